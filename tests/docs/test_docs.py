@@ -83,17 +83,18 @@ def test_the_page_about_epochs_goes_from_two_devices_to_an_audit(tmp_path, monke
 
     monkeypatch.chdir(tmp_path)
     names: dict = {}
-    for block in blocks("start/from_epochs.md", "python")[1:]:
+    simulated, _, *others = blocks("start/from_epochs.md", "python")
+    for block in (simulated, *others):
         exec(block, names)
     printed = capsys.readouterr().out
     page = (DOCS / "start/from_epochs.md").read_text()
     for before, after in re.findall(r"falls from (\.\d+) to (\.\d+), where", page):
-        assert re.search(rf"identity +{re.escape(before)} .* \.999", printed)
-        assert re.search(rf"closed_form_mgpa +{re.escape(after)} .* \.999", printed)
+        assert re.search(rf"identity +{re.escape(before)} .* \.998", printed)
+        assert re.search(rf"closed_form_mgpa +{re.escape(after)} .* \.998", printed)
     for line in blocks("start/from_epochs.md", "text")[1].splitlines():
         assert line in printed
     curve = [float(x) for x in re.search(r"by rank: (\d+)% (\d+)% (\d+)%", printed).groups()]
-    assert curve[:2] == [88, 91]
+    assert curve[:2] == [89, 90]
     role = names["table"].role
     people = [len(set(names["table"].participant[role == r])) for r in ("FIT", "EVAL")]
     assert people == [12, 6]  # "twelve to fit on and six to judge"
@@ -102,7 +103,7 @@ def test_the_page_about_epochs_goes_from_two_devices_to_an_audit(tmp_path, monke
     said = re.search(r"are (\d+) of the (\d+) here", page)
     published = mgpa.ClosedFormMGPA.paper().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
     assert [int(x) for x in said.groups()] == [published.gate_.rank_, fit.X.shape[1]]
-    assert default.gate_.rank_ == 2
+    assert default.gate_.rank_ == 1
     for command in blocks("start/from_epochs.md", "console")[0].splitlines():
         assert main(shlex.split(command.removeprefix("$ "))[1:]) == 0
     stored = mgpa.load_map("devices-cli.safetensors").transform(names["table"].X)
@@ -113,7 +114,7 @@ def test_from_installing_to_a_report_of_ones_own_epochs_takes_ten_lines_at_most(
     for needed in ("mne", "torch"):
         pytest.importorskip(needed)
     install = [line for line in blocks("start/from_epochs.md", "text")[0].splitlines() if line]
-    yours, simulated = blocks("start/from_epochs.md", "python")[:2]
+    simulated, yours = blocks("start/from_epochs.md", "python")[:2]
     assert len(install) + len([line for line in yours.splitlines() if line]) <= 10
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -121,7 +122,7 @@ def test_from_installing_to_a_report_of_ones_own_epochs_takes_ten_lines_at_most(
     names: dict = {}
     simulated = simulated.partition("table = ")[0].replace('"recordings")  #', '"recordings", n_people=3)  #')
     exec(simulated, names)
-    names |= {"amplifier": names["devices"]["cap"], "headset": names["devices"]["headset"]}
+    names |= names["devices"]
     quick = yours.replace(
         '"closed_form_mgpa"]', '"closed_form_mgpa"], readers={"restarts": 0}, verbose=False'
     ).replace(', participant="subject"', "")

@@ -121,7 +121,7 @@ def test_names_in_capitals_and_of_the_old_system_are_the_same_channels():
     np.testing.assert_array_equal(trials.data[:EVENTS], trials.data[EVENTS:])
 
 
-def test_the_table_fits_audits_and_saves(tmp_path):
+def test_the_table_fits_corrects_and_saves(tmp_path):
     devices = both(epoc={"noise": 2e-6, "seed": 1}, biosemi={"noise": 1e-6, "seed": 2})
     table = table_from_epochs(devices, encoder=BandPower(), random_state=1)
     assert table.require_pairs().X.shape == (2 * len(PEOPLE) * EVENTS, 14 * 5)
@@ -135,8 +135,6 @@ def test_the_table_fits_audits_and_saves(tmp_path):
     assert "200 pairs of 200 events in 10 sessions" in stored.info["pairing"]
     m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
     assert correct(m, table).X.shape == table.X.shape
-    found = audit.run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
-    assert set(found.settings["sources"]) == {"biosemi", "epoc"}
 
 
 def test_everything_left_out_is_named(aligned):
@@ -161,16 +159,6 @@ def test_clocks_are_compared_and_reported(aligned):
     assert timing.slope == pytest.approx(1.0005, abs=1e-4)
     assert timing.offset == pytest.approx(-3.7 * 1.0005, abs=0.01)
     assert timing.max_residual < 0.01
-
-
-def test_epochs_read_from_files_are_those_that_were_saved(tmp_path):
-    devices, read = both(["s0"]), {}
-    for name, (epochs,) in devices.items():
-        epochs.save(tmp_path / f"{name}-epo.fif", verbose="error")
-        read[name] = mne.read_epochs(tmp_path / f"{name}-epo.fif", verbose="error")
-    (_, before), (_, after) = align_devices(devices), align_devices(read)
-    clocks = "epoc against biosemi"
-    assert after["s0"].timing[clocks].slope == pytest.approx(before["s0"].timing[clocks].slope)
 
 
 def test_events_numbered_wrongly_fail_the_clocks_and_are_told_what_finds_them():
@@ -239,19 +227,9 @@ def test_microvolts_that_are_taken_for_volts_are_not_an_effect_of_the_device():
         UserWarning, match=r"epoc \(s0\) has signals of [\d.]+ V.*microvolts, multiply them by 1e-6"
     ):
         _, report = align_devices(devices)
-    assert any(note.startswith("epoc (s1) has signals of") for note in report.notes)
-    assert not any("biosemi (s0) has signals" in note for note in report.notes)
-
-
-def test_three_devices_share_ids_where_two_have_the_event():
-    devices = both(["s0"]) | {"third": record("s0", ["O1", "O2"], 256.0, lost=(0,))}
-    devices["epoc"] = record("s0", EPOC, 128.0, lost=(0, 1))
-    trials, report = align_devices(devices)
-    ids = trials.columns["pair_id"]
-    assert (ids == "s0/1").sum() == 2
-    assert (ids == "s0/2").sum() == 3
-    assert (ids == "").sum() == 1
-    assert report.pairs == 19
+    [note] = [note for note in report.notes if "has signals of" in note]
+    assert "epoc (s1)" in note
+    assert "biosemi" not in note
 
 
 def test_columns_say_who_what_and_which_event():
@@ -374,7 +352,8 @@ def test_devices_whose_people_mne_has_put_together_are_not_one_person_in_silence
 
 
 def test_another_rate_channels_and_reference_can_be_asked_for_of_two_devices_by_name():
-    trials, _ = align_devices(both(["s0"]), sfreq=64.0, channels=["o1", "O2"], reference="average")
+    trials, report = align_devices(both(["s0"]), sfreq=64.0, channels=["o1", "O2"], reference="average")
+    assert any(note.startswith("left out of epoc, not asked for: AF3") for note in report.notes)
     assert (trials.sfreq, trials.channels) == (64.0, ("o1", "O2"))
     np.testing.assert_allclose(trials.data.sum(axis=1), 0, atol=1e-15)
     for alone in ([record("s0", ["O1"], 128.0)] * 2, {"a": record("s0", ["O1"], 128.0)}):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mgpa.eeg.features import BandPower, TemporalBins
+from mgpa.eeg.features import BandPower, TemporalBins, WindowedPower
 from mgpa.eeg.trials import Trials, as_trials, encode
 
 SIXTEEN = tuple(f"E{i}" for i in range(16))
@@ -80,22 +80,9 @@ def test_band_power_is_the_power_of_a_sine_in_its_band():
     np.testing.assert_allclose(log, [np.log([50, 2])], atol=1e-3)
 
 
-def test_channels_can_be_tokens():
-    trials = erp(6)
-    rows, tokens = BandPower(((4, 8), (8, 13))), BandPower(((4, 8), (8, 13)), per_token="channel")
-    np.testing.assert_array_equal(tokens.embed(trials), rows.embed(trials).reshape(6, 16, 2))
-
-
 def test_a_zero_channel_has_the_floor_as_its_power():
     power = BandPower([(8, 13)], floor=1e-3).embed(sines([0.0, 1e-5], 10))
     assert power[0, 0] == np.float32(np.log(1e-3))
-
-
-def test_many_trials_are_taken_in_blocks_without_a_difference(monkeypatch):
-    trials = erp(7)
-    whole = BandPower().embed(trials)
-    monkeypatch.setattr("mgpa.eeg.features.BLOCK", 3)
-    np.testing.assert_array_equal(BandPower().embed(trials), whole)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +90,6 @@ def test_many_trials_are_taken_in_blocks_without_a_difference(monkeypatch):
     [
         ({"bands": [(8, 8)]}, "expected pairs"),
         ({"bands": []}, "expected pairs"),
-        ({"per_token": "time"}, "per_token is 'time'"),
         ({"segment": 0}, "must be positive"),
         ({"floor": 0}, "must be positive"),
     ],
@@ -122,7 +108,7 @@ def test_bands_the_trials_cannot_show_are_refused():
         BandPower([(10.2, 10.8)]).embed(erp())
 
 
-@pytest.mark.parametrize("encoder", [TemporalBins(), BandPower(), BandPower(per_token="channel")])
+@pytest.mark.parametrize("encoder", [TemporalBins(), BandPower(), WindowedPower()])
 def test_a_table_has_the_trials_columns_and_says_what_made_it(encoder):
     trials = erp().with_columns(source=["a", "b", "a", "b"], block=[1, 2, 3, 4])
     table = encode(trials, encoder)
@@ -132,12 +118,12 @@ def test_a_table_has_the_trials_columns_and_says_what_made_it(encoder):
 
 
 def test_mne_epochs_are_embedded_like_their_trials():
-    pytest.importorskip("mne")
+    mne = pytest.importorskip("mne")
     trials = replace(erp(dtype=np.float64), tmin=-25 / 128)  # MNE begins at whole samples
-    np.testing.assert_array_equal(TemporalBins().embed(trials.to_epochs()), TemporalBins().embed(trials))
-    table = encode([trials.to_epochs(), trials.to_epochs()], BandPower())
-    assert table.X.shape == (8, 80)
-    assert table.participant.tolist() == ["0", "1", "2", "3"] * 2
+    info = mne.create_info(list(SIXTEEN), 128.0, "eeg")
+    epochs = mne.EpochsArray(trials.data, info, tmin=trials.tmin, verbose="error")
+    np.testing.assert_array_equal(TemporalBins().embed(epochs), TemporalBins().embed(trials))
+    np.testing.assert_array_equal(encode([epochs, epochs], BandPower()).X[4:], BandPower().embed(trials))
 
 
 def test_what_is_neither_trials_nor_epochs_is_refused():

@@ -1,8 +1,6 @@
 """Raw recordings all the way to an audit: real SSVEP trials where they are, simulated ones everywhere."""
 
 import importlib.util
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +8,9 @@ import numpy as np
 import pytest
 
 from mgpa import audit
-from mgpa.eeg.features import BandPower, TemporalBins
+from mgpa.eeg.features import BandPower
 from mgpa.eeg.transport import calibration_subset, fit_transport, virtual_views
-from mgpa.eeg.trials import encode
-from mgpa.eeg.views import bandpass, measure_views, rereference, resample, scale_table
+from mgpa.eeg.views import scale_table
 from mgpa.tables import assign_roles
 from shared import SHARED
 
@@ -90,40 +87,6 @@ def test_a_change_of_reference_is_hidden_and_the_flicker_stays_readable(example,
     assert mean("identity", "T_f") > 0.65
     for metric in ("T_f", "T_r"):
         assert abs(mean("closed_form_mgpa", metric) - mean("identity", metric)) < 0.03
-
-
-@needs_epochs
-def test_views_and_features_of_the_recordings_are_those_of_plain_numpy(real):
-    trials = real.take(slice(0, 20))
-    both = measure_views(
-        trials, {"car": lambda t: rereference(t, "average"), "oz": lambda t: rereference(t, "Oz")}
-    )
-    X = trials.data.astype(float)
-    np.testing.assert_allclose(both.data[0::2], X - X.mean(axis=1, keepdims=True), atol=1e-11)
-    oz = X - X[:, [trials.channels.index("Oz")]]
-    np.testing.assert_allclose(both.data[1::2], oz, atol=1e-11)
-    bins = encode(both, TemporalBins(2.0, 5.0, 0.5)).X
-    expected = oz.reshape(20, 8, 6, 128).mean(axis=3).reshape(20, 48) * 1e6
-    np.testing.assert_allclose(bins[1::2], expected, atol=1e-4)
-
-
-@needs_epochs
-def test_filtered_and_resampled_recordings_have_the_same_power_in_the_band(real):
-    trials = real.take(slice(0, 40))
-    features = BandPower([(12, 14), (20, 22)], segment=2.0)
-    before = features.embed(trials)
-    after = features.embed(resample(bandpass(trials, 5, 40), 128.0))
-    assert np.abs(after - before).max() < 0.05
-
-
-@needs_epochs
-def test_the_example_reads_a_file():
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), str(EPOCHS)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "432 of 8 channels" in done.stdout
-    assert "the change of reference x 0.05" in done.stdout
 
 
 def test_simulated_recordings_take_the_same_path(example, simulated):

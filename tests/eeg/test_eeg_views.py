@@ -1,7 +1,5 @@
 """Views of the same trials: other references, montages, filters and rates, and contrasts made small."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -16,25 +14,6 @@ from mgpa.eeg.views import (
 from mgpa.tables import Table, TableError
 
 CHANNELS = ["POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2"]
-SPREAD = [
-    "Fp1",
-    "Fp2",
-    "F3",
-    "F4",
-    "C3",
-    "C4",
-    "P3",
-    "P4",
-    "O1",
-    "O2",
-    "F7",
-    "F8",
-    "T7",
-    "T8",
-    "P7",
-    "P8",
-    "Cz",
-]
 
 
 def noise(n=6, channels=CHANNELS, samples=500, dtype=np.float32, **columns):
@@ -77,25 +56,12 @@ def test_references_that_are_not_there_are_refused(reference, message):
         rereference(noise(), reference)
 
 
-def test_an_average_of_one_channel_is_refused():
-    with pytest.raises(ValueError, match="needs more channels"):
-        rereference(noise(channels=["Oz"]), "average")
-
-
 def test_a_band_keeps_its_frequencies_in_phase_and_stops_the_others():
     time = np.arange(2500) / 250
     slow, mid, fast = (np.sin(2 * np.pi * f * time) * 1e-5 for f in (1, 12, 60))
     seen = bandpass(Trials((slow + mid + fast)[None, None], ["Oz"], 250.0), 8, 30)
     middle = slice(500, 2000)
     np.testing.assert_allclose(seen.data[0, 0, middle], mid[middle], atol=3e-7)
-
-
-def test_a_filter_longer_than_a_trial_warns():
-    with pytest.warns(RuntimeWarning, match="longer than the signal"):
-        bandpass(noise(samples=200), 0.1, None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert bandpass(noise(), 8, None).data.dtype == np.float32
 
 
 @pytest.mark.parametrize("sfreq", [128.0, 500.0])
@@ -114,14 +80,6 @@ def test_resampling_keeps_offsets_and_slopes_to_the_ends():
     np.testing.assert_allclose(seen.data[0, 0], 3e-5 + 1e-6 * seen.times * 250, rtol=1e-3)
 
 
-def test_resampling_removes_what_would_alias():
-    time = np.arange(1000) / 250
-    seen = resample(Trials(np.sin(2 * np.pi * 100 * time)[None, None], ["Oz"], 250.0), 125.0)
-    assert np.abs(seen.data[0, 0, 125:375]).max() < 1e-3
-    with pytest.raises(ValueError, match="sfreq is 0"):
-        resample(noise(), 0)
-
-
 def test_views_come_trial_by_trial_joined_by_pair_id():
     trials = noise(n=3, label=[0, 1, 0], participant=["a", "b", "b"], block=[1, 2, 3])
     both = measure_views(trials, {"oz": oz, "car": car})
@@ -133,29 +91,14 @@ def test_views_come_trial_by_trial_joined_by_pair_id():
     assert both.tmin == trials.tmin
 
 
-def test_the_recorded_source_is_kept_under_another_name():
-    trials = noise(n=2, source=["dry", "wet"])
-    both = measure_views(trials, {"car": car, "oz": oz}, recorded_source="electrode")
-    assert both.columns["electrode"].tolist() == ["dry", "dry", "wet", "wet"]
-    with pytest.raises(ValueError, match="a column 'electrode', where it would be kept"):
-        measure_views(trials.with_columns(electrode=1), {"car": car}, recorded_source="electrode")
-
-
 def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
     paired = noise(n=4, source=["a", "b"] * 2, pair_id=[0, 0, -1, -1])
     with pytest.raises(ValueError, match="2 of 4 trials have a pair_id already"):
         measure_views(paired, {"car": car})
     loose = paired.with_columns(pair_id=-1)
-    assert measure_views(loose, {"car": car, "oz": oz}).columns["pair_id"].tolist() == [
-        0,
-        0,
-        1,
-        1,
-        2,
-        2,
-        3,
-        3,
-    ]
+    both = measure_views(loose, {"car": car, "oz": oz})
+    assert both.columns["pair_id"].tolist() == np.arange(4).repeat(2).tolist()
+    assert both.columns["recorded_source"].tolist() == ["a", "a", "b", "b"] * 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -165,15 +164,6 @@ def test_weights_are_never_random_by_accident(make, tmp_path):
         make(["Oz"], 400, weights="any")
 
 
-def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
-    path = trained(small(), tmp_path / "w.safetensors")
-    deeper = {**SMALL, "depth": 3}
-    with pytest.raises(CheckpointError, match="Missing \\(12\\)"):
-        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=deeper, sha256="any")
-    with pytest.raises(ValueError, match="Unknown to the model \\(12\\)"):
-        eegpt(OCCIPITAL, 500, checkpoint=path, architecture={**SMALL, "depth": 1}, sha256="any")
-
-
 def test_a_file_that_is_not_the_papers_weights_is_refused_unless_told_otherwise(tmp_path):
     path = trained(small(), tmp_path / "w.safetensors")
     whole = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -214,15 +204,6 @@ def test_batch_size_changes_rounding_only_and_no_trials_give_no_tokens():
         assert close(tokens[0], other)
     assert small().embed(trials.take(slice(0, 0))).shape == (0, 15, 32)
     assert close(tokens[0][3:4], small().embed(trials.take([3])))
-
-
-def test_a_network_left_in_training_mode_is_put_back():
-    encoder = small()
-    trials = signals()
-    first = encoder.embed(trials)
-    encoder.module.train()
-    assert np.array_equal(first, encoder.embed(trials))
-    assert not any(p.requires_grad for p in encoder.module.parameters())
 
 
 def test_half_precision_is_stated_and_close():
@@ -279,11 +260,6 @@ def test_the_identity_goes_with_the_table():
     assert {"name", "braindecode", "checkpoint", "layout", "scaling", "channels", "sfreq"} <= said.keys()
 
 
-def test_epochs_are_taken_as_they_are():
-    trials = signals(columns={"label": list("ababa")})
-    assert close(small().embed(trials), small().embed(trials.to_epochs()))
-
-
 def test_a_torchaudio_built_for_another_torch_is_done_without(tmp_path):
     (tmp_path / "torchaudio" / "functional").mkdir(parents=True)
     (tmp_path / "torchaudio" / "__init__.py").write_text("from . import _extension, functional")
@@ -320,11 +296,3 @@ def test_a_torchaudio_that_does_not_load_at_all_is_explained(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install 'braindecode"):
         eegpt(["Oz"], 500, weights="random")
-
-
-def test_trained_networks_are_built_without_a_warning(tmp_path):
-    path = trained(small(), tmp_path / "w.safetensors")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        encoder = eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL, sha256="any")
-    assert encoder.identity["checkpoint"]["file"] == path.name

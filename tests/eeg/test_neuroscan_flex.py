@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import mne
 import numpy as np
@@ -12,8 +11,8 @@ from mgpa.eeg.datasets import neuroscan_flex as dataset
 from mgpa.eeg.datasets.raw_files import CHANNELS, read_behaviour, read_flex, read_neuroscan
 from mgpa.eeg.pairing import PairingError
 from mgpa.eeg.simulate import erp
-from mgpa.eeg.simulate.erp import FULL_EVENTS, Defects, recorded_defects, simulate_flex
-from mgpa.eeg.simulate.files import write_curry, write_flex_edf
+from mgpa.eeg.simulate.erp import FULL_EVENTS, Defects, simulate_flex
+from mgpa.eeg.simulate.files import write_curry
 from mgpa.eeg.trials import Trials
 
 N = 40
@@ -69,31 +68,6 @@ def of(trials, participant, source):
 
 
 # Files
-
-
-def test_curry_files_hold_data_names_positions_and_events(tmp_path):
-    data = 1e-5 * np.random.default_rng(0).normal(size=(3, 2000))
-    events = [(100, 1, ""), (500, 3, ""), (700, 1200002, "Impedance"), (1999, 1, "")]
-    raw = mne.io.read_raw_curry(
-        write_curry(tmp_path / "one.dat", data, ["FP1", "CZ", "OZ"], 1000.0, events), verbose="error"
-    )
-    np.testing.assert_allclose(raw.get_data(), data, rtol=1e-6, atol=1e-14)
-    assert raw.ch_names == ["FP1", "CZ", "OZ"]
-    assert raw.info["sfreq"] == 1000.0
-    assert raw.get_channel_types() == ["eeg"] * 3
-    assert raw.annotations.description.tolist() == ["1", "3", "Impedance", "1"]
-    np.testing.assert_allclose(raw.annotations.onset, [0.1, 0.5, 0.7, 1.999], atol=1e-9)
-
-
-def test_edf_files_hold_data_and_markers_to_within_a_step_of_the_converter(tmp_path):
-    data = 1e-5 * np.random.default_rng(0).normal(size=(2, 300))
-    markers = np.arange(300) % 7
-    raw = mne.io.read_raw_edf(
-        write_flex_edf(tmp_path / "one.edf", data, ["Cz", "Oz"], markers), preload=True, verbose="error"
-    )
-    np.testing.assert_allclose(raw.get_data(["Cz", "Oz"]) - 4200e-6, data[:, :256], atol=0.07e-6)
-    # The header calls markers microvolts, too.
-    np.testing.assert_allclose(1e6 * raw.get_data(["MARKER_HARDWARE"])[0], markers[:256], atol=1e-6)
 
 
 def test_devices_read_back_their_markers(folder, truth):
@@ -299,16 +273,6 @@ def test_the_planted_potential_shows_in_averages_of_each_device(folder, task, wh
         assert sign * peak > 1.5, (source, peak)
 
 
-def test_tasks_go_by_the_papers_names_too(folder):
-    by_paper, _ = dataset.read_neuroscan_flex(folder, "mmn", ["1019"])
-    by_name, _ = dataset.read_neuroscan_flex(folder, "oddball_passive", ["1019"])
-    np.testing.assert_array_equal(by_paper.data, by_name.data)
-    with pytest.raises(
-        ValueError, match=r"task is 'P3'; expected one of N170 \(N170\), oddball_active \(P300\)"
-    ):
-        dataset.read_neuroscan_flex(folder, "P3")
-
-
 # Folders
 
 
@@ -375,7 +339,7 @@ def test_strays_copies_and_people_without_a_role_change_no_bit(session):
 
 @pytest.mark.parametrize(
     ("task", "person"),
-    [("N170", "1015"), ("N170", "1017"), ("MMN", "1034"), ("MMN", "1013"), ("P300", "1021")],
+    [("N170", "1015"), ("MMN", "1034"), ("P300", "1021")],
 )
 def test_people_without_a_part_in_a_task_are_not_read(folder, task, person):
     with pytest.raises(ValueError, match=f"{person} did not take part in"):
@@ -412,13 +376,6 @@ def test_an_inventory_counts_what_the_paper_needs(session):
     assert not found.complete
 
 
-def test_an_inventory_can_read_everything(session):
-    assert dataset.neuroscan_flex_inventory(session, ["N170"], check=True).problems == ()
-    session_file(session, "edf").write_bytes(b"")
-    [problem] = dataset.neuroscan_flex_inventory(session, ["N170"], check=True).problems
-    assert "1019_N170_2018.edf" in problem
-
-
 def test_missing_folders_people_and_files_are_named(session):
     with pytest.raises(FileNotFoundError, match=r"No folder .*nowhere"):
         dataset.read_neuroscan_flex(session / "nowhere", "N170")
@@ -434,16 +391,9 @@ def test_missing_folders_people_and_files_are_named(session):
         dataset.read_neuroscan_flex(session, "N170")
 
 
-@pytest.mark.parametrize("suffix", ["dap", "rs3", "ceo"])
-def test_curry_data_without_a_companion_are_refused(session, suffix):
-    session_file(session, suffix).unlink()
-    with pytest.raises(FileNotFoundError, match=rf"1019_N170\.dat lacks 1019_N170\.{suffix}"):
-        dataset.read_neuroscan_flex(session, "N170")
-
-
 @pytest.mark.parametrize(
     ("kind", "keep"),
-    [("dat", 0.6), ("dap", 0.3), ("rs3", 0.2), ("ceo", 0.5), ("edf", 0.6), ("edf", 0.001)],
+    [("dat", 0.6), ("dap", 0.3), ("ceo", 0.5), ("edf", 0.6)],
 )
 def test_files_cut_short_are_refused_by_name(session, kind, keep):
     path = session_file(session, kind)
@@ -453,7 +403,7 @@ def test_files_cut_short_are_refused_by_name(session, kind, keep):
         dataset.read_neuroscan_flex(session, "N170")
 
 
-@pytest.mark.parametrize("kind", ["dap", "rs3", "ceo", "edf", "csv"])
+@pytest.mark.parametrize("kind", ["rs3", "edf", "csv"])
 def test_files_of_something_else_are_refused_by_name(session, kind):
     session_file(session, kind).write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40)
     with pytest.raises(ValueError, match="1019_N170"):
@@ -473,13 +423,6 @@ def test_one_session_under_two_ids_is_refused(session):
     for path in sorted(session.rglob("1019_*")):
         shutil.copy(path, path.with_name(path.name.replace("1019", "1026")))
     with pytest.raises(dataset.RecordingError, match=r"1026_N170_2018\.edf hold the same signals as .* 1019"):
-        dataset.read_neuroscan_flex(session, "N170")
-
-
-def test_a_list_of_events_cut_short_is_refused_by_name(session):
-    path = session_file(session, "csv")
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-6]))
-    with pytest.raises(PairingError, match=r"both more than the 34 events.*1019_N170\.csv"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
@@ -586,13 +529,6 @@ def test_p300_events_are_counted_after_calibration_and_purge(late, left):
     assert [c.passed for c in checks] == [left == 2260, True]
 
 
-def test_nothing_is_counted_unless_everybody_is_there():
-    trials = counted("N170", 3)
-    assert dataset.count_checks(trials.take(trials.columns["participant"] != "1021")) == ()
-    assert dataset.count_checks(replace(trials, info={"artifact_limit": None})) == ()
-    assert dataset.count_checks(counted("oddball_passive", 3)) == ()
-
-
 # The simulation itself
 
 
@@ -629,28 +565,6 @@ def test_defects_of_the_recorded_data_set_are_read_as_they_should_be(tmp_path):
     with pytest.raises(ValueError, match="has no files of oddball_passive"):
         dataset.read_neuroscan_flex(tmp_path, "MMN")
     assert set(trials.columns["participant"]) == set(people)
-
-
-@pytest.mark.parametrize("seconds", [50.0])
-def test_296_events_of_1034_are_paired_whatever_the_break_of_its_clock(tmp_path, seconds):
-    defects = recorded_defects(FULL_EVENTS)["1034", "N170"]
-    simulate_flex(
-        tmp_path,
-        participants=["1034"],
-        tasks=["N170"],
-        n_events=FULL_EVENTS,
-        defects={("1034", "N170"): defects._replace(clock_break=seconds)},
-    )
-    trials, report = dataset.read_neuroscan_flex(tmp_path, "N170")
-    assert (report["1034"].events, report["1034"].pairs) == (300, 296)
-    # Both devices saw the same brain, on either side of the break.
-    for part in (trials.columns["ordinal"] < 150, trials.columns["ordinal"] > 155):
-        data = trials.data[part]
-        assert np.corrcoef(data[::2].ravel(), data[1::2].ravel())[0, 1] > 0.6
-
-
-def contents(folder, pattern="*"):
-    return {path.name: path.read_bytes() for path in sorted((folder / RAW).rglob(pattern)) if path.is_file()}
 
 
 def test_simulating_again_adds_only_what_is_not_there(tmp_path):

@@ -29,14 +29,6 @@ def test_equal_counts_are_paired_in_order_and_clocks_are_measured(events):
     assert match.sides == ((1, 60),)
 
 
-def test_times_are_not_changed(events):
-    a, b, reference = events + 5, headset(events), events.copy()
-    before = a.copy(), b.copy(), reference.copy()
-    match_events(a, b, reference)
-    for now, then in zip((a, b, reference), before, strict=True):
-        np.testing.assert_array_equal(now, then)
-
-
 def test_the_line_is_least_squares(events):
     b = headset(events, jitter=0.03)
     timing = timing_test(events, b)
@@ -109,14 +101,6 @@ def test_each_side_of_a_clock_break_has_its_own_line_between_the_devices_too(sec
         match_events(a, headset(events), events)
 
 
-@pytest.mark.parametrize("seconds", [0.5, 5.0, 50.0])
-def test_a_clock_break_that_nobody_noted_is_refused(seconds):
-    events, a, note = clock_break(seconds)
-    for notes in ([], [note, 7.0], [a[40] + 0.2]):
-        with pytest.raises(PairingError, match="One note must explain"):
-            match_events(a, headset(events), events, breaks=notes)
-
-
 def test_a_break_that_hides_which_events_are_missing_is_refused():
     events, a, _ = clock_break(0.0)
     # The first marker after the gap comes when the first event in it should have: both readings pass.
@@ -183,12 +167,6 @@ def test_more_markers_on_both_devices_mean_that_events_are_missing(events):
         match_events(events + 5, headset(events), events[:55])
 
 
-def test_a_steady_rhythm_cannot_tell_extra_markers(events):
-    steady = np.arange(30.0)
-    with pytest.raises(PairingError, match="3 runs of 28 consecutive"):
-        match_events(steady, steady[:28], steady[:28])
-
-
 def test_a_gap_on_one_device_and_extra_markers_on_the_other(events):
     a = np.delete(events, [11, 12])
     own = headset(events)
@@ -199,26 +177,9 @@ def test_a_gap_on_one_device_and_extra_markers_on_the_other(events):
     np.testing.assert_allclose(b[match.b], 1.0012 * a[match.a] - 37, atol=0.01)
 
 
-def test_one_marker_missing_and_another_too_many_fails_the_timing_test(events):
-    a = np.sort(np.append(np.delete(events, 10), events[40] + 0.5))
-    assert len(a) == len(events)
-    with pytest.raises(PairingError, match=r"cap against the events' own times fail.*greatest residual"):
-        match_events(a, headset(events), events, names=("cap", "headset"))
-
-
-def test_milliseconds_are_noticed(events):
-    with pytest.raises(PairingError, match="slope"):
-        match_events(1000 * events, headset(events), events)
-
-
 @pytest.mark.parametrize(
     "times", [[1.0, 1.0, 2.0, 3.0], [1.0, np.nan, 2.0, 3.0], [[1.0, 2.0], [3.0, 4.0]], [3.0, 2.0, 1.0, 0.0]]
 )
 def test_times_that_do_not_rise_are_refused(times):
     with pytest.raises(PairingError, match="Times of cap"):
         match_events(times, np.arange(4.0), np.arange(4.0), names=("cap", "headset"))
-
-
-def test_hardly_any_markers_are_refused(events):
-    with pytest.raises(PairingError, match="a has 2 markers for 60 events"):
-        match_events(events[:2], headset(events), events)

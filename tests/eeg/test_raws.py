@@ -72,13 +72,6 @@ def test_the_experiments_own_list_settles_triggers_that_belong_to_no_event():
     assert len(table.require_pairs()) == 2 * EVENTS
 
 
-def test_markers_of_a_trigger_channel_and_annotations_are_the_same_events():
-    events, names = find_markers(record("01", 256.0, stim=True, names=("1", "2")))
-    others, _ = find_markers(record("01", 256.0, names=("1", "2")))
-    assert np.abs(events[:, 0] - others[:, 0]).max() <= 1
-    assert names == {"1": 1, "2": 2}
-
-
 def test_annotations_of_bad_stretches_are_no_events_and_their_epochs_are_reported():
     raw = record("01", 256.0)
     raw.annotations.append(onsets()[3], 0.5, "BAD_movement")
@@ -122,13 +115,6 @@ def test_a_recording_without_markers_is_named():
         ValueError, match=r"^headset \(02\): A recording has neither annotations nor a trigger"
     ):
         table_from_raws(raws, **SPAN)
-
-
-def test_recordings_of_nobody_are_refused():
-    raw = record("01", 128.0)
-    raw.info["subject_info"] = None
-    with pytest.raises(ValueError, match="his_id"):
-        table_from_raws({"cap": record("01", 256.0), "headset": raw}, **SPAN)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from scipy.io import savemat
 
 from mgpa.eeg.datasets import raw_files
-from mgpa.eeg.datasets.raw_files import read_apart, read_array, read_cell
+from mgpa.eeg.datasets.raw_files import read_apart, read_cell
 from mgpa.errors import RecordingError
 
 
@@ -67,10 +67,3 @@ def test_a_matlab_file_that_crashes_scipy_is_an_error(tmp_path):
     with pytest.raises(RecordingError, match=r"bad\.mat"):
         read_cell(tmp_path / "bad.mat", "Subjects_Information")
     assert read_cell(tmp_path / "good.mat", "Subjects_Information") == [[0, "ab0", "ab0"], [1, "ab1", "ab1"]]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes in folders")
-def test_a_pipe_is_no_recording(tmp_path):
-    os.mkfifo(tmp_path / "S001.mat")
-    with pytest.raises(FileNotFoundError, match="No file"):
-        read_array(tmp_path / "S001.mat", "data", (1,))

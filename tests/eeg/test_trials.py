@@ -147,14 +147,6 @@ def test_trials_with_other_columns_say_how_to_set_them():
         Trials.concatenate([first, first.with_columns(label=1)])
 
 
-def test_trials_survive_being_epochs(raw):
-    trials = Trials.from_epochs(cut(raw)).with_columns(source=["dry", "wet"] * 3)
-    again = Trials.from_epochs(trials.to_epochs())
-    np.testing.assert_array_equal(again.data, trials.data)
-    assert again.columns["source"].tolist() == ["dry", "wet"] * 3
-    assert (again.sfreq, again.tmin, again.channels) == (trials.sfreq, trials.tmin, trials.channels)
-
-
 def test_a_break_of_half_a_minute_is_one_persons_recording():
     info = mne.create_info(["Oz"], 100.0, "eeg")
     info["subject_info"] = {"his_id": "s0"}

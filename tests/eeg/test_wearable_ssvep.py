@@ -8,7 +8,6 @@ import pytest
 from scipy.io import loadmat, savemat
 
 from mgpa.eeg.datasets import wearable_ssvep as dataset
-from mgpa.eeg.simulate.ssvep import simulate_ssvep
 
 SHAPE = (8, 710, 2, 10, 12)
 # First electrode (dry in capitals) and gender of 102 people for whom the paper's seeds give the folds that it
@@ -21,7 +20,10 @@ STRATA = (
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulated")
-    simulate_ssvep(folder, n_people=2)
+    for i, person in enumerate(("S001", "S002")):
+        savemat(folder / f"{person}.mat", {"data": np.random.default_rng(i).normal(size=SHAPE)})
+    people = cell([("Male", 20.0, "Dry"), ("Female", 21.0, "Wet")])
+    savemat(folder / dataset.INFORMATION, {"Subjects_Information": people})
     return folder
 
 
@@ -196,7 +198,7 @@ def test_a_file_with_other_content_is_refused_by_name(folder, name, value, messa
     assert dataset.wearable_ssvep_inventory(folder).complete
 
 
-@pytest.mark.parametrize(("share", "compressed"), [(0.0, True), (0.3, False), (0.99, True), (0.99, False)])
+@pytest.mark.parametrize(("share", "compressed"), [(0.0, True), (0.99, False)])
 def test_a_truncated_file_is_refused_by_name(folder, share, compressed):
     path = folder / "S002.mat"
     savemat(path, {"data": loadmat(path)["data"]}, do_compression=compressed)

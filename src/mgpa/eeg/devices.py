@@ -302,7 +302,8 @@ def _common_channels(
         channels = [part.channels for part in parts if part.device == device]
         others = dict.fromkeys(names[name] for names in channels for name in names if name not in common)
         if others:
-            notes.append(f"left out of {device}, since not all have them: {' '.join(others)}")
+            why = "not asked for" if wanted else "since not all have them"
+            notes.append(f"left out of {device}, {why}: {' '.join(others)}")
     return tuple(spelled[name] for name in common), notes + _poor_signals(parts, common)
 
 
@@ -331,7 +332,7 @@ def _poor_signals(parts: list[DeviceEpochs], common: list[str]) -> list[str]:
             "(apply_function); else the unit looks like an effect of the device.",
             stacklevel=3,
         )
-    return used + loud
+    return used + ([_some(loud)] if loud else [])
 
 
 def _common_times(parts: list[DeviceEpochs], sfreq: float | None) -> tuple[tuple[float, float, int], str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import io
 import os
 import sys
 import types
@@ -28,7 +27,6 @@ from .trials import standard_montage
 
 __all__ = ["EEGPT_WEIGHTS", "eegpt", "import_braindecode", "load_checkpoint"]
 
-SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 ORDER = {"mean": "window", "all": "window, summary"}
 # What EEGPT's file has and the encoder has no use for.
 UNUSED = ("predictor.", "reconstructor.", "final_layer.")
@@ -168,8 +166,8 @@ def load_checkpoint(
     model : torch.nn.Module
         Left as it is if anything is wrong.
     checkpoint : path or RemoteFile
-        ``.safetensors``, or a state dict that torch saved, which is read without running code from it. A
-        RemoteFile is downloaded into the user's cache, once.
+        ``.safetensors``: opening other formats could run code from them. A RemoteFile is downloaded into the
+        user's cache, once.
     sha256 : str or None
         Checksum of the file. None accepts any; the returned dict says which it was.
     allow_missing : sequence of str
@@ -183,9 +181,7 @@ def load_checkpoint(
         origin = {"url": checkpoint.url}
     else:
         path = Path(checkpoint)
-    # Read once, so that what is checked is what is loaded.
-    content = _read(path, sha256)
-    stored = _tensors(content, path)
+    stored, content = _read(path, sha256)
     wanted = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
     _require_equal(stored, wanted, path, type(model).__name__, (*allow_extra, *allow_missing))
     # Not strict, because of allow_missing only; everything else has been compared.
@@ -205,12 +201,13 @@ def _fetch(file: RemoteFile) -> Path:
     return folder / file.name
 
 
-def _read(path: Path, sha256: str | None) -> bytes:
-    """Return a file of weights, or raise and say why it cannot be the one that is meant."""
+def _read(path: Path, sha256: str | None) -> tuple[dict[str, Any], bytes]:
+    """Return a file's tensors by name and its content, or raise and say why it cannot be the one meant."""
+    from safetensors.torch import load
+
     if not path.is_file():
         raise FileNotFoundError(f"No file {path}. `mgpa data fetch eegpt --out weights` fetches the paper's.")
-    if path.suffix not in SUFFIXES:
-        raise CheckpointError(f"{path} is not a file of weights; expected {', '.join(SUFFIXES)}.")
+    # Read once, so that what is checked is what is loaded.
     content = path.read_bytes()
     checksum = hashlib.sha256(content).hexdigest()
     if sha256 is not None and checksum != sha256.lower():
@@ -218,30 +215,13 @@ def _read(path: Path, sha256: str | None) -> bytes:
             f"{path} is not the expected file: its sha256 is {checksum}, not {sha256}. Download it again, or "
             "pass its sha256 if it is the file you mean."
         )
-    return content
-
-
-def _tensors(content: bytes, path: Path) -> dict[str, Any]:
-    """Return the file's tensors by name."""
-    import torch
-    from safetensors.torch import load
-
-    # Damaged files fail in many ways (and torch.load in more than it documents), all of which mean the same.
     try:
-        if path.suffix == ".safetensors":
-            return dict(load(content))
-        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0][:200]
+        return dict(load(content)), content
+    except Exception as error:  # damaged files fail in many ways, all of which mean the same
         raise CheckpointError(
-            f"{path} cannot be read as weights ({type(error).__name__}: {reason}). Download it again; a "
-            "pickle of anything but tensors is refused, because opening it would run code from it."
+            f"{path} is not a whole .safetensors file ({error}). Download it again; save weights of other "
+            "formats with safetensors.torch.save_file."
         ) from None
-    if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
-        loaded = loaded["state_dict"]
-    if not isinstance(loaded, Mapping) or not all(isinstance(t, torch.Tensor) for t in loaded.values()):
-        raise CheckpointError(f"{path} holds a {type(loaded).__name__}; expected tensors by name.")
-    return {str(name): value for name, value in loaded.items()}
 
 
 def _require_equal(

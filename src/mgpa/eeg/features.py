@@ -95,8 +95,6 @@ class BandPower:
         8–13, beta 13–30 and gamma 30–45.
     log : bool
         Take the logarithm of power plus ``floor``.
-    per_token : {"channel", None}
-        "channel" gives a token for every channel, (n, channels, bands); None puts them in a row.
     segment : float
         Seconds of Welch's segments (Hann window, half overlapping); frequencies are 1 / ``segment`` apart.
     floor : float
@@ -115,7 +113,6 @@ class BandPower:
 
     bands: tuple[tuple[float, float], ...] = RHYTHMS
     log: bool = True
-    per_token: Literal["channel"] | None = None
     segment: float = 1.0
     floor: float = 1e-4
 
@@ -124,8 +121,6 @@ class BandPower:
         object.__setattr__(self, "bands", bands)
         if not bands or not all(0 <= low < high for low, high in bands):
             raise ValueError(f"bands are {bands}; expected pairs (low, high) in Hz with 0 <= low < high.")
-        if self.per_token not in ("channel", None):
-            raise ValueError(f"per_token is {self.per_token!r}; expected 'channel' or None.")
         if not self.segment > 0 or not self.floor > 0:
             raise ValueError(f"segment is {self.segment}, floor {self.floor}; both must be positive.")
 
@@ -139,7 +134,7 @@ class BandPower:
             "floor": self.floor if self.log else None,
             "segment": self.segment,
             "unit": "uV^2",
-            "layout": "tokens of channels" if self.per_token else "channel-major",
+            "layout": "channel-major",
         }
 
     def feature_names(self, channels: Sequence[str]) -> list[str]:
@@ -148,7 +143,7 @@ class BandPower:
         return [f"{channel} {band}" for channel in channels for band in bands]
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
-        """Return the features, (n, channels × bands) or (n, channels, bands), of trials or MNE epochs."""
+        """Return the features, (n, channels × bands), of trials or MNE epochs."""
         from scipy.signal import welch
 
         trials = as_trials(trials)
@@ -174,8 +169,7 @@ class BandPower:
             for k, inside in enumerate(members):
                 power[i : i + BLOCK, :, k] = density[:, :, inside].sum(axis=2) * frequency[1]
         power = np.log(power + self.floor) if self.log else power
-        shape = power.shape if self.per_token else (len(power), power.shape[1] * power.shape[2])
-        return power.reshape(shape).astype(np.float32)
+        return power.reshape(len(power), power.shape[1] * power.shape[2]).astype(np.float32)
 
 
 @dataclass(frozen=True)

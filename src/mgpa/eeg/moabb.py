@@ -64,4 +64,4 @@ def from_moabb(
     columns |= {"participant": person, "label": np.asarray(labels)}
     info = {"dataset": str(dataset.code), "paradigm": type(paradigm).__name__}
     # The epochs' own metadata are the same, or none.
-    return replace(Trials.from_epochs(epochs, info=info), columns=columns)
+    return replace(Trials.from_epochs(epochs), columns=columns, info=info)

@@ -146,9 +146,7 @@ class Trials:
         return replace(first, data=np.concatenate([t.data for t in trials]), columns=columns)  # type: ignore[return-value]
 
     @classmethod
-    def from_epochs(
-        cls, epochs: Any, *, rename: Mapping[str, str] | None = None, info: dict[str, Any] | None = None
-    ) -> Self:
+    def from_epochs(cls, epochs: Any, *, rename: Mapping[str, str] | None = None) -> Self:
         """Take the EEG channels of MNE epochs, or of a list of them, with their metadata as columns.
 
         Channels that are marked as bad stay, with a warning: all participants need the same ones.
@@ -160,8 +158,6 @@ class Trials:
             Data that are not in memory are read, and bad epochs dropped, in a copy.
         rename : dict or None
             Metadata columns to rename: ``{"subject": "participant"}``.
-        info : dict or None
-            Where they come from.
         """
         from ..tables.frames import from_epochs
 
@@ -188,26 +184,7 @@ class Trials:
                     stacklevel=2,
                 )
             parts.append(cls(one.get_data(picks=names), tuple(names), one.info["sfreq"], one.times[0]))
-        return replace(cls.concatenate(parts), columns=columns, info=dict(info or {}))
-
-    def to_epochs(self) -> Any:
-        """Return MNE epochs, with positions where the standard 10-05 montage has them."""
-        import mne
-        import pandas
-
-        info = mne.create_info(list(self.channels), self.sfreq, "eeg")
-        first = round(self.tmin * self.sfreq) / self.sfreq
-        if abs(first - self.tmin) > 1e-9:
-            warnings.warn(
-                f"MNE counts time in whole samples from the event: {self.tmin:g} s becomes {first:g} s.",
-                stacklevel=2,
-            )
-        frame = pandas.DataFrame(self.columns) if self.columns else None
-        epochs = mne.EpochsArray(
-            self.data.astype(np.float64), info, tmin=self.tmin, metadata=frame, verbose="error"
-        )
-        epochs.set_montage(standard_montage(), on_missing="ignore", verbose="error")
-        return epochs
+        return replace(cls.concatenate(parts), columns=columns)
 
     def table(self, X: Any, **info: Any) -> Table:
         """Return a table with one embedding per trial, and the trials' columns and info."""

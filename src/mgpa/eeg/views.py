@@ -96,9 +96,7 @@ def resample(trials: Trials, sfreq: float) -> Trials:
     return replace(trials, data=signal.astype(trials.data.dtype), sfreq=float(sfreq))
 
 
-def measure_views(
-    trials: Trials, measured: Mapping[str, View], *, recorded_source: str = "recorded_source"
-) -> Trials:
+def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
     """Measure the same trials in several ways and return all of it, trial by trial.
 
     Parameters
@@ -108,14 +106,12 @@ def measure_views(
     measured : dict of name to function
         Each takes the trials and returns them, as many and in the same order, measured in its way. All have
         to return the same channels at the same times.
-    recorded_source : str
-        Column that keeps the trials' own ``source``, if they have one.
 
     Returns
     -------
     Trials
         The first trial in all views, then the second: ``source`` is the name of the view, and ``pair_id``
-        is the same for all views of a trial.
+        is the same for all views of a trial. Their own source, if any, is the column ``recorded_source``.
 
     Examples
     --------
@@ -139,12 +135,7 @@ def measure_views(
             "trials.with_columns(pair_id=None)."
         )
     if "source" in columns:
-        if recorded_source in columns:
-            raise ValueError(
-                f"The trials have a source and a column {recorded_source!r}, where it would be kept; name "
-                "another with recorded_source=."
-            )
-        columns[recorded_source] = columns.pop("source")
+        columns["recorded_source"] = columns.pop("source")
     views = {name: view(trials) for name, view in measured.items()}
     first_name, first = next(iter(views.items()))
     for name, view in views.items():
