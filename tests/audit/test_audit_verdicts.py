@@ -120,7 +120,7 @@ READABLE = "Your embeddings reveal the source (S "
         (unlabelled, READABLE, ": hidden (indistinguishable from chance)", "LEACE hides it (.5"),
         (spread, READABLE, ": harder to read, but still readable", "LEACE lowers it to .6"),
         (products, READABLE, ": harder to read, but still readable", "LEACE lowers it to ."),
-        (one_token, READABLE, ": still readable, no clear change", "No method clearly lowered it."),
+        (one_token, READABLE, ": still readable, not clearly different", "No method clearly lowered it."),
         (nested, "Your embeddings", "indistinguishable from chance", ""),
     ],
 )  # fmt: skip
@@ -152,7 +152,7 @@ def test_the_floor_explains_what_is_left():
     assert [result[name].floor_explains for name in methods] == [True, False]  # LEACE has no gate
     lines = findings(result, "mgpa")
     assert "still readable" in source_of(result, "mgpa")
-    (floor,) = [line for line in lines if line.startswith("From what the gate preserves, readers reach")]
+    (floor,) = [line for line in lines if line.startswith("Floor: readers of what the gate preserves reach")]
     assert floor.endswith("more data would not lower S; a gate of higher rank may.")
 
 
@@ -164,7 +164,7 @@ def test_no_method_is_best_with_two_participants():
         "participant once."
     )
     assert result.verdict()[2].startswith(
-        "Preliminary: few, briefly trained readers, so S may be too low. Only 2 participants: exploratory."
+        "Preliminary: no networks among the readers, so S may be too low. Only 2 participants: exploratory."
     )
 
 
@@ -226,8 +226,8 @@ def test_the_task_comes_before_the_source(labelled):
     assert leaders[0][0] == "other"
     first, second, *_ = findings(result, "leace")  # what the user's own head would notice comes first
     assert first.startswith("Accuracy, existing heads (A_f): ")
-    assert second.startswith("Existing heads (T_f): ")
-    assert second.endswith("; worse.")
+    assert second.startswith("Task, existing heads (T_f): ")
+    assert second.endswith(": worse.")
     # What was fitted on its EVAL participants comes last of all.
     leaked = changed(result, other={"fitted_on": ("p16",)})
     assert ranking(leaked)[0][-1] == "other"
@@ -270,7 +270,7 @@ def test_numbers_as_labels_and_the_users_words_are_in_the_verdict():
     assert "Intervals are over 40 samples." in result.verdict()[2]
     assert "RMSEP_f (want low)" in str(result)
     assert findings(result, "closed_form_mgpa")[0].startswith("Error, existing heads (RMSEP_f): ")
-    assert findings(result, "closed_form_mgpa")[0].endswith("; improved.")
+    assert findings(result, "closed_form_mgpa")[0].endswith(": better.")
     page = cells_of(result)
     assert "Crossed design: all 40" in page
     assert "error, existing heads" in page

@@ -54,7 +54,7 @@ def test_methods_have_their_references_seeds_and_gates(found):
 def test_readers_and_intervals_have_the_numbers_that_were_used(found):
     text = found.methods_text()
     assert f"AUROC of {len(found['identity'].readers)} readers" in text
-    assert "(Linear: logistic, logistic, whitened; Networks: 1 readings after 3 epochs)" in text
+    assert "(logistic, whitened logistic; 1 network after 3 epochs)" in text
     assert f"{chance.DRAWS} permutations of source labels (seed {chance.SEED})" in text
     n_draws = sum(len(block) for block in bootstrap.draws(4))
     assert f"95 % percentile bootstrap over participants, {n_draws:,} draws, seed {bootstrap.SEED}" in text

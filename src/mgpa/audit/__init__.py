@@ -15,7 +15,7 @@ from .bootstrap import (
     estimate,
     leave_one_out,
 )
-from .diagnostics import confounding
+from .diagnostics import PairCheck, check_pairs, confounding
 from .fits import complement_drift
 from .heads import (
     assign_endpoints,
@@ -29,7 +29,6 @@ from .heads import (
 from .measure import movement_by_group
 from .method_result import MethodResult
 from .metrics import METRICS, Metric, find_metric
-from .pair_check import PairCheck, check_pairs
 from .protocol import AuditPlan, run
 from .ranks import ByParticipant, participant_auroc
 from .readers import SourceReading, read_residuals, read_sources, read_token_sources

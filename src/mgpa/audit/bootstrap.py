@@ -44,6 +44,23 @@ SEED = 1101
 LEVEL = 0.95
 
 
+def number(x: float, spec: str = ".3f") -> str:
+    """Return a number as every output prints it: rounded here and nowhere else.
+
+    The zero before the point is left out unless the format asks for it.
+
+    Examples
+    --------
+    >>> number(0.8123), number(-0.02, "+.3f"), number(-1e-5), number(0.8975) == number(0.8975 + 1e-15)
+    ('.812', '-.020', '.000', True)
+    """
+    # Equal values that were summed in another order must print alike.
+    text = format(round(x, 9), spec)
+    if float(text) == 0:
+        text = text.replace("-", "+" if "+" in spec else "")
+    return text if "0" in spec.partition(".")[0] else re.sub(r"^([+-]?)0\.", r"\1.", text)
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A value and its interval.
@@ -65,10 +82,7 @@ class Estimate:
     high: float
 
     def __format__(self, spec: str) -> str:
-        spec = spec or ".3f"
-        value, low, high = (format(x, spec) for x in (self.value, self.low, self.high))
-        if "0" not in spec.partition(".")[0]:
-            value, low, high = (re.sub(r"^([+ -]?)0\.", r"\1.", text) for text in (value, low, high))
+        value, low, high = (number(x, spec or ".3f") for x in (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
 
     def __str__(self) -> str:

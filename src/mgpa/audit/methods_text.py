@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..baselines.registry import references
 from ..errors import printable
 from . import bootstrap, ranks
 from .verdict import shortcut_note, task_metric
-from .words import label, listed, reader_rows
+from .words import label, listed, reader_summary
 
 if TYPE_CHECKING:
     from .result import Audit
@@ -39,9 +37,9 @@ def methods_text(audit: Audit) -> str:
         _methods(audit),
         scaled if s["standardize"] else f"Embeddings were measured in {units}, without standardisation.",
         f"Source accessibility S is the largest participant-mean AUROC of {len(readers)} readers trained on "
-        f"corrected HEAD rows ({_readers(readers)}); it was compared with {ranks.DRAWS} permutations of "
-        f"source labels (seed {ranks.SEED}), and the source called readable where the permutation p was at "
-        f"most {ranks.LEVEL:g}.",
+        f"corrected HEAD rows ({reader_summary(readers)}). It was compared with {ranks.DRAWS} permutations "
+        f"of source labels (seed {ranks.SEED}), and the source called readable where the permutation p was "
+        f"at most {ranks.LEVEL:g}.",
         *_task(audit),
         f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over participants, "
         f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}); draws are the same for "
@@ -111,27 +109,6 @@ def _method(audit: Audit, name: str) -> str:
     facts.append("" if result.source_blind else "told the source of every row")
     details = "; ".join(fact for fact in facts if fact)
     return f"{label(name)} ({details})" if details else label(name)
-
-
-def _readers(readers: Sequence[str]) -> str:
-    """Return the bank in words.
-
-    Examples
-    --------
-    >>> _readers(["linear", "gelu r0 e12", "gelu r0 e50", "gelu r1 e12", "gelu r1 e50", "spread"])
-    'Linear: logistic; Networks: 4 readings after 12 and 50 epochs; Further: spread'
-    """
-    groups: dict[str, list[str]] = {}
-    for group, name in reader_rows(readers):
-        groups.setdefault(group, []).append(name)
-    sentences = []
-    for group, names in groups.items():
-        epochs = sorted({int(n[1]) for name in names if (n := re.search(r"(\d+) epochs", name))})
-        trained = [name for name in names if "epochs" in name]
-        words = [name for name in names if name not in trained]
-        words += [f"{len(trained)} readings after {listed(epochs)} epochs"] if trained else []
-        sentences.append(f"{group}: {', '.join(words)}")
-    return "; ".join(sentences)
 
 
 def _task(audit: Audit) -> list[str]:

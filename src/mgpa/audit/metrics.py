@@ -241,8 +241,8 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
     heads, subject = _HEADS[letter]
     kind = "Frozen" if letter == "f" else "Refitted"
     task = Metric(
-        name=f"T_{letter}", title=f"{kind}-head task $T_{letter}$", subject=subject, symbol=f"T_{letter}",
-        kept=_KEPT, values=_primary(_transfer(heads)), missing=_NO_LABELS,
+        name=f"T_{letter}", title=f"{kind}-head task $T_{letter}$", subject=f"task, {subject}",
+        symbol=f"T_{letter}", kept=_KEPT, values=_primary(_transfer(heads)), missing=_NO_LABELS,
     )  # fmt: skip
     numbers = {"unit": "units of the label", "better": "lower", "missing": _NO_NUMBERS}
     return (
@@ -269,7 +269,7 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
         ),
         *(
             replace(task, name=f"T_{letter}_{word}", title=f"{task.title}, units that {word}",
-                    subject=f"{subject}, {word}", part_of=f"T_{letter}", missing=_NOT_MIXED,
+                    subject=f"task, {subject}, {word}", part_of=f"T_{letter}", missing=_NOT_MIXED,
                     values=_group(word == "travelled", _transfer(heads)))
             for word in ("travelled", "stayed")
         ),

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,9 @@ from ..errors import MissingEvidence
 from ..tables.table import Table
 from .bootstrap import Estimate, contrast
 from .design import Design
-from .diagnostics import Confounding
+from .diagnostics import Confounding, PairCheck, check_pairs
 from .method_result import MethodResult
 from .metrics import METRICS
-
-if TYPE_CHECKING:
-    from .pair_check import PairCheck
 
 Floats = NDArray[np.float64]
 
@@ -199,8 +196,6 @@ class Audit:
 
         It is computed when it is first asked for, as a report does.
         """
-        from .pair_check import check_pairs
-
         if "pairs" not in self._cache:
             self._cache["pairs"] = None
             if self.paired_rows is not None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections.abc import Iterable
 from itertools import dropwhile
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from .._common.markup import text_table
 from ..errors import printable
-from .bootstrap import Estimate
+from .bootstrap import Estimate, number
 from .design import FEW, TOO_FEW
 from .metrics import METRICS, Metric
-from .words import interval, label, listed, number
+from .words import READERS, label, listed, reader_summary
 
 if TYPE_CHECKING:
     from .result import Audit
@@ -30,6 +31,8 @@ HEADS = ("A_f", "RMSEP_f", "bias_f", "T_f", "T_r", "RMSEP_r")
 # More units than this many times the present number are not worth asking for.
 MOST_MORE = 50
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+#: What became of a metric, in words.
+OUTCOMES = {"improved": "better", "kept": "kept", "suffered": "worse", "unclear": "not clearly different"}
 
 
 def task_metric(audit: Audit) -> Metric | None:
@@ -107,17 +110,17 @@ def named(audit: Audit, column: str) -> str:
 
 
 def units(audit: Audit, n: int | None = None) -> str:
-    """Return so many participants, called as the user's column is."""
+    """Return a number of participants, called as the user's column is."""
     n, name = audit.n_people if n is None else n, named(audit, "participant")
     return f"{n} {name}{'s' * (n != 1)}"
 
 
 def _uncorrected(audit: Audit) -> str:
     identity, source = audit["identity"], named(audit, "source")
-    reaches = f"S {number(identity.S)}; chance reaches {number(identity.chance.high)}"
+    values = f"S {number(identity.S)}; chance reaches {number(identity.chance.high)}"
     if identity.chance.excluded:
-        return f"Your embeddings reveal the {source} ({reaches})."
-    return f"Your embeddings do not reveal the {source} beyond chance ({reaches})."
+        return f"Your embeddings reveal the {source} ({values})."
+    return f"Your embeddings do not reveal the {source} beyond chance ({values})."
 
 
 def led_by(audit: Audit) -> list[str]:
@@ -130,19 +133,17 @@ def led_by(audit: Audit) -> list[str]:
 
 def _leader(audit: Audit, group: tuple[str, ...]) -> str:
     """Return what a leader did, or that several are tied and what tells them apart."""
-    told = "" if audit[group[0]].source_blind else ", told the source of every row,"
     metric = audit.settings.get("outcome", "S")
-    values = [number(audit[name].estimate(metric).value) for name in group]
+    values = listed(number(audit[name].estimate(metric).value) for name in group)
+    who = listed(map(label, group))
+    who += "" if audit[group[0]].source_blind else ", told the source of every row,"
+    task = _task_words(audit, group)
     if len(group) == 1:
-        (name,), (value,) = group, values
-        did = _hides(audit, name) if metric == "S" else f"is best on {metric} ({value})"
-        return f"{label(name)}{told} {listed([did, *_task_words(audit, name)])}."
-    sentence = f"{listed(map(label, group))}{told} are tied on {metric} ({listed(values)})"
-    hidden = not any(audit[name].chance.excluded for name in group)
-    shared = ["hides it" if hidden else "lowers it"] if metric == "S" else []
-    words = [_task_words(audit, name) for name in group]
-    shared += [word for word in words[0] if all(word in others for others in words)]
-    sentence += f"; each of them {listed(shared)}" if shared else ""
+        first = _hides(audit, group[0]) if metric == "S" else f"is best on {metric} ({values})"
+        return f"{who} {_clauses([first, *task])}."
+    did = [f"{'lower' if _some_readable(audit, group) else 'hide'} it"] if metric == "S" else []
+    sentence = f"{who} are tied on {metric} ({values})"
+    sentence += f": {'both' if len(group) == 2 else 'all'} {_clauses([*did, *task])}" if did or task else ""
     moved = {name: audit[name].estimate("M").value for name in group}
     calmest, *others = sorted(group, key=moved.__getitem__)
     if all(moved[other] - moved[calmest] > 0.01 and _beats(audit, calmest, other, "M") for other in others):
@@ -155,23 +156,41 @@ def _hides(audit: Audit, name: str) -> str:
     return f"lowers it to {S}" if audit[name].chance.excluded else f"hides it ({S})"
 
 
-def _task_words(audit: Audit, name: str) -> list[str]:
-    """Return what became of the task and of the user's head, as ends of a sentence."""
-    outcome, words = audit.outcome(name, task.name) if (task := task_metric(audit)) else None, []
+def _clauses(parts: list[str]) -> str:
+    """Return clauses as one list: "hides it, keeps the task, and your decoder gains 9 points"."""
+    *first, last = parts
+    return f"{', '.join(first)}{',' * (len(first) > 1)} and {last}" if first else last
+
+
+def _task_words(audit: Audit, group: tuple[str, ...]) -> list[str]:
+    """Return what became of the task and of the user's head, where all of a group agree."""
+
+    def agreed(metric: str) -> str | None:
+        outcomes = {audit.outcome(name, metric) for name in group}
+        return outcomes.pop() if len(outcomes) == 1 else "kept" if outcomes == {"kept", "improved"} else None
+
+    words, s = [], "" if len(group) > 1 else "s"
+    outcome = agreed(task.name) if (task := task_metric(audit)) else None
     if outcome in ("kept", "improved"):
-        words.append("keeps the task" if outcome == "kept" else "improves the task")
-    if (accuracy := audit.outcome(name, "A_f")) in ("improved", "suffered"):
-        points = abs(100 * audit.contrast(name, metric="A_f").value)
-        words.append(f"your decoder {'gains' if accuracy == 'improved' else 'loses'} {points:.0f} points")
-    if audit.outcome(name, "RMSEP_f") in ("improved", "suffered"):
-        before, after = (number(audit[n].estimate("RMSEP_f").value) for n in ("identity", name))
-        words.append(f"your model errs by {after} instead of {before} (RMSEP)")
+        words.append(f"{'keep' if outcome == 'kept' else 'improve'}{s} the task")
+    if (outcome := agreed("A_f")) in ("improved", "suffered"):
+        points = _range(f"{abs(100 * audit.contrast(name, metric='A_f').value):.0f}" for name in group)
+        plural = "" if points == "1" else "s"
+        words.append(f"your decoder {'gains' if outcome == 'improved' else 'loses'} {points} point{plural}")
+    if agreed("RMSEP_f") in ("improved", "suffered"):
+        before, *after = (number(audit[name].estimate("RMSEP_f").value) for name in ("identity", *group))
+        words.append(f"your model errs by {_range(after)} instead of {before} (RMSEP)")
     return words
+
+
+def _range(values: Iterable[str]) -> str:
+    """Return equal values once, different ones from the first to the last."""
+    different = sorted(set(values), key=float)
+    return different[0] if len(different) == 1 else f"{different[0]} to {different[-1]}"
 
 
 def _no_leader(audit: Audit, names: list[str]) -> str:
     """Return why no method is best, and what would help."""
-    floors = [name for name in names if audit[name].floor_explains]
     if too_few(audit):
         fitted = "folds" in audit.settings or any(r.fitted_elsewhere for r in audit.results.values())
         help_ = "" if fitted else ", or folds, which score every participant once"
@@ -181,37 +200,41 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
         return "There is nothing to remove that these readers find."
     lowered = [name for name in names if audit.outcome(name, "S") == "improved" and not audit[name].fitted_on]
     if lowered and (task := task_metric(audit)):
-        outcome, change = audit.outcome(lowered[0], task.name), audit.contrast(lowered[0], metric=task.name)
-        but = "it harms the task" if outcome == "suffered" else "whether it keeps the task is not clear"
-        sentence = f"{label(lowered[0])} {_hides(audit, lowered[0])}, but {but}"
-        return f"{sentence} ({task.name} {interval(change, sign=True)})."
-    sentence = "No method clearly lowered it."
+        name, harmed = lowered[0], audit.outcome(lowered[0], task.name) == "suffered"
+        but = "it harms the task" if harmed else "whether it keeps the task is not clear"
+        change = audit.contrast(name, metric=task.name)
+        return f"{label(name)} {_hides(audit, name)}, but {but} ({task.name} {change:+.3f})."
+    floors = [label(name) for name in names if audit[name].floor_explains]
     if floors:
         return (
-            f"{sentence} What the gate of {listed(map(label, floors))} preserves is as readable as the "
-            "result: a wider gate may help, more data will not."
+            f"No method clearly lowered it. What the gate of {listed(floors)} preserves is as readable as "
+            "the result: a wider gate may help, more data will not."
         )
     lowest = min(names, key=lambda name: audit[name].S)
-    return f"{sentence} The lowest S is {number(audit[lowest].S)} ({label(lowest)})."
+    return f"No method clearly lowered it. The lowest S is {number(audit[lowest].S)} ({label(lowest)})."
 
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
     """Return in one line how much to believe: warnings, participants, how many more would help."""
-    lines = [*warnings(audit).values()] if warn else []
+    lines = [sentence for sentence in warnings(audit).values() if warn]
     if not too_few(audit):
-        lines += [f"Intervals are over {units(audit)}.", *(entry["sentence"] for entry in plan(audit)[:1])]
+        lines.append(f"Intervals are over {units(audit)}.")
+        # Which of several methods that hide the source has the lower S helps nobody.
+        asked = [e for e in plan(audit) if e["question"] == "kept" or _some_readable(audit, e["methods"])]
+        lines += [entry["sentence"] for entry in asked[:1]]
     return " ".join(lines)
+
+
+def _some_readable(audit: Audit, methods: Iterable[str]) -> bool:
+    return any(audit[name].chance.excluded for name in methods)
 
 
 def warnings(audit: Audit) -> dict[str, str]:
     """Return what every output says before its numbers are believed: a sentence by a short badge."""
     s, marks = audit.settings, {}
-    if s.get("no_networks"):
-        marks["Preliminary"] = (
-            "Preliminary: no networks tried to read the source (torch is not installed), so S may be too low."
-        )
-    elif s["preliminary"]:
-        marks["Preliminary"] = "Preliminary: few, briefly trained readers, so S may be too low."
+    if s["preliminary"]:
+        few = "few, briefly trained readers" if has_networks(audit) else "no networks among the readers"
+        marks["Preliminary"] = f"Preliminary: {few}, so S may be too low."
     if too_few(audit):
         cell, n = smallest_cell(audit)
         marks["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
@@ -222,8 +245,103 @@ def warnings(audit: Audit) -> dict[str, str]:
         )
     if s["duplicates"]:
         copies = "; ".join(f"{count} {what}" for what, count in s["duplicates"].items())
-        marks["Duplicate rows"] = f"The same rows stand in two roles ({copies}), which flatters every method."
+        marks["Duplicate rows"] = f"The same rows have two roles ({copies}), which flatters every method."
     return marks
+
+
+def has_networks(audit: Audit) -> bool:
+    """Return whether networks were among the source readers."""
+    return any("gelu" in reader for reader in audit["identity"].readers)
+
+
+def caveats(audit: Audit) -> list[str]:
+    """Return how sure the findings are; the same for every method."""
+    s, lines, design = audit.settings, [*warnings(audit).values()], audit.design
+    lines += [] if design is None else [design.sentence, *design.notes]
+    if s["nested_readers"] and (design is None or design.kind == "crossed"):
+        lines.append(
+            f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD participants have one source only: "
+            "readers may have learned who they are instead of how they were measured, so S may be too low."
+        )
+    if "folds" in s:
+        unit = named(audit, "participant")
+        lines.append(f"Each {unit} was scored once, by models trained on others, in {s['folds']} folds.")
+    few = " Intervals over so few tend to be too narrow." if audit.n_people < FEW else ""
+    lines.append(
+        f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
+        f"more. Chance comes from permuted source labels.{few}"
+    )
+    lines += [entry["sentence"] for entry in plan(audit) if not too_few(audit)]
+    if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
+        lines.append(
+            "The best method was chosen on the participants it is scored on; confirm it on new ones."
+        )
+    return lines
+
+
+def readers_note(audit: Audit) -> str:
+    """Return who read the source, and what the paper's readers alone reach, if there were others."""
+    readers, s = audit["identity"].readers, audit.settings
+    note = f"S: the best of {len(readers)} readers ({reader_summary(readers)})."
+    note += "" if has_networks(audit) else " No networks were trained; they need torch."
+    if sample := s.get("reader_sample"):
+        who = listed(READERS[name] for name in sample["readers"])
+        note += f" Of {sample['of']:,} HEAD rows, {who} were trained on a sample of {sample['rows']:,}."
+    if s["bank"] == "paper":
+        return f"{note} All of them are the paper's."
+    alone = (f"{printable(name)} {number(r.estimate('S_paper').value)}" for name, r in audit.results.items())
+    return f"{note} By the paper's readers alone (S_paper): {', '.join(alone)}."
+
+
+def shortcut_note(audit: Audit) -> str:
+    """Return which shortcut the heads behind ``worst`` learned."""
+    ways, origin = audit.settings["directions"], audit.settings["directions_of"]
+    if not ways:
+        return f"worst and control were not measured: {origin}." if origin else ""
+    how = "as stated" if origin == "stated" else f"as in the {origin} rows"
+    which = f"the shortcut that {ways[0]} ({how})" if len(ways) == 1 else "each possible shortcut, averaged"
+    return f"worst: heads learned {which}."
+
+
+def plan(audit: Audit) -> list[dict[str, Any]]:
+    """Return how many participants in all would settle what intervals leave open, from their spread.
+
+    Each entry has ``question`` ("separate" or "kept"), ``methods``, ``metric``, participants ``now`` and
+    ``needed`` (None: more will hardly help), and a ``sentence``.
+    """
+    names, leaders = ranking(audit)
+    task, metric = task_metric(audit), audit.settings.get("outcome", "S")
+    now, unit, entries = audit.n_people, named(audit, "participant"), []
+
+    def ask(question: str, methods: tuple[str, ...], measured: str, margin: float, spread: float) -> None:
+        needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
+        enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
+        who, kept = listed(map(label, methods)), number(METRICS[measured].kept or 0, ".2f")
+        separate = question == "separate"
+        goal = (
+            f"tell {who} apart on {measured}" if separate else f"show that {who} keeps the task within {kept}"
+        )
+        sentence = f"About {enough} {unit}s would {goal}." if enough else f"More {unit}s will hardly {goal}."
+        entries.append({"question": question, "methods": methods, "metric": measured, "now": now,
+                        "needed": enough, "sentence": sentence})  # fmt: skip
+
+    for best, other in ((group[0], name) for group in leaders for name in group[1:]):
+        change = audit.contrast(best, other, metric)
+        ask("separate", (best, other), metric, abs(change.value), (change.high - change.low) / 2)
+    for name in names:
+        if task is not None and task.kept and audit.outcome(name, task.name) == "unclear":
+            loss = _loss(audit, name)
+            ask("kept", (name,), task.name, task.kept - loss.value, loss.high - loss.value)
+    return entries
+
+
+def _loss(audit: Audit, method: str) -> Estimate:
+    """Return what a method costs the task."""
+    task = task_metric(audit)
+    if task is None:
+        raise ValueError("There are no labels, so the loss of the task was not measured.")
+    change = audit.contrast(method, metric=task.name)
+    return change if task.better == "lower" else Estimate(-change.value, -change.high, -change.low)
 
 
 def findings(audit: Audit, method: str) -> list[str]:
@@ -234,45 +352,40 @@ def findings(audit: Audit, method: str) -> list[str]:
     heads = [_head_sentence(audit, method, METRICS[m]) for m in measured if m in audit.metrics]
     lines = [*_caution(audit, method), *heads, _source_sentence(audit, method), *_left(audit, method)]
     if "worst" in audit.metrics:
-        lines.append(
-            f"Worst-case AUROC of a head trained on the shortcut: {_change(audit, method, 'worst')}."
-        )
+        change = _change(audit, method, "worst")
+        lines.append(f"Worst-case AUROC of a head trained on the shortcut: {change}.")
     lines.append(f"Rows moved by {100 * audit[method].estimate('M').value:.1f} % of their size.")
     return lines
 
 
 def _change(audit: Audit, method: str, metric: str) -> str:
     before, after = (number(audit[name].estimate(metric).value) for name in ("identity", method))
-    return f"{before} → {after} ({interval(audit.contrast(method, metric=metric), sign=True)})"
+    return f"{before} → {after} ({audit.contrast(method, metric=metric):+.3f})"
 
 
 def _head_sentence(audit: Audit, method: str, metric: Metric) -> str:
-    outcome = {
-        "improved": "improved",
-        "kept": f"kept, any loss is below {number(metric.kept or 0, 2)} (95 %)",
-        "suffered": "worse",
-        "unclear": f"not clear; a loss of more than {number(metric.kept, 2)} cannot be excluded"
-        if metric.kept
-        else "no clear change",
-    }[str(audit.outcome(method, metric.name))]
+    outcome, kept = str(audit.outcome(method, metric.name)), number(metric.kept or 0, ".2f")
+    words = OUTCOMES[outcome]
+    if metric.kept and outcome in ("kept", "unclear"):
+        words += f"; {'any loss is below' if outcome == 'kept' else 'the loss may exceed'} {kept} (95 %)"
     subject = f"{metric.subject[0].upper()}{metric.subject[1:]} ({metric.name})"
-    return f"{subject}: {_change(audit, method, metric.name)}; {outcome}."
+    return f"{subject}: {_change(audit, method, metric.name)}: {words}."
 
 
 def _source_sentence(audit: Audit, method: str) -> str:
     """Return whether the source can be read, compared with what the best reader reaches by chance."""
-    readable, outcome = audit[method].chance.excluded, str(audit.outcome(method, "S"))
+    outcome, chance = str(audit.outcome(method, "S")), audit[method].chance
     kinds = {"improved": "harder to read, but still readable", "suffered": "easier to read"}
-    now = kinds.get(outcome, "still readable, no clear change")
-    if not readable:
+    now = kinds.get(outcome, "still readable, not clearly different")
+    if not chance.excluded:
         was = audit["identity"].chance.excluded
         now = "hidden (indistinguishable from chance)" if was else "indistinguishable from chance, as before"
-    reaches = f"chance reaches {number(audit[method].chance.high)}"
     below = (
-        " S is below chance: readers learned a rule that reverses on new participants, as happens when a map "
-        "was fitted on its EVAL participants, or overshoots."
+        " S is below chance: readers learned a rule that reverses on new participants. This happens when a "
+        "map was fitted on its EVAL participants, or overshoots."
     ) * (audit[method].estimate("S").high < 0.5)
-    return f"Source (S): {_change(audit, method, 'S')}; {reaches}: {now}.{below}"
+    reaches = number(chance.high)
+    return f"Source (S): {_change(audit, method, 'S')}; chance reaches {reaches}: {now}.{below}"
 
 
 def _caution(audit: Audit, method: str) -> list[str]:
@@ -300,104 +413,17 @@ def _left(audit: Audit, method: str) -> list[str]:
             who = units(audit).partition(" ")[2].capitalize()
             lines.append(f"{who} that {part[2:]}: S {_change(audit, method, part)}.")
     if result.has("floor"):
-        floor = f"From what the gate preserves, readers reach {interval(result.estimate('floor'))}"
         explains = ": more data would not lower S; a gate of higher rank may" * result.floor_explains
-        lines.append(f"{floor} (the floor){explains}.")
+        lines.append(f"Floor: readers of what the gate preserves reach {result.estimate('floor')}{explains}.")
     if result.chance.excluded and result.has("L"):
-        linear = f"Linear readers reach {interval(result.estimate('L'))}"
+        linear = f"Linear readers reach {result.estimate('L')}"
         linear += "" if result.linear_chance.excluded else ", no more than chance"
         if result.beyond_linear:
-            best = result.best_reader()
-            linear += f"; the rest is in spread and shape (best reader: {best}). Try mgpa.MGPA"
+            linear += (
+                f"; the rest is in spread and shape (best reader: {result.best_reader()}). Try mgpa.MGPA"
+            )
         lines.append(f"{linear}.")
     return lines
-
-
-def caveats(audit: Audit) -> list[str]:
-    """Return how sure the findings are; the same for every method."""
-    s, lines, design = audit.settings, [*warnings(audit).values()], audit.design
-    lines += [] if design is None else [design.sentence, *design.notes]
-    if s["nested_readers"] and (design is None or design.kind == "crossed"):
-        lines.append(
-            f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD participants have one source only: "
-            "readers may have learned who they are instead of how they were measured, so S may be too low."
-        )
-    if "folds" in s:
-        unit = named(audit, "participant")
-        lines.append(f"Each {unit} was scored once, by models trained on others, in {s['folds']} folds.")
-    few = " Intervals over so few tend to be too narrow." if audit.n_people < FEW else ""
-    lines.append(
-        f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
-        f"more. Chance comes from permuted source labels.{few}"
-    )
-    lines += [entry["sentence"] for entry in plan(audit) if not too_few(audit)]
-    if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
-        lines.append(
-            "The best method was chosen on the participants it is reported on; confirm it on new ones."
-        )
-    return lines
-
-
-def readers_note(audit: Audit) -> str:
-    """Return who read the source, and what the paper's readers alone reach, if there were others."""
-    n, s = len(audit["identity"].readers), audit.settings
-    if s["bank"] == "paper":
-        return f"S: the best of {n} readers, all of them the paper's."
-    alone = (f"{printable(name)} {number(r.estimate('S_paper').value)}" for name, r in audit.results.items())
-    size = "a small bank" if s["preliminary"] else "the full bank"
-    return f"S: the best of {n} readers ({size}). By the paper's alone (S_paper): {', '.join(alone)}."
-
-
-def shortcut_note(audit: Audit) -> str:
-    """Return which shortcut the heads behind ``worst`` learned."""
-    ways, origin = audit.settings["directions"], audit.settings["directions_of"]
-    if not ways:
-        return f"worst and control were not measured: {origin}." if origin else ""
-    how = "as stated" if origin == "stated" else f"as in the {origin} rows"
-    which = f"the shortcut that {ways[0]} ({how})" if len(ways) == 1 else "each possible shortcut, averaged"
-    return f"worst: heads learned {which}."
-
-
-def plan(audit: Audit) -> list[dict[str, Any]]:
-    """Return how many participants in all would settle what intervals leave open, from their spread.
-
-    Each entry has ``question`` ("separate" or "kept"), ``methods``, ``metric``, participants ``now`` and
-    ``needed`` (None: more will hardly help), and a ``sentence``.
-    """
-    names, leaders = ranking(audit)
-    task, metric = task_metric(audit), audit.settings.get("outcome", "S")
-    open_: list[tuple[tuple[str, ...], str, float, float]] = []
-    for best, other in ((group[0], name) for group in leaders for name in group[1:]):
-        change = audit.contrast(best, other, metric)
-        spread = (change.high - change.low) / 2
-        open_.append(((best, other), metric, abs(change.value), spread))
-    for name in names:
-        if task is not None and task.kept and audit.outcome(name, task.name) == "unclear":
-            loss = _loss(audit, name)
-            open_.append(((name,), task.name, task.kept - loss.value, loss.high - loss.value))
-    entries, now, unit = [], audit.n_people, named(audit, "participant")
-    for methods, measured, margin, spread in open_:
-        needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
-        enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
-        who, kept = listed(map(label, methods)), METRICS[measured].kept or 0
-        goal = f"show that {who} keeps the task within {number(kept, 2)}"
-        goal = f"tell {who} apart on {measured}" if len(methods) > 1 else goal
-        sentence = f"About {enough} {unit}s would {goal}." if enough else f"More {unit}s will hardly {goal}."
-        question = "separate" if len(methods) > 1 else "kept"
-        entry = {"question": question, "methods": methods, "metric": measured, "now": now, "needed": enough}
-        entries.append(entry | {"sentence": sentence})
-    return entries
-
-
-def _loss(audit: Audit, method: str) -> Estimate:
-    """Return what a method costs the task."""
-    task = task_metric(audit)
-    if task is None:
-        raise ValueError("There are no labels, so the loss of the task was not measured.")
-    change = audit.contrast(method, metric=task.name)
-    if task.better == "lower":
-        return change
-    return Estimate(-change.value, -change.high, -change.low)
 
 
 def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
@@ -450,7 +476,7 @@ def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
     columns: list[tuple[str, ...]] = []
     for m in dict.fromkeys([*(m for m in FIRST if m in audit.columns), *audit.columns]):
         estimates = (audit.estimates[name].get(m) for name in audit.methods)
-        cells = (METRICS[m].wanted, *("" if e is None else interval(e) for e in estimates))
+        cells = (METRICS[m].wanted, *("" if e is None else str(e) for e in estimates))
         words = wrap(METRICS[m].subject, max(map(len, cells)))[:2]
         columns.append((*[""] * (2 - len(words)), *words, *cells))
         if m == "S":

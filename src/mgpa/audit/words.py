@@ -1,15 +1,11 @@
-"""How methods, readers and numbers are written: the same in tables, sentences, figures and the report."""
+"""How methods and readers are written: the same in tables, sentences, figures and the report."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from .readers import FURTHER
-
-if TYPE_CHECKING:
-    from .bootstrap import Estimate
 
 #: How methods of this package are written; other names are shown as they are.
 LABELS = {
@@ -22,10 +18,10 @@ LABELS = {
 READER_GROUPS = {"mean": "Token mean", "tokens": "All tokens", "residual": "Token residuals"}
 READERS = {
     "linear": "logistic",
-    "whitened_linear": "logistic, whitened",
+    "whitened_linear": "whitened logistic",
     "gelu": "network",
-    "linear_raw": "logistic, raw",
-    "linear_standardized": "logistic, scaled",
+    "linear_raw": "raw logistic",
+    "linear_standardized": "scaled logistic",
     "flat_gelu": "network",
     "grid_gelu": "token network",
     "boosted_trees": "boosted trees",
@@ -36,27 +32,6 @@ READERS = {
 def label(method: str) -> str:
     """Return how a method is written."""
     return LABELS.get(method, method)
-
-
-def number(x: float, digits: int = 3, sign: bool = False) -> str:
-    """Return a number as every output prints it: rounded once, without a zero before the point.
-
-    Examples
-    --------
-    >>> number(0.8123), number(-0.02, sign=True), number(-1e-5), number(0.8975) == number(0.8975 + 1e-15)
-    ('.812', '-.020', '.000', True)
-    """
-    # Equal values that were summed in another order must print alike.
-    text = f"{round(x, 9):{'+' if sign else ''}.{digits}f}"
-    if float(text) == 0:
-        text = text.replace("-", "+" if sign else "")
-    return re.sub(r"^([+-]?)0\.", r"\1.", text)
-
-
-def interval(e: Estimate, digits: int = 3, sign: bool = False) -> str:
-    """Return a value and its interval."""
-    value, low, high = (number(x, digits, sign) for x in (e.value, e.low, e.high))
-    return f"{value} [{low}, {high}]"
 
 
 def listed(items: Iterable[object]) -> str:
@@ -77,7 +52,7 @@ def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
     Examples
     --------
     >>> reader_rows(["whitened_linear", "gelu r0 e12", "tokens linear_raw"])
-    [('Linear', 'logistic, whitened'), ('Networks', 'network 1, 12 epochs'), ('All tokens', 'logistic, raw')]
+    [('Linear', 'whitened logistic'), ('Networks', 'network 1, 12 epochs'), ('All tokens', 'raw logistic')]
     """
     rows = []
     for reader in readers:
@@ -89,3 +64,26 @@ def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
         when = f" {int(run[2]) + 1}, {run[3]} epochs" if run else ""
         rows.append((title, READERS.get(family, family) + when))
     return rows
+
+
+def reader_summary(readers: Iterable[str]) -> str:
+    """Return a bank of readers in words.
+
+    Examples
+    --------
+    >>> reader_summary(["linear", "gelu r0 e12", "gelu r0 e50", "gelu r1 e12", "gelu r1 e50", "spread"])
+    'logistic; 4 networks after 12 and 50 epochs; spread'
+    """
+    groups: dict[str, list[str]] = {}
+    for group, name in reader_rows(readers):
+        groups.setdefault(group, []).append(name)
+    parts = []
+    for group, names in groups.items():
+        epochs = sorted({int(n[1]) for name in names if (n := re.search(r"(\d+) epochs", name))})
+        words = [name for name in names if "epochs" not in name]
+        if epochs:
+            trained = len(names) - len(words)
+            words.append(f"{trained} network{'s' * (trained > 1)} after {listed(epochs)} epochs")
+        where = f"{group[0].lower()}{group[1:]}: " if group in READER_GROUPS.values() else ""
+        parts.append(f"{where}{', '.join(words)}")
+    return "; ".join(parts)

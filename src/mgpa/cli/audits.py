@@ -219,7 +219,7 @@ def check_pairs(
         A figure of how much of held-out pairs gates of growing rank hold (.png, .pdf or .svg).
     """
     with waiting("check-pairs: loading"):
-        from ..audit.pair_check import check_pairs as check
+        from ..audit.diagnostics import check_pairs as check
         from ..audit.plots import plot_pairs
 
     if out is not None:

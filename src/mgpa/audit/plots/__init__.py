@@ -1,35 +1,366 @@
 """Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
 
-Every function takes ``ax``
-(or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches: 3.4 is one column of most
-journals, 7.0 the full page. A method has the same colour and marker everywhere; source-aware methods are
-hollow.
+Every function takes ``ax`` (or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches: 3.4
+is one column of most journals, 7.0 the full page. A method has the same colour and marker everywhere;
+source-aware methods are hollow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..._common.files import write_atomically
 from ..._common.progress import progress
+from ..bootstrap import curve_at, number
+from ..metrics import find_metric
 from ..verdict import warnings
-from .charts import (
-    gates,
-    plot_association,
-    plot_embedding,
-    plot_gate,
-    plot_pairs,
-    plot_participants,
-    plot_readers,
-    plot_tradeoff,
-)
-from .drawing import COLORS, COLUMN, MARKERS, PAGE, SOURCE_COLORS, grid, looks, style
+from ..words import reader_rows
+from . import drawing as draw
+from .drawing import COLORS, COLUMN, MARKERS, PAGE, SOURCE_COLORS, canvas, grid, looks, plain, points, style
 
 if TYPE_CHECKING:
+    from ..diagnostics import PairCheck
     from ..result import Audit
+
+# Rows of a cloud that are drawn, and features with names of their own: enough to see the shape.
+CLOUD_ROWS, SHOWN_FEATURES = 800, 20
+
+__all__ = [
+    "CHARTS", "COLORS", "COLUMN", "MARKERS", "PAGE", "SOURCE_COLORS", "draw_all", "grid", "looks", "plot",
+    "plot_association", "plot_embedding", "plot_gate", "plot_pairs", "plot_participants", "plot_readers",
+    "plot_tradeoff", "save_figures", "style",
+]  # fmt: skip
+
+
+def plot_tradeoff(
+    audit: Audit, ax: Any = None, *, x: str = "S", y: str | None = None, width: float = COLUMN
+) -> Any:
+    """Draw source accessibility against the task: further left is less source, further up more task.
+
+    ``x`` and ``y`` are metrics; y is T_f where the table has labels and the movement M otherwise.
+    """
+    y = y or next((m for m in ("T_f", "R2_f") if m in audit.metrics), "M")
+    across, up = find_metric(x), find_metric(y)
+    with style():
+        figure, [ax] = canvas(ax, width, 0.86 * width if width < 5 else 0.55 * width)
+        places: list[tuple[float, float]] = []
+        for name, look in reversed(looks(audit).items()):
+            ex, ey = audit[name].estimate(x), audit[name].estimate(y)
+            draw.whisker(ax, ex, ey.value, look)
+            draw.whisker(ax, ex.value, ey, look)
+            # Where methods coincide, the earlier ones are larger, so that all are seen.
+            above = sum(abs(ex.value - px) + abs(ey.value - py) < 0.004 for px, py in places)
+            title, size = f"{look.label}\n{x} {ex}\n{y} {ey}", 5.5 + 3 * above
+            points(ax, ex.value, ey.value, look, title, ms=size, zorder=4 - 0.1 * above)
+            places.append((ex.value, ey.value))
+        ax.margins(0.09)
+        if up.unit == "AUROC" and (top := ax.get_ylim()[1]) > 1:
+            ax.set_ylim(min(ax.get_ylim()[0], 0.95), min(top, 1.01))  # no tick where no AUROC can be
+        if across.unit == "AUROC":
+            ax.axvline(0.5, **draw.CHANCE, zorder=1)
+        if up.better != "neither":
+            ax.axhline(audit["identity"].estimate(y).value, **draw.BEFORE)
+        ways = {"lower": "\n← lower is better", "higher": "\nhigher is better →", "neither": ""}
+        ax.set_xlabel(draw.axis_label(across) + ways[across.better])
+        ax.set_ylabel(draw.axis_label(up) + ways[up.better])
+        draw.legend(ax, audit, 3 if width < 5 else 6)
+        if not all(audit[name].source_blind for name in audit):
+            ax.set_title("hollow: told the source", fontsize=6.5, color=draw.MUTED, loc="right", pad=3)
+    return figure
+
+
+def plot_readers(audit: Audit, axes: Any = None, *, width: float = PAGE) -> Any:
+    """Draw every reader's source AUROC before (grey) and after each method; the ringed reader sets S."""
+    styles, before = looks(audit), audit["identity"].reader_means()
+    names = audit.methods[1:] or audit.methods
+    readers = reader_rows(audit["identity"].readers)
+    columns = min(len(names), 3 if width > 5 else 1)
+    # Groups stand apart by an empty row.
+    starts = [i for i in range(len(readers)) if i == 0 or readers[i][0] != readers[i - 1][0]]
+    y = np.array([i + 1.2 * sum(s <= i for s in starts) for i in range(len(readers))])
+    size, step = (6.5, 0.135) if len(readers) <= 16 else (5.2, 0.1)
+    with style():
+        figure, panels = canvas(axes, width, 0.45 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
+        for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
+            look, after = styles[name], audit[name].reader_means()
+            draw.mark(ax.hlines(y, before, after, color=look.color, lw=1.0, alpha=0.45, zorder=1), "", name)
+            ax.plot(before, y, "o", ms=3, color=COLORS[0], zorder=2)
+            changes = zip(readers, before, after, strict=True)
+            titles = [f"{look.label}, {reader}: {number(b)} → {number(a)}" for (_, reader), b, a in changes]
+            points(ax, after, y, look, titles, ms=3.8, mew=0.9)
+            best = int(after.argmax())
+            ax.plot(after[best], y[best], "o", ms=8, mfc="none", mec=draw.INK, mew=0.7, zorder=4)
+            ax.axvline(0.5, **draw.CHANCE, zorder=0)
+            ax.set_title(look.short, loc="left", fontweight="bold", pad=4)
+            ax.set_ylim(y[-1] + 0.8, -0.6)
+            first = axes is not None or k % columns == 0
+            ax.set_yticks(y, [plain(name) if first else "" for _, name in readers], fontsize=size)
+            draw.rows(ax)
+            for s in starts if first else []:
+                ax.annotate(
+                    readers[s][0], (0, y[s] - 1), (-3, 0), xycoords=ax.get_yaxis_transform(), ha="right",
+                    textcoords="offset points", va="center", fontsize=size, fontweight="bold",
+                )  # fmt: skip
+            if k >= len(names) - columns:
+                ax.set_xlabel("Source AUROC")
+                ax.tick_params(labelbottom=True)
+    return figure
+
+
+def plot_association(audit: Audit, ax: Any = None, *, width: float = COLUMN) -> Any:
+    """Draw the shortcut head's AUROC over the association ξ of source and label; markers are the minima."""
+    xi = np.linspace(-1, 1, 81)
+    with style():
+        figure, [ax] = canvas(ax, width, 0.86 * width if width < 5 else 0.45 * width)
+        for name, look in looks(audit).items():
+            curve, lowest, where = audit[name].association_curve()
+            title = f"{look.label}: lowest {number(lowest)} at ξ = {number(where, '.2f')}"
+            (line,) = ax.plot(xi, curve_at(curve, xi), color=look.color, ls="--" if look.hollow else "-")
+            draw.mark(line, title, name)
+            draw.whisker(ax, where, audit[name].estimate("worst"), look)
+            points(ax, where, lowest, look, title, ms=4.6, clip_on=False)
+        ax.set_xlim(-1.04, 1.04)
+        ax.axhline(0.5, **draw.CHANCE, zorder=1)
+        ax.set_xticks([-1, 0, 1], ["−1\nreversed", "0\nindependent", "1\naligned"])
+        ax.set_xlabel("Association ξ of source and label")
+        ax.set_ylabel("AUROC of the shortcut head")
+        grid(ax, "y")
+        draw.legend(ax, audit, 3 if width < 5 else 6)
+    return figure
+
+
+def plot_participants(audit: Audit, metric: str = "S", axes: Any = None, *, width: float = PAGE) -> Any:
+    """Draw a metric of every participant without (left) and with (right) each method, and their means."""
+    names, styles = audit.methods[1:], looks(audit)
+    if not names:
+        raise ValueError("plot_participants compares methods with the identity; there is only the identity.")
+    before = audit["identity"].by_participant(metric)
+    here = np.flatnonzero(np.isfinite(before))  # in mixed designs some have no such value
+    before, people = before[here], [audit["identity"].participants[i] for i in here]
+    with style():
+        columns = min(len(names), 6 if width > 5 else 3)
+        figure, panels = canvas(axes, width, 1.9, len(names), columns, sharey=True)
+        for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
+            look, after = styles[name], audit[name].by_participant(metric)[here]
+            changes = zip(people, before, after, strict=True)
+            titles = [f"{who}, {look.label}: {number(b)} → {number(a)}" for who, b, a in changes]
+            for i, line in enumerate(ax.plot([0, 1], [before, after], color=draw.FAINT, lw=0.7, zorder=1)):
+                draw.mark(line, titles[i], name, here[i : i + 1].tolist())
+            grey = {"ms": 2.6, "marker": "o", "mfc": COLORS[0], "mew": 0, "zorder": 2}
+            points(ax, np.zeros(len(before)), before, look, titles, here.tolist(), **grey)
+            points(ax, np.ones(len(after)), after, look, titles, here.tolist(), ms=3, mew=0.7, zorder=2)
+            ax.plot([0, 1], [before.mean(), after.mean()], "-", color=draw.INK, lw=1.6, zorder=3)
+            for x, e in ((-0.16, audit["identity"].estimate(metric)), (1.16, audit[name].estimate(metric))):
+                ax.plot([x, x], [e.low, e.high], color=draw.INK, lw=1)
+                ax.plot(x, e.value, "_", color=draw.INK, ms=5, mew=1.2)
+            if find_metric(metric).unit == "AUROC":
+                ax.axhline(0.5, **draw.CHANCE, zorder=0)
+            ax.set(xlim=(-0.4, 1.4), xticks=[0, 1], xticklabels=["before", "after"])
+            ax.set_title(look.short, fontweight="bold", fontsize=7, pad=4)
+            grid(ax, "y")
+            if k % columns == 0:
+                ax.set_ylabel(draw.axis_label(find_metric(metric)))
+    return figure
+
+
+def plot_embedding(audit: Audit, axes: Any = None, *, width: float = PAGE) -> Any:
+    """Draw evaluation rows before and after, in the two leading directions they had before, by source."""
+    clouds = {name: audit[name].cells[0]["picture"] for name in audit.methods}
+    styles, (sources, codes) = looks(audit), np.unique(audit.picture_source, return_inverse=True)
+    # The same frame for all, or a method that shrinks the cloud would not be seen to.
+    everything = np.concatenate(list(clouds.values()))
+    low, high = everything.min(axis=0), everything.max(axis=0)
+    margin = 0.04 * (high - low).max()
+    with style():
+        columns = min(len(clouds), 4 if width > 5 else 2)
+        tall = width / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
+        figure, panels = canvas(axes, width, tall + 0.2, len(clouds), columns, extra=0.35)
+        for (name, cloud), ax in zip(clouds.items(), panels, strict=True):
+            # In turns, or the source drawn last would hide the others.
+            order = np.random.default_rng(0).permutation(len(cloud))[:CLOUD_ROWS]
+            colors = [SOURCE_COLORS[i % len(SOURCE_COLORS)] for i in range(len(sources))]
+            for part in np.array_split(order, 8):
+                for i, color in enumerate(colors):
+                    ax.plot(*cloud[part[codes[part] == i]].T, "o", ms=2.4, mew=0, alpha=0.5, color=color)
+            for i, source in enumerate(sources):
+                ax.plot(
+                    *cloud[codes == i].mean(axis=0), MARKERS[i % len(MARKERS)], mfc=colors[i],
+                    ms=4.5 + 3 * (i == 0), mec="white", mew=0.9, zorder=3, label=plain(f"{source} (mean)"),
+                )  # fmt: skip
+            ax.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin))
+            ax.set(xticks=[], yticks=[], aspect="equal", adjustable="box")
+            ax.spines[:].set(visible=True, color=draw.FAINT)
+            ax.set_title(styles[name].short, loc="left", fontweight="bold", fontsize=7, pad=3)
+        if axes is None:
+            legend = panels[0].get_legend_handles_labels()
+            figure.legend(*legend, loc="outside upper right", ncols=len(sources), markerscale=0.8)
+    return figure
+
+
+def plot_pairs(source: Audit | PairCheck, ax: Any = None, *, width: float = COLUMN) -> Any:
+    """Draw what pairs show: held-out coverage by rank, of the pairs and of permuted pairs.
+
+    ``source`` is an audit whose fitting rows have pairs, or what :func:`mgpa.audit.check_pairs` returned.
+    """
+    check: Any = source.check_pairs() if hasattr(source, "check_pairs") else source
+    if check is None:
+        raise ValueError("The fitting rows have no pairs, or too few; plot_pairs has nothing to draw.")
+    with style():
+        figure, (ax,) = canvas(ax, width, 0.75 * width)
+        ranks = np.arange(1, len(check.coverage) + 1)
+        low, middle, high = check.shuffled_range
+        ax.fill_between(ranks, low, high, color=draw.MUTED, alpha=0.2, lw=0)
+        ax.plot(ranks, middle, color=draw.MUTED, label="views permuted between events")
+        (line,) = ax.plot(ranks, check.coverage, "o-", ms=3, color=COLORS[1], label="pairs as they are")
+        shares = zip(ranks, check.coverage, middle, strict=True)
+        draw.mark(
+            line, (f"{rank} directions: {share:.1%}, permuted {chance:.1%}" for rank, share, chance in shares)
+        )
+        if check.rank:
+            ax.axvline(check.rank, **draw.CHANCE)
+            ax.annotate("supported", (check.rank, 0.02), xytext=(3, 0), textcoords="offset points")
+        ax.set(xlabel="Directions in the gate", ylabel="Held-out directions inside", ylim=(0, 1.02))
+        ax.set_xlim(0.5, max(len(ranks) + 0.5, 2.5))
+        grid(ax, "y")
+        ax.legend(loc="lower right")
+    return figure
+
+
+def gates(audit: Audit) -> list[tuple[list[str], dict[str, Any]]]:
+    """Return the different gates of the methods' first fits: who uses each, and its facts."""
+    different: list[tuple[list[str], dict[str, Any]]] = []
+    for name, result in audit.results.items():
+        facts = result.facts[0] if result.facts else {}
+        if "gate_energy" not in facts:
+            continue
+        same = [
+            users for users, other in different if np.array_equal(other["gate_basis"], facts["gate_basis"])
+        ]
+        if same:
+            same[0].append(name)
+        else:
+            different.append(([name], facts))
+    return different
+
+
+def plot_gate(audit: Audit, axes: Any = None, *, width: float | None = None) -> Any:
+    """Draw how much of the paired contrasts the leading directions hold, and the rank the gate took.
+
+    The diamond is what the chosen gate covers of contrasts of participants it was not fitted on. Where
+    features have names, further panels show how freely the (first) gate lets each change, from 0 (not at
+    all) to 1: scalp maps of channels by band, a curve over numbers such as wavelengths, or bars.
+    """
+    different, styles, shown = gates(audit), looks(audit), 1
+    if not different:
+        raise ValueError("No audited method has a gate; plot_gate has nothing to draw.")
+    (first, *_), facts = different[0]
+    names = audit[first].provenance[0].feature_names if audit[first].provenance else None
+    free = np.square(facts["gate_basis"]).sum(axis=1)
+    named = bool(names) and len(names or ()) == len(free) and axes is None
+    scalps = _bands(names or ()) if named else {}
+    with style():
+        width = width or (PAGE if named else COLUMN)
+        ratios = [3, *([2] * len(scalps) or [3] * named)]
+        figure, (ax, *others) = canvas(axes, width, 2.2, len(ratios), len(ratios), width_ratios=ratios)
+        for users, facts in different:
+            energy, rank = np.asarray(facts["gate_energy"]), facts["gate_basis"].shape[1]
+            look, text = styles[users[0]], "\n".join(styles[m].short for m in users)
+            text += f"\nrank {rank}: {100 * energy[rank - 1]:.1f} % of FIT contrasts"
+            if "gate_coverage" in facts:
+                covered = float(facts["gate_coverage"])
+                text += f"\ndiamond: {100 * covered:.1f} % of held-out ones"
+                title = f"{look.label}: {covered:.1%} of held-out contrasts"
+                points(ax, rank, covered, look, title, ms=4.2, mfc="white", marker="D", zorder=5)
+            titles = [f"{look.label}: {k} directions, {e:.1%}" for k, e in enumerate(energy, start=1)]
+            dots: dict[str, Any] = {"ms": 2.6, "marker": "o", "mfc": look.color, "label": text, "ls": "-"}
+            points(ax, range(1, len(energy) + 1), energy, look, titles, color=look.color, **dots)
+            ax.plot(rank, energy[rank - 1], "o", ms=7, mfc="none", mec=look.color, mew=1.3, zorder=4)
+            # Beyond this the spectrum says nothing more.
+            last = min(rank + 10, int(np.searchsorted(energy, 0.999)) + 1)
+            shown = max(shown, min(len(energy), max(rank + 2, last)))
+        ax.set(xlim=(0.5, shown + 0.5), ylim=(min(0.0, ax.get_ylim()[0]), 1.04))
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.set(xlabel="Directions in the gate", ylabel="Cumulative contrast energy")
+        grid(ax, "y")
+        ax.legend(loc="lower right", handlelength=1.4, labelspacing=0.8)
+        if scalps:
+            _scalp_maps(figure, others, scalps, free)
+        elif named:
+            _by_feature(others[0], list(names or ()), free)
+    return figure
+
+
+def _bands(names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return where each band's channels are among features called "Fz alpha"; nothing if they are not.
+
+    Nothing either if MNE is not installed, or does not know a channel's place.
+    """
+    parts = [re.fullmatch(r"([A-Za-z]+\d*[zh]?)[ _:/-]+(.+)", name) for name in names]
+    bands: dict[str, dict[str, int]] = {}
+    for i, part in enumerate(parts):
+        if part is None:
+            return {}
+        bands.setdefault(part[2], {})[part[1]] = i
+    try:
+        known = {*_montage().ch_names}
+    except ImportError:
+        return {}
+    placed = all(len(channels) > 3 and known >= {*channels} for channels in bands.values())
+    return dict(list(bands.items())[:6]) if placed else {}
+
+
+def _montage() -> Any:
+    from mne.channels import get_builtin_montages, make_standard_montage
+
+    return make_standard_montage(
+        "colin27_1005" if "colin27_1005" in get_builtin_montages() else "standard_1005"
+    )
+
+
+def _scalp_maps(figure: Any, panels: list[Any], bands: dict[str, dict[str, int]], free: NDArray[Any]) -> None:
+    """Draw a scalp for each band, with one scale of colours for all."""
+    import mne
+
+    for ax, (band, channels) in zip(panels, bands.items(), strict=True):
+        info = mne.create_info(list(channels), 100.0, "eeg").set_montage(_montage())
+        image, _ = mne.viz.plot_topomap(
+            free[[*channels.values()]], info, axes=ax, show=False, contours=0, vlim=(0, free.max()),
+            cmap="viridis",
+        )  # fmt: skip
+        ax.set_title(plain(band))
+    bar = figure.colorbar(image, ax=panels, shrink=0.6, aspect=15, pad=0.02)
+    bar.set_label("Share that may change")
+    bar.outline.set_visible(False)
+
+
+def _by_feature(ax: Any, names: list[str], free: NDArray[Any]) -> None:
+    """Draw a curve over features whose names are numbers, in one unit; of others, bars of the freest."""
+    numbers = [re.fullmatch(r"(-?\d+(?:\.\d+)?) ?([a-zA-Zµ]*)", name) for name in names]
+    unit = {n[2] if n else None for n in numbers}
+    if len(names) > 2 and len(unit) == 1 and None not in unit:
+        x = np.array([float(n[1]) for n in numbers if n])
+        order = np.argsort(x)
+        ax.fill_between(x[order], free[order], color=COLORS[1], alpha=0.15, lw=0)
+        ax.plot(x[order], free[order], color=COLORS[1])
+        ax.set(
+            xlabel=f"Feature ({word})" if (word := str(unit.pop())) else "Feature", xlim=(x.min(), x.max())
+        )
+        ax.set(ylabel="Share that may change", ylim=(0, None))
+        grid(ax, "y")
+        return
+    order = np.argsort(-free)[:SHOWN_FEATURES]
+    ax.barh(range(len(order)), free[order], color=COLORS[1], height=0.7)
+    ax.set_yticks(range(len(order)), [plain(names[i]) for i in order], fontsize=5.5)
+    ax.set(ylim=(len(order) - 0.5, -0.5), xlabel="Share that may change")
+    draw.rows(ax)
+
 
 #: Every chart of an audit by its name.
 CHARTS: dict[str, Callable[..., Any]] = {
@@ -41,13 +372,6 @@ CHARTS: dict[str, Callable[..., Any]] = {
     "gate": plot_gate,
     "embedding": plot_embedding,
 }
-
-
-__all__ = [
-    "CHARTS", "COLORS", "COLUMN", "MARKERS", "PAGE", "SOURCE_COLORS", "draw_all", "grid", "looks", "plot",
-    "plot_association", "plot_embedding", "plot_gate", "plot_pairs", "plot_participants", "plot_readers",
-    "plot_tradeoff", "save_figures", "style",
-]  # fmt: skip
 
 
 def plot(audit: Audit, chart: str = "tradeoff", *arguments: Any, **options: Any) -> Any:

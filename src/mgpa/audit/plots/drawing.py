@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cache
@@ -110,7 +111,7 @@ def plain(text: str) -> str:
 
 def axis_label(metric: Metric) -> str:
     """Return a metric's title and unit without math, which would not stay text in SVG."""
-    return metric.axis.replace("$", "").replace("^", "")
+    return re.sub(r" \$\w_\w\$", "", metric.axis).replace("$", "").replace("^2", "²")
 
 
 class Look(NamedTuple):
@@ -140,20 +141,15 @@ def looks(audit: Audit) -> dict[str, Look]:
     return styles
 
 
-class Mark(NamedTuple):
-    """What a mark shows: a text for each of its points, or one for all; its method; its participants."""
-
-    titles: tuple[str, ...]
-    method: str
-    people: tuple[int, ...]
-
-
 def mark(artist: Any, titles: str | Iterable[str], method: str = "", people: Iterable[int] = ()) -> None:
-    """Note what a mark shows; :func:`mgpa.audit.report.svg` turns it into tooltips and highlights."""
+    """Note what a mark shows, for tooltips and highlights of the report.
+
+    That is a text for each of its points, or one for all; its method; and the participants of its points.
+    """
     marks = vars(artist.get_figure(root=True)).setdefault("mgpa_marks", {})
     artist.set_gid(f"mark{len(marks)}")
     titles = (titles,) if isinstance(titles, str) else tuple(titles)
-    marks[artist.get_gid()] = Mark(titles, method, tuple(people))
+    marks[artist.get_gid()] = titles, method, tuple(people)
 
 
 def points(

@@ -1,19 +1,25 @@
-"""The table of estimates: as HTML, as LaTeX and as CSV."""
+"""The table of estimates as HTML, LaTeX and CSV; sentences, lists and plain tables as HTML, escaped."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..._common.files import csv_lines
+from ..bootstrap import number
 from ..metrics import METRICS
-from ..verdict import ranking, readers_note, shortcut_note, warnings
-from ..words import label, number
-from .pieces import brackets, method, printed, scrolling, subscript
+from ..plots.drawing import COLORS, looks
+from ..verdict import OUTCOMES, ranking, readers_note, shortcut_note, warnings
+from ..words import label
 
 if TYPE_CHECKING:
     from ..result import Audit
+
+# Colours of outcomes in the table of differences.
+JUDGED = {"improved": "good", "kept": "good", "suffered": "bad", "unclear": "warn"}
 
 
 def csv_table(audit: Audit) -> str:
@@ -89,7 +95,6 @@ def html_table(audit: Audit, differences: bool = False) -> str:
     shown = audit.changes if differences else audit.estimates
     metrics = audit.metrics if differences else audit.columns
     leaders = {name for group in ranking(audit)[1] for name in group}
-    colours = {"improved": "good", "kept": "good", "suffered": "bad", "unclear": "warn"}
     rows = []
     for name in shown:
         blind = "source-blind" if audit[name].source_blind else "source-aware"
@@ -99,30 +104,79 @@ def html_table(audit: Audit, differences: bool = False) -> str:
         ]
         for m in metrics:
             e = shown[name].get(m)
-            below = "" if e is None else brackets(e, 3, differences)
+            if e is None:
+                cells.append("<td>–</td>")
+                continue
+            value, _, below = minus(f"{e:+.3f}" if differences else str(e)).partition(" ")
+            kind = ""
             if m == "S" and not differences:
                 below += f"<br>chance reaches {number(audit[name].chance.high)}"
-            judged = differences and METRICS[m].better != "neither"
-            kind = colours[str(audit.outcome(name, m))] if judged else ""
+            if differences and METRICS[m].better != "neither":
+                outcome = str(audit.outcome(name, m))
+                kind, below = JUDGED[outcome], f"{below}<br>{OUTCOMES[outcome]}"
             cells.append(
-                "<td>–</td>"
-                if e is None
-                else f'<td data-value="{e.value:.6g}"><span class="{kind}">{printed(e.value, 3, differences)}'
-                f'</span><span class="ci">{below}</span></td>'
+                f'<td data-value="{e.value:.6g}"><span class="{kind}">{value}</span>'
+                f'<span class="ci">{below}</span></td>'
             )
         best = ' class="is-best"' if name in leaders else ""
         rows.append(f"<tr{best}>{''.join(cells)}</tr>")
     head = "".join(
         f'<th scope="col">{subscript(m)}<span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
     )
-    caption = (
-        "Differences from the identity, paired over participants, with 95 % intervals. Green: improved or "
-        "kept; amber: not clear; red: worse."
-        if differences
-        else f"Means with 95 % intervals. {readers_note(audit)} {shortcut_note(audit)}".strip()
-    )
+    caption = f"Means with 95 % intervals. {readers_note(audit)} {shortcut_note(audit)}".strip()
+    if differences:
+        caption = "Differences from the identity, paired over participants, with 95 % intervals."
     table = (
         f'<table class="sortable"><caption><span>{escape(caption)}</span></caption>'
         f'<thead><tr><th scope="col">Method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
-    return scrolling(caption, table)
+    return _scrolling(caption, table)
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
+    """Return a plain table; the first cell of a row is its name."""
+    body = "".join(
+        f'<tr><th scope="row">{escape(str(name))}</th>'
+        + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in rows
+    )
+    columns = "".join(f'<th scope="col">{escape(c)}</th>' for c in head)
+    words = f"<caption><span>{escape(caption)}</span></caption>" if caption else ""
+    table = f"<table>{words}<thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
+    return _scrolling(caption or head[0], table)
+
+
+def _scrolling(caption: str, table: str) -> str:
+    """Return a table that scrolls by itself where the page is narrow."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">{table}</div>'
+
+
+def method(audit: Audit, name: str) -> str:
+    """Return a method's name after a spot of its colour."""
+    look = looks(audit)[name]
+    kind = f"key m{COLORS.index(look.color)}{' hollow' if look.hollow else ''}"
+    return f'<span class="{kind}" aria-hidden="true"></span>{escape(label(name))}'
+
+
+def minus(numbers: str) -> str:
+    """Return printed numbers with minus signs instead of hyphens."""
+    return numbers.replace("-", "−")
+
+
+def sentence(text: str) -> str:
+    """Return escaped text with minus signs before numbers, and intervals that do not break."""
+    text = re.sub(r"(?<![\w.])-(?=[.\d])", "−", text)
+    text = re.sub(r"\[[^\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    text = re.sub(r"(?<=\bS) (?=[.\d])", "\N{NO-BREAK SPACE}", text)
+    return subscript(text)
+
+
+def subscript(text: str) -> str:
+    """Return escaped text with T_f, A_r and the like as they are printed."""
+    return re.sub(r"\b(A|T|RMSEP|bias|R2)_([fr])\b", r"\1<sub>\2</sub>", escape(text))
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Return sentences as a list."""
+    return f"<ul>{''.join(f'<li>{sentence(line)}</li>' for line in lines)}</ul>"
