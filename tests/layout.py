@@ -46,23 +46,27 @@ return found;
 """
 
 
-def measure(report: Path, width: int, folder: Path, *scripts: str) -> list[Any]:
-    """Return what each script, given ``view`` and ``page``, finds in a report shown at a width.
+def measure(frames: list[tuple[Path, int]], folder: Path, *scripts: str) -> list[list[Any]]:
+    """Return what each script, given ``view`` and ``page``, finds in each report shown at a width.
 
-    The report's policy lets no script of strangers run, so it is shown in a frame and looked at from outside.
+    The report's policy lets no script of strangers run, so it is shown in a frame and looked at from outside;
+    one browser shows all frames.
     """
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium on this machine")
-    shown = escape(report.read_text(encoding="utf-8"))
     look = ", ".join(f"(() => {{{script}}})()" for script in scripts)
-    frame = f"border: 0; width: {width}px; height: 900px"
-    outside = folder / f"{report.stem}-{width}.html"
+    shown = "".join(
+        f'<iframe style="border: 0; width: {width}px; height: 900px" onload="look(this, {i})" '
+        f'srcdoc="{escape(report.read_text(encoding="utf-8"))}"></iframe>'
+        for i, (report, width) in enumerate(frames)
+    )
+    outside = folder / "outside.html"
     outside.write_text(
-        f'<!doctype html><meta charset="utf-8"><pre id="found"></pre><script>function look(frame) {{'
-        f"const view = frame.contentWindow, page = frame.contentDocument;"
-        f'document.getElementById("found").textContent = JSON.stringify([{look}]);}}</script>'
-        f'<iframe style="{frame}" onload="look(this)" srcdoc="{shown}"></iframe>',
+        '<!doctype html><meta charset="utf-8"><pre id="found"></pre><script>const all = {};'
+        "function look(frame, i) {const view = frame.contentWindow, page = frame.contentDocument;"
+        f'all[i] = [{look}]; document.getElementById("found").textContent = JSON.stringify(all);}}</script>'
+        + shown,
         encoding="utf-8",
     )
     command = [
@@ -73,4 +77,5 @@ def measure(report: Path, width: int, folder: Path, *scripts: str) -> list[Any]:
     dumped = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     found = re.search(r'<pre id="found">(.*?)</pre>', dumped, re.DOTALL)
     assert found, "the page did not load"
-    return list(json.loads(unescape(found[1])))
+    by_frame = json.loads(unescape(found[1]))
+    return [by_frame[str(i)] for i in range(len(frames))]

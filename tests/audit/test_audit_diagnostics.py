@@ -1,10 +1,130 @@
-"""What fills the embedding, what is confounded, and whether readers are calibrated."""
+"""Before a correction: what pairs show, whether rows differ by it, and what is confounded."""
+
+import json
 
 import numpy as np
 import pytest
 
-from mgpa.audit.diagnostics import confounding, cramers_v
+from mgpa.audit import check_pairs, confounding, run
+from mgpa.audit.diagnostics import cramers_v
 from mgpa.audit.measure import movement_by_group
+from mgpa.errors import MissingEvidence, TableError
+from mgpa.tables import Table, write_table
+from simulated import simulated_table
+
+
+def changed(table, **columns):
+    return Table(columns.pop("X", table.X), **{name: columns.get(name, values) for name, values in
+                                               table.columns.items()})  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated_table(n_people=30, events=12)
+
+
+def test_pairs_of_a_planted_difference_show_it_and_the_rows_differ_by_it(table):
+    found = check_pairs(table)
+    assert found.shows_something
+    assert found.effect.exists
+    assert "the rows differ by it" in found.verdict
+    assert found.inside > 0.5
+    # Exchanging views leaves the mean and adds the difference of events.
+    assert found.closeness < 0.7
+    assert found.coverage[0] > np.median(found.shuffled[:, 0]) + 0.2
+
+
+def test_pairs_of_noise_show_nothing(table):
+    rng = np.random.default_rng(3)
+    found = check_pairs(changed(table, X=rng.normal(size=table.X.shape)))
+    assert not found.shows_something
+    assert found.rank == 0
+    assert found.verdict.startswith(f"These {found.n_pairs} pairs show nothing")
+    assert found.closeness == pytest.approx(1.0, abs=0.1)
+
+
+def test_rows_that_do_not_differ_by_what_pairs_show_have_nothing_to_remove(table):
+    """Pairs from elsewhere differ; the rows are all of one device, whatever their labels say."""
+    rng = np.random.default_rng(0)
+    fit = table.rows("FIT")
+    same = rng.normal(size=fit.X.shape)
+    rows = changed(fit, X=same, pair_id=np.full(len(fit), -1))
+    found = check_pairs(rows, fit.take(np.asarray(fit.pair_id) >= 0))
+    assert found.shows_something
+    assert not found.effect.exists
+    assert "nothing to remove" in found.verdict
+
+
+def test_ids_that_join_views_of_different_events_are_doubted(table):
+    fit = table.rows("FIT")
+    ids, rng = np.asarray(fit.pair_id).copy(), np.random.default_rng(0)
+    for person in np.unique(fit.participant):
+        rows = np.flatnonzero((fit.participant == person) & (fit.source == fit.sources[1]) & (ids >= 0))
+        ids[rows] = ids[np.roll(rows, 1)]
+    shift = 3.0 * (fit.source == fit.sources[1])[:, None] * np.eye(fit.X.shape[1])[0]
+    found = check_pairs(
+        changed(fit, X=rng.normal(size=fit.X.shape) + shift, pair_id=ids, label=np.zeros(len(fit)))
+    )
+    assert "the ids cannot" in found.verdict
+
+
+def test_the_same_seed_gives_the_same_exchanges(table):
+    first, second = (check_pairs(table).shuffled for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_a_table_without_pair_ids_is_refused_by_name(table):
+    with pytest.raises(TableError, match="The table lacks pair_id; it has source"):
+        check_pairs(table.with_columns(pair_id=None))
+
+
+def test_too_few_pairs_to_hold_some_out_are_refused(table):
+    fit = table.rows("FIT")
+    ids = np.asarray(fit.pair_id)
+    few = changed(fit, pair_id=np.where(np.isin(ids, ids[ids >= 0][:4]), ids, -1))
+    with pytest.raises(MissingEvidence, match="at least 5 are needed"):
+        check_pairs(few)
+
+
+def test_an_audit_checks_the_pairs_of_its_fitting_rows_once_and_no_others(table):
+    settings = {"readers": {"restarts": 0}, "folds": 1, "verbose": False}
+    audited = run(table, ["leace"], **settings)
+    assert audited.check_pairs().verdict == check_pairs(table.rows("FIT")).verdict
+    assert audited.check_pairs() is audited.check_pairs()
+    # Pairs from elsewhere are not those of the rows.
+    A, B = (table.rows("FIT").X[view] for view in table.rows("FIT").paired_views())
+    assert run(table, ["leace"], pairs=(A, B), **settings).check_pairs() is None
+
+
+def test_the_command_says_it_and_draws_it(table, tmp_path, capsys):
+    pytest.importorskip("cyclopts")
+    pytest.importorskip("matplotlib")
+    from mgpa.cli import main
+
+    write_table(table, tmp_path / "t.npz")
+    assert main(["check-pairs", str(tmp_path / "t.npz"), "--out", str(tmp_path / "pairs.png")]) == 0
+    assert capsys.readouterr().out.startswith("The pairs show a difference")
+    assert (tmp_path / "pairs.png").stat().st_size > 5000
+    assert main(["check-pairs", str(tmp_path / "t.npz"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["shows_something"] is True
+    assert len(facts["shuffled"]) == 20
+
+
+def test_pairs_that_differ_in_spread_alone_show_something():
+    rng = np.random.default_rng(0)
+    person, event = np.repeat(np.arange(12), 20), np.arange(240)
+    content = rng.normal(size=(240, 6))
+    views = [content * gain + 0.1 * rng.normal(size=content.shape) for gain in (1.0, np.r_[2.5, np.ones(5)])]
+    table = Table(
+        np.concatenate(views),
+        source=np.repeat(["dry", "wet"], 240),
+        pair_id=np.tile(event, 2),
+        participant=np.tile(person, 2).astype(str),
+    )
+    found = check_pairs(table)
+    assert found.shows_something
+    assert "12 participants): gain" in str(found)
 
 
 def test_confounding_counts_nested_people():

@@ -18,7 +18,7 @@ from mgpa import ClosedFormMGPA, audit
 from mgpa.audit import plots
 from mgpa.audit.plots.drawing import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from mgpa.audit.report import _confounding, captions, contrast_csv, csv_table, html_report
-from mgpa.audit.verdict import caveats, certainty, findings, headline, text
+from mgpa.audit.verdict import OUTCOMES, caveats, certainty, findings, headline, text
 from mgpa.audit.words import label
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles
@@ -28,6 +28,7 @@ pytest.importorskip("matplotlib")
 CAPTIONS = captions()
 HOSTILE = "<script>alert(1)</script>"
 CLOSING = "</script><img src=x onerror=alert(2)>"
+FORMULA = "=cmd|'/C calc'!A0"
 WHICH = ["full", "partial", "hostile"]
 
 
@@ -64,21 +65,10 @@ def three_sources() -> Table:
 
 @pytest.fixture(scope="module")
 def full():
-    methods: dict[str, Any] = {"leace": "leace", "closed_form_mgpa": "closed_form_mgpa", "coral": CORAL()}
     pytest.importorskip("torch")
-    from mgpa import IterativeMGPA
-
-    methods["iterative_mgpa"] = [
-        IterativeMGPA(n_stages=4, critics=("linear",), random_state=s) for s in (1, 2)
-    ]
-    return audit.run(
-        paired_table(),
-        methods,
-        readers={"restarts": 1, "checkpoints": (2, 4)},
-        verbose=False,
-        device="cpu",
-        folds=1,
-    )
+    methods: dict[str, Any] = {"leace": "leace", "closed_form_mgpa": "closed_form_mgpa", "coral": CORAL()}
+    readers = {"restarts": 1, "checkpoints": (2, 4)}
+    return audit.run(paired_table(), methods, readers=readers, verbose=False, device="cpu", folds=1)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +80,8 @@ def partial():
 @pytest.fixture(scope="module")
 def hostile():
     table = paired_table(sources=("<b>dry</b>", "wet\"'&{{data}}"), prefix=CLOSING)
-    methods = {HOSTILE: ClosedFormMGPA(), CLOSING: LEACE(), "$a_b$ & {{title}} 50%": LEACE()}
+    methods = {name: LEACE() for name in (CLOSING, "$a_b$ & {{title}} 50%", FORMULA, "a\x1b[2J")}
+    methods[HOSTILE] = ClosedFormMGPA()
     return audit.run(table, methods, readers={"restarts": 0}, verbose=False, folds=1)
 
 
@@ -162,16 +153,12 @@ def test_figures_that_apply_are_written_in_all_formats_and_drawn_once(full, part
         # Type 3 fonts, matplotlib's default, are refused by many journals.
         assert b"/Subtype /Type3" not in content
     assert "Closed-form MGPA" in (tmp_path / "figures" / "tradeoff.svg").read_text(encoding="utf-8")
-    fewer = {p.stem for p in partial.figures(tmp_path / "fewer", formats=("svg",))}
-    assert fewer == set(CAPTIONS) - {"association", "pairs", "gate", "participants_task"}
+    first, second = (partial.figures(tmp_path / k, formats=("svg", "pdf")) for k in ("a", "b"))
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+    assert {p.stem for p in first} == set(CAPTIONS) - {"association", "pairs", "gate", "participants_task"}
     for chart, why in (("gate", "gate"), ("pairs", "no pairs"), ("association", "paired events")):
         with pytest.raises(ValueError, match=why):
             partial.plot(chart)
-
-
-def test_figures_are_the_same_every_time(partial, tmp_path):
-    first, second = (partial.figures(tmp_path / k, formats=("svg", "pdf")) for k in ("a", "b"))
-    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
 
 
 def test_panels_are_one_for_every_method_but_the_identity_and_fill_columns(full):
@@ -190,7 +177,7 @@ def test_figures_draw_into_axes_of_others(full):
     ax = figure.subplots()
     assert full.plot("tradeoff", ax) is figure
     assert ax.get_xlabel()
-    with pytest.raises(ValueError, match="needs 4 axes; got 1"):
+    with pytest.raises(ValueError, match="needs 3 axes; got 1"):
         full.plot("readers", ax)
 
 
@@ -249,14 +236,11 @@ def test_csv_has_every_estimate_and_its_difference(full, tmp_path):
     assert rows["coral", "S"]["source_blind"] == "False"
 
 
-def test_names_that_are_formulas_or_escapes_stay_text():
-    methods = {"=cmd|'/C calc'!A0": LEACE(), "a\x1b[2J": LEACE()}
-    found = audit.run(paired_table(), methods, readers={"restarts": 0}, verbose=False)
-    for lines in (csv_table(found), contrast_csv(found, "identity")):
-        names = {row[0] for row in csv.reader(lines.splitlines())}
-        assert "'=cmd|'/C calc'!A0" in names
-    assert "\x1b" not in text(found, verbose=True)
-    assert r"a\x1b[2J" in str(found)
+def test_names_that_are_formulas_or_escapes_stay_text(hostile):
+    for lines in (csv_table(hostile), contrast_csv(hostile, "identity")):
+        assert f"'{FORMULA}" in {row[0] for row in csv.reader(lines.splitlines())}
+    assert "\x1b" not in text(hostile, verbose=True)
+    assert r"a\x1b[2J" in str(hostile)
 
 
 def test_latex_groups_methods_and_escapes_names(full, hostile, partial, tmp_path):
@@ -389,15 +373,12 @@ def test_report_copes_with_missing_parts(pages):
     assert "has no labels" in pages["partial"].text
 
 
-def test_report_of_the_identity_alone():
-    alone = audit.run(three_sources(), [], readers={"restarts": 0}, verbose=False, folds=1)
+def test_report_of_the_identity_alone(partial):
+    alone = replace(partial, results={"identity": partial["identity"]})
     assert "nothing to compare" in Page(html_report(alone)).text
     assert "nothing to compare" in str(alone)
-
-
-def test_a_label_that_a_source_never_had_is_counted_as_none(full):
-    one_sided = replace(full.confounding, counts={"dry": {"a": 7, "b": 3}, "wet": {"a": 5}})
-    assert "wet 5 0" in Page(_confounding(replace(full, confounding=one_sided))).text
+    one_sided = replace(partial.confounding, source_label=0.5, counts={"A": {"a": 7, "b": 3}, "B": {"a": 5}})
+    assert "B 5 0" in Page(_confounding(replace(partial, confounding=one_sided))).text
 
 
 def test_report_says_what_the_pairs_show_and_from_what(full, pages):
@@ -424,28 +405,28 @@ def test_a_notebook_shows_the_verdict_and_the_table(full, partial):
         assert "source readable: S (want .5)" in shown
         for name in result.methods:
             assert f"{result.estimates[name]['S']:.3f}" in page.text
+        # What is not clearly different is not folded away.
+        visible = page.html[: page.html.index("<details>")]
+        assert {OUTCOMES[result.outcome("leace", m)] for m in result.metrics if m != "M"} <= {
+            words for words in OUTCOMES.values() if words in visible
+        }
         assert "script" not in {tag for tag, _ in page.tags}
 
 
 # ---------------------------------------------------------------------------------------------- browser
 
 
-@pytest.mark.parametrize("width", [400, 1000, 1400])
-@pytest.mark.parametrize("which", WHICH)
-def test_nothing_leaves_its_container_and_no_words_collide(which, width, reports, tmp_path):
-    words = "return page.querySelectorAll('.chart svg text').length"
-    drawn, overflowing, colliding = measure(reports[which], width, tmp_path, words, OVERFLOWING, COLLIDING)
-    assert drawn > 30
-    assert overflowing == []
-    assert colliding == []
-
-
-def test_what_leaves_its_container_is_noticed(reports, tmp_path):
-    path = tmp_path / "wide.html"
+def test_nothing_leaves_its_container_and_no_words_collide(reports, tmp_path):
+    wide = tmp_path / "wide.html"
     page = reports["partial"].read_text(encoding="utf-8")
-    path.write_text(page.replace("</style>", ".tile { min-width: 500px; }</style>"), encoding="utf-8")
-    [overflowing] = measure(path, 400, tmp_path, OVERFLOWING)
-    assert any("tile" in found for found in overflowing)
+    wide.write_text(page.replace("</style>", ".tile { min-width: 500px; }</style>"), encoding="utf-8")
+    frames = [(path, width) for path in reports.values() for width in (400, 1000, 1400)]
+    words = "return page.querySelectorAll('.chart svg text').length"
+    *shown, spoilt = measure([*frames, (wide, 400)], tmp_path, words, OVERFLOWING, COLLIDING)
+    for frame, (drawn, overflowing, colliding) in zip(frames, shown, strict=True):
+        assert drawn > 30, frame
+        assert (overflowing, colliding) == ([], []), frame
+    assert any("tile" in overflowing for overflowing in spoilt[1])  # it would have been noticed
 
 
 SORTED = """
@@ -479,7 +460,7 @@ return copied;
 
 
 def test_a_browser_sorts_highlights_changes_the_theme_and_copies(full, reports, tmp_path):
-    found = measure(reports["full"], 1280, tmp_path, SORTED, HIGHLIGHTED, THEMED, COPIED)
+    [found] = measure([(reports["full"], 1280)], tmp_path, SORTED, HIGHLIGHTED, THEMED, COPIED)
     (up, down, order), (methods, charts, after, people, chosen, followed), theme, copied = found
     assert up == sorted(up) == down[::-1]
     assert order == "descending"

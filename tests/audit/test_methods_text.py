@@ -10,7 +10,7 @@ import pytest
 import mgpa
 from audited import SMALL, run
 from mgpa import audit
-from mgpa.audit import bootstrap, chance
+from mgpa.audit import bootstrap, ranks
 from mgpa.audit.methods_text import PAPER
 from mgpa.baselines import CORAL, LEACE, make
 from mgpa.tables import simulate_table
@@ -55,7 +55,7 @@ def test_readers_and_intervals_have_the_numbers_that_were_used(found):
     text = found.methods_text()
     assert f"AUROC of {len(found['identity'].readers)} readers" in text
     assert "(logistic, whitened logistic; 1 network after 3 epochs)" in text
-    assert f"{chance.DRAWS} permutations of source labels (seed {chance.SEED})" in text
+    assert f"{ranks.DRAWS} permutations of source labels (seed {ranks.SEED})" in text
     n_draws = sum(len(block) for block in bootstrap.draws(4))
     assert f"95 % percentile bootstrap over participants, {n_draws:,} draws, seed {bootstrap.SEED}" in text
     assert text.startswith(found.warnings[0])
