@@ -169,7 +169,7 @@ def test_panels_are_one_for_every_method_but_the_identity_and_fill_columns(full)
         assert not any("Identity" in title for title in titles)
         return len({round(ax.get_position().y0, 2) for ax in figure.axes if ax.get_title()})
 
-    assert [rows(full.plot("participants")), rows(full.plot("participants", width=3.4))] == [1, 2]
+    assert [rows(full.plot("readers")), rows(full.plot("readers", width=3.4))] == [1, 3]
 
 
 def test_figures_draw_into_axes_of_others(full):

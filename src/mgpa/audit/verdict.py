@@ -233,7 +233,7 @@ def warnings(audit: Audit) -> dict[str, str]:
     """Return what every output says before its numbers are believed: a sentence by a short badge."""
     s, marks = audit.settings, {}
     if s["preliminary"]:
-        few = "few, briefly trained readers" if has_networks(audit) else "no networks among the readers"
+        few = "few, briefly trained readers" if has_networks(audit) else missing_networks(audit)
         marks["Preliminary"] = f"Preliminary: {few}, so S may be too low."
     if too_few(audit):
         cell, n = smallest_cell(audit)
@@ -252,6 +252,12 @@ def warnings(audit: Audit) -> dict[str, str]:
 def has_networks(audit: Audit) -> bool:
     """Return whether networks were among the source readers."""
     return any("gelu" in reader for reader in audit["identity"].readers)
+
+
+def missing_networks(audit: Audit) -> str:
+    """Return that no networks were among the readers, and why."""
+    why = " (torch is not installed)" if audit.settings.get("no_networks") else ""
+    return f"no networks among the readers{why}"
 
 
 def caveats(audit: Audit) -> list[str]:
@@ -283,7 +289,7 @@ def readers_note(audit: Audit) -> str:
     """Return who read the source, and what the paper's readers alone reach, if there were others."""
     readers, s = audit["identity"].readers, audit.settings
     note = f"S: the best of {len(readers)} readers ({reader_summary(readers)})."
-    note += "" if has_networks(audit) else " No networks were trained; they need torch."
+    note += "" if has_networks(audit) else f" There were {missing_networks(audit)}."
     if sample := s.get("reader_sample"):
         who = listed(READERS[name] for name in sample["readers"])
         note += f" Of {sample['of']:,} HEAD rows, {who} were trained on a sample of {sample['rows']:,}."

@@ -214,7 +214,7 @@ def _settings(audit: Audit) -> str:
     roles = [[what, *s[what].values()] for what in ("rows", "participants")]
     caption = f"Roles; rows over all {s['splits']} folds" if "splits" in s else "Roles"
     bank = f"{len(readers)}: {reader_summary(readers)}"
-    bank += "" if words.has_networks(audit) else ". Missing: networks, which need torch"
+    bank += "" if words.has_networks(audit) else f"; {words.missing_networks(audit)}"
     facts = {
         "Data": f"checksum {s['data']}",
         "Features": " tokens × ".join(map(str, s["features"])),
