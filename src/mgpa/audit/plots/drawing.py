@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.extras import missing
+from ...errors import printable
 from ..bootstrap import Estimate
 from ..words import label
 
@@ -106,7 +107,7 @@ def canvas(
 
 def plain(text: str) -> str:
     """Return text that matplotlib shows as it is, dollar signs included."""
-    return text.replace("$", r"\$")
+    return printable(text).replace("$", r"\$")
 
 
 def axis_label(metric: Metric) -> str:
@@ -137,7 +138,7 @@ def looks(audit: Audit) -> dict[str, Look]:
         color = COLORS[1 + (i - 1) % (len(COLORS) - 1) if i else 0]
         hollow = not audit[name].source_blind
         face, marker = "white" if hollow else color, MARKERS[i % len(MARKERS)]
-        styles[name] = Look(name, label(name), color, face, marker, hollow)
+        styles[name] = Look(name, printable(label(name)), color, face, marker, hollow)
     return styles
 
 

@@ -42,6 +42,7 @@ VARIABLES = {
     **{color: f"m{i}" for i, color in enumerate(COLORS)},
     **{color: f"s{i}" for i, color in enumerate(SOURCE_COLORS)},
     draw.INK: "ink", draw.MUTED: "muted", draw.FAINT: "line", draw.GRID: "grid", "#ffffff": "card",
+    "#000000": "ink",
 }  # fmt: skip
 
 
