@@ -82,7 +82,7 @@ def test_too_few_pairs_to_hold_some_out_are_refused(table):
     fit = table.rows("FIT")
     ids = np.asarray(fit.pair_id)
     few = changed(fit, pair_id=np.where(np.isin(ids, ids[ids >= 0][:4]), ids, -1))
-    with pytest.raises(MissingEvidence, match="at least 5 are needed"):
+    with pytest.raises(MissingEvidence, match="too few to hold some out; 5 are needed"):
         check_pairs(few)
 
 

@@ -162,7 +162,7 @@ def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose
     paired = _paired_rows(rows, pairs)
     views, (first, second) = paired.X, paired.matched()
     if len(first) < FOLDS:
-        raise MissingEvidence(f"There are {len(first)} pairs; to hold some out, at least {FOLDS} are needed.")
+        raise MissingEvidence(f"{len(first)} pairs are too few to hold some out; {FOLDS} are needed.")
     people = None if paired.participant is None else paired.participant[first]
     X, source = _some_rows(rows)
     try:
