@@ -70,10 +70,10 @@ class Recordings:
                 p for p in root.rglob("*") if not any(s.startswith(".") for s in p.relative_to(root).parts)
             )
             files = [p for p in visible if p.suffix != ".json"]
-        checksums = {str(p.relative_to(root)): _sha256(p) for p in sorted(files) if p.is_file()}
+        checksums = {str(p.relative_to(root)): sha256_of(p) for p in sorted(files) if p.is_file()}
         weights = self.study.encoder.checkpoint if self.study.encoder is not None else None
         if weights not in (None, "paper"):
-            checksums[f"checkpoint {Path(str(weights)).name}"] = _sha256(Path(str(weights)))
+            checksums[f"checkpoint {Path(str(weights)).name}"] = sha256_of(Path(str(weights)))
         return checksums
 
     @cached_property
@@ -284,6 +284,7 @@ def reader_versions() -> dict[str, str]:
     return installed("mne", "braindecode")
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import StudyError, TableError, first_few
 from .arms import check_arms, recipes, unfitted
 from .config import FIXED, Study, load_study, presets
-from .recordings import Recordings
+from .recordings import Recordings, sha256_of
 from .splits import split_names
 
 
@@ -59,7 +59,7 @@ def _files(study: Study, recordings: Recordings) -> Iterator[str]:
 
 
 def _weights(study: Study) -> Iterator[str]:
-    """Yield a missing checkpoint."""
+    """Yield a missing checkpoint, or one that is not the file it should be."""
     encoder = study.encoder
     if encoder is None or encoder.name in FIXED or encoder.parameters.get("weights") == "random":
         return
@@ -67,6 +67,15 @@ def _weights(study: Study) -> Iterator[str]:
         yield f"encoder: {encoder.name} needs trained weights; pass checkpoint (--checkpoint FILE)"
     elif encoder.checkpoint != "paper" and not Path(encoder.checkpoint).is_file():
         yield f"encoder.checkpoint: {encoder.checkpoint} does not exist"
+    elif encoder.checkpoint != "paper":
+        from ..eeg.encoders import EEGPT_WEIGHTS
+
+        expected = encoder.parameters.get("sha256", EEGPT_WEIGHTS.sha256)
+        if expected not in ("any", sha256_of(Path(encoder.checkpoint))):
+            yield (
+                f"encoder.checkpoint: {encoder.checkpoint} is not the published file. Fetch it again "
+                '(`mgpa data fetch eegpt`), or allow it: sha256 = "any" among encoder.parameters'
+            )
 
 
 def _room(study: Study, workspace: Path) -> Iterator[str]:
