@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 
 from mgpa.studies import load_study, presets
 from mgpa.studies.attack import _conclusion, attack_study, attacks
-from small_studies import TINY, written
+from small_studies import CLOSED_FORM, written
 
 
 @pytest.mark.parametrize("name", list(presets()))
@@ -25,7 +25,7 @@ def test_every_variation_of_a_packaged_study_changes_it(name):
 
 
 def test_an_attack_lists_what_stays_and_computes_shared_cells_once(tmp_path):
-    path = written(tmp_path, TINY)
+    path = written(tmp_path, CLOSED_FORM + '[[contrasts]]\na = "CF"\n')
     names = ("reader seed 17", "anchor within sources")
     rows = attack_study(path, tmp_path / "out", names=names, device="cpu")
     assert {row["variation"] for row in rows} == {"as declared", "one participant left out", *names}

@@ -3,8 +3,6 @@
 import csv
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -220,19 +218,6 @@ def test_every_line_of_a_latex_table_has_all_columns(table):
     assert {line.count("&") + 1 for line in lines} == {len(table["labels"]) + len(table["columns"])}
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_sets_every_table_within_the_text(folders, tmp_path):
-    tables = sorted(path.name for path in write_paper(folders, tmp_path) if path.suffix == ".tex")
-    document = [r"\documentclass{article}", r"\usepackage{booktabs,graphicx}", r"\begin{document}"]
-    document += [rf"\input{{{name}}}\clearpage" for name in tables]
-    (tmp_path / "all.tex").write_text("\n".join([*document, r"\end{document}"]), "utf-8")
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
-        cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:]
-
-
 def test_what_was_not_run_or_left_out_is_said(tmp_path):
     results = finished("temporal-n170", omitted={"IGBP at .25": "a budget of 0.25 is beyond fit 0"})
     results["estimates"] = [row for row in results["estimates"] if row["method"] != "IGBP at .25"]
@@ -254,7 +239,8 @@ def test_folders_that_hold_no_run_or_the_same_are_refused(folders, tmp_path):
         write_paper([folders[0], folders[0]], tmp_path / "out")
 
 
-def test_the_command_prints_where_the_tables_are(folders, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_tables_from_published_values_alone(tmp_path, monkeypatch, capsys):
     pytest.importorskip("cyclopts")
-    assert in_process(monkeypatch, "study", "paper", *folders, "--out", tmp_path / "paper") == 0
+    assert in_process(monkeypatch, "study", "paper", "--published", "--out", tmp_path / "paper") == 0
     assert str(tmp_path / "paper" / "paper.html") in capsys.readouterr().out
+    assert "Published participant values" in (tmp_path / "paper" / "table_3.csv").read_text("utf-8")
