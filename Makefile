@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/installed  ## One case from a file to a report and a map (seconds; before it, once, minutes of installation)
+demo: .venv/cli  ## One case from a file to a report and a map (seconds; before it, once, a minute of installation)
 	$(BIN)/mgpa demo --out mgpa-demo
 
 test: .venv/installed lint  ## Lint, type-check and run the test suite
@@ -52,6 +52,11 @@ docs: .venv/docs  ## Build the documentation in docs/_build/html; warnings and d
 clean:  ## Remove the environment, caches and the built documentation
 	rm -rf .venv .venv-lowest .venv-lowest-core .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	rm -rf docs/_build docs/auto docs/reference/generated
+
+# Enough for the demo, without torch; an environment that has everything serves as well.
+.venv/cli: pyproject.toml
+	[ -e .venv/installed ] || { $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet --editable '.[cli]'; }
+	touch $@
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

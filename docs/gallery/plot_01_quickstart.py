@@ -55,7 +55,7 @@ corrected = m.transform(evaluation.X)
 # of a task head. Both panels have the same axes.
 
 task_head = LogisticRegression(max_iter=1000).fit(head.X, head.label)
-device_axis = m.direction[0] / np.linalg.norm(m.direction[0])
+device_axis = m.direction[:, 0] / np.linalg.norm(m.direction[:, 0])
 task_axis = task_head.coef_[0] - (task_head.coef_[0] @ device_axis) * device_axis
 axes_shown = np.stack([device_axis, task_axis / np.linalg.norm(task_axis)], axis=1)
 

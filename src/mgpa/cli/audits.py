@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import webbrowser
 from pathlib import Path
@@ -288,6 +289,9 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
     audit.report(page)
     before, after = (audit.estimates[name] for name in ("identity", "mgpa"))
 
+    def quote(path: Path) -> str:
+        return shlex.quote(str(path))
+
     def change(metric: str) -> str:
         return f"{before[metric].value:.2f} → {after[metric].value:.2f}".replace("0.", ".")
 
@@ -305,7 +309,7 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
         f"Corrected  {corrected}",
         "",
         "The same by hand:",
-        f"  mgpa fit {table} --out {adapter} --overwrite",
-        f"  mgpa apply {adapter} {table} --out {corrected} --overwrite",
-        f"  mgpa audit {table} --out {out / 'audit'} --methods mgpa --quick",
+        f"  mgpa fit {quote(table)} --out {quote(adapter)} --overwrite",
+        f"  mgpa apply {quote(adapter)} {quote(table)} --out {quote(corrected)} --overwrite",
+        f"  mgpa audit {quote(table)} --out {quote(out / 'audit')} --methods mgpa --quick",
     ], page
