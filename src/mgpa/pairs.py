@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 # What labels are of, where that is not X.
 LABELLED = {"source_val": "X_val", "pair_groups": "the paired views"}
 # What pandas makes of missing values where a column is turned into text.
-GAPS_AS_TEXT = ("nan", "<NA>", "NaT")
+GAPS_AS_TEXT = ("nan", "<NA>", "NaT", "None")
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def test_one_person_under_names_that_read_alike_is_refused(names):
 
 
 @pytest.mark.parametrize("column", ["source", "participant", "label", "pair_id"])
-@pytest.mark.parametrize("text", ["nan", "<NA>", "NaT", ""])
+@pytest.mark.parametrize("text", ["nan", "<NA>", "NaT", "None", ""])
 def test_a_missing_value_as_text_is_no_label(column, text):
     values = {column: np.array(["a", text, "b", text])}
     if (column, text) == ("pair_id", ""):
