@@ -51,13 +51,6 @@ def test_everybody_is_judged_once_by_what_was_fitted_on_others():
         assert sum(map(len, roles)) == 8
 
 
-def test_a_table_without_roles_needs_none():
-    assert audit.run(few(roles=False), ["leace"], **QUICK).settings["folds"] == 5
-    assert audit.run(few(8, roles=False), ["leace"], **QUICK).settings["folds"] == 4
-    with pytest.raises(TableError, match="2 participants; an audit needs 3 or more"):
-        audit.run(few(2, roles=False), ["leace"], **QUICK)
-
-
 def test_heads_of_one_person_learn_no_shortcut_and_the_audit_says_so():
     table = few(3, roles=False)
     result = audit.run(replace(table, pair_id=np.arange(len(table)) // 2), ["leace"], **QUICK)
@@ -67,7 +60,7 @@ def test_heads_of_one_person_learn_no_shortcut_and_the_audit_says_so():
     )
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("n", [3, 6])
 def test_of_few_people_everybody_is_a_fold(n):
     table = few(n, roles=False)
     table = table.with_columns(pair_id=np.arange(len(table)) // 2)

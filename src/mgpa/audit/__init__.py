@@ -11,12 +11,10 @@ from .bootstrap import (
     curve_at,
     curve_coefficients,
     curve_minimum,
-    draws,
     estimate,
     leave_one_out,
 )
 from .diagnostics import PairCheck, check_pairs, confounding
-from .fits import complement_drift
 from .heads import (
     assign_endpoints,
     assignment_probability,
@@ -48,13 +46,11 @@ __all__ = [
     "assignment_probability",
     "association_auroc",
     "check_pairs",
-    "complement_drift",
     "confounding",
     "contrast",
     "curve_at",
     "curve_coefficients",
     "curve_minimum",
-    "draws",
     "estimate",
     "find_metric",
     "fit_association_heads",

@@ -133,21 +133,6 @@ class Resampling:
 PAPER = Resampling()
 
 
-def draws(n_participants: int, n_draws: int = DRAWS, seed: int = SEED) -> Iterator[NDArray[np.int64]]:
-    """Yield blocks of bootstrap draws: (at most 256, n) participant indices, a draw in each row.
-
-    Together they are ``default_rng(seed).integers(n, size=(n_draws, n))``; blocks bound the memory.
-
-    Examples
-    --------
-    >>> [block.shape for block in draws(8, n_draws=600)]
-    [(256, 8), (256, 8), (88, 8)]
-    """
-    rng = np.random.default_rng(seed)
-    for start in range(0, n_draws, BLOCK):
-        yield rng.integers(n_participants, size=(min(BLOCK, n_draws - start), n_participants))
-
-
 def estimate(
     values: Any,
     statistic: Statistic = "mean",
@@ -347,12 +332,7 @@ def _interval(
     """Return the value with every participant once, and its interval over bootstrap draws."""
     _require_several(n)
     value = float(evaluate(np.ones((1, n)))[0])
-    blocks = (
-        _counts(n, n_draws, seed)
-        if resampling.strata is None
-        else _strata_counts(resampling.cells(n), n, n_draws, seed)
-    )
-    resampled = np.concatenate([evaluate(block) for block in blocks])
+    resampled = np.concatenate([evaluate(counts) for counts in _counts(resampling, n, n_draws, seed)])
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     if resampling.widen:
         n_cells = len(resampling.cells(n))
@@ -364,20 +344,19 @@ def _interval(
     return Estimate(value, float(low), float(high))
 
 
-def _counts(n: int, n_draws: int, seed: int) -> Iterator[Floats]:
-    """Yield how often each participant occurs in each draw, a block at a time."""
-    for block in draws(n, n_draws, seed):
-        flat = block + n * np.arange(len(block))[:, None]
-        yield np.bincount(flat.ravel(), minlength=len(block) * n).reshape(len(block), n).astype(np.float64)
+def _counts(resampling: Resampling, n: int, n_draws: int, seed: int) -> Iterator[Floats]:
+    """Yield how often each participant occurs in each draw, blocks of them (B, n) at a time.
 
-
-def _strata_counts(cells: list[NDArray[np.intp]], n: int, n_draws: int, seed: int) -> Iterator[Floats]:
-    """Yield the same where each cell is drawn by itself."""
-    parts = [_counts(len(cell), n_draws, seed + k) for k, cell in enumerate(cells)]
-    for blocks in zip(*parts, strict=True):
-        counts = np.empty((len(blocks[0]), n))
-        for cell, block in zip(cells, blocks, strict=True):
-            counts[:, cell] = block
+    Every cell is drawn by itself; together, the draws of one are ``default_rng(seed).integers``.
+    """
+    cells = resampling.cells(n)
+    generators = [np.random.default_rng(seed + k) for k in range(len(cells))]
+    for start in range(0, n_draws, BLOCK):
+        size = min(BLOCK, n_draws - start)
+        counts = np.empty((size, n))
+        for cell, rng in zip(cells, generators, strict=True):
+            flat = rng.integers(len(cell), size=(size, len(cell))) + len(cell) * np.arange(size)[:, None]
+            counts[:, cell] = np.bincount(flat.ravel(), minlength=size * len(cell)).reshape(size, -1)
         yield counts
 
 

@@ -311,33 +311,15 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
 
 def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
     """Return the gate in FIT's coordinates, its spectrum, and how much of VAL contrasts it covers."""
-    basis = np.asarray(gate.basis_, dtype=np.float64)
-    H = vectors(data.val if len(data.val) else data.fit, m.info.token_layout)
     facts = {
-        "gate_basis": basis,
+        "gate_basis": np.asarray(gate.basis_, dtype=np.float64),
         "gate_scale": np.asarray(m.scale, dtype=np.float64),
         "gate_energy": np.asarray(gate.cumulative_energy_, dtype=np.float64),
-        "complement_drift": np.array(complement_drift(m.displacement(H), basis)),
     }
     views = data.val.paired_views() if len(data.val) else None
     if views is not None:
+        H = vectors(data.val, m.info.token_layout)
         contrasts = (H[views[1]].astype(np.float64) - H[views[0]]) / m.scale
         # Features that never varied have no size, and no gate can cover them.
         facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer_for(m).varies))
     return facts
-
-
-def complement_drift(displacement: Any, basis: NDArray[np.float64]) -> float:
-    """Return the largest movement outside the gate, relative to the largest inside: rounding, for MGPA.
-
-    Parameters
-    ----------
-    displacement : (n, d) array
-        H' - H in the gate's coordinates.
-    basis : (d, r) array
-        Orthonormal gate basis.
-    """
-    displacement = np.asarray(displacement, dtype=np.float64)
-    outside = np.abs(displacement - displacement @ basis @ basis.T).max(initial=0.0)
-    size = np.abs(displacement).max(initial=0.0)
-    return float(outside / size) if size else 0.0

@@ -165,8 +165,8 @@ class AuditPlan:
     --------
     >>> from mgpa.tables import simulate_table
     >>> plan = AuditPlan(simulate_table(16), ["leace"], readers={"restarts": 0}, verbose=False)
-    >>> plan.settings["participants"]["EVAL"], len(plan.folds)
-    (3, 5)
+    >>> plan.settings["participants"]["EVAL"]
+    3
     """
 
     def __init__(
