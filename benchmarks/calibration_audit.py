@@ -1,6 +1,9 @@
 """How often is an audit wrong? Error rates of "readable", "kept" and "improved", and coverage of intervals.
 
-python benchmarks/calibration_audit.py readable --audits 200 --jobs 16
+``winners`` compares the methods that quick and full audits of the same table name best; ``memory`` measures
+one large audit.
+
+python benchmarks/calibration_audit.py readable --audits 400 --jobs 16
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ from scipy.stats import norm
 import mgpa
 from mgpa.audit.bootstrap import Resampling, contrast, estimate
 from mgpa.audit.ranks import between_auroc
-from mgpa.tables import Table, assign_roles
+from mgpa.audit.verdict import ranking
+from mgpa.tables import Table, assign_roles, simulate_table
+
+WINNERS = ["leace", "closed_form_mgpa", "mgpa", "splince"]
 
 
 def crossed_table(seed: int, n_people: int, offset: float, events: int = 16, d: int = 8) -> Table:
@@ -145,33 +151,67 @@ def coverage(audits: int, jobs: int) -> None:
             )
 
 
+def leaders(seed: int) -> tuple[set[str], set[str], bool]:
+    """Return the leaders of a quick and of a full audit, and whether the full one can tell them apart.
+
+    Of several leaders, tied ones, none is named best.
+    """
+    effects = {"device_effect": 1.0 + seed % 4, "association": (0.0, 0.85)[seed // 4 % 2]}
+    table = simulate_table(40, events=16, d=12, random_state=seed, **effects)
+    quick, full = (
+        mgpa.audit.run(table, WINNERS, readers=bank, folds=1, device="cpu", verbose=False)
+        for bank in ({"restarts": 1, "checkpoints": (12,)}, "full")
+    )
+    first, second = (set(ranking(audit)[1][0]) if ranking(audit)[1] else set() for audit in (quick, full))
+    apart = (full.contrast(a, b, metric) for a in first for b in second - first for metric in ("S", "T_f"))
+    return first, second, any(change.low > 0 or change.high < 0 for change in apart)
+
+
+def winners(audits: int, jobs: int) -> None:
+    """Print how often quick and full audits name different winners, and how often no interval says why."""
+    results = Parallel(jobs)(delayed(leaders)(seed) for seed in range(audits))
+    different = [(a, b, told) for a, b, told in results if a and b and not a & b]
+    same, untold = sum(a == b for a, b, _ in results), sum(not told for *_, told in different)
+    print(f"{audits} audits: the same leaders {same}, none in common {len(different)}, no interval {untold}")
+    for seed, (a, b, _) in enumerate(results):
+        if a != b:
+            print(f"  seed {seed}: quick {sorted(a)}, full {sorted(b)}")
+
+
 def memory(rows: int, features: int) -> None:
     """Print the time of an audit and its largest memory, relative to the table in single precision."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((rows, features), dtype=np.float32)
-    source, person = np.tile(["a", "b"], rows // 2), np.repeat(np.arange(100), rows // 100)
-    label = np.arange(rows) // 2 % 2
+    X = np.empty((rows, features), np.float32)
+    for start in range(0, rows, 10_000):
+        X[start : start + 10_000] = rng.standard_normal(X[start : start + 10_000].shape, dtype=np.float32)
+    row, source = np.arange(rows), np.tile(["a", "b"], rows // 2)
+    person, label = np.minimum(row // (rows // 100), 99), row // 2 % 2
     X[source == "b", :5] += 0.5
     X[label == 1, 5:10] += 0.5
-    table = Table(X, source=source, participant=person, label=label, role=assign_roles(person))
+    role = assign_roles(person)
+    paired = (role == "FIT") & (row % 100 < 4)
+    pair_id = np.where(paired, row // 2, -1)
+    table = Table(X, source=source, participant=person, label=label, pair_id=pair_id, role=role)
     size, started = X.nbytes, time.monotonic()
     del X
-    audit = mgpa.audit.run(table, ["leace"], readers={"restarts": 1, "checkpoints": (2,)}, folds=1)
+    bank = {"restarts": 1, "checkpoints": (2,)}
+    audit = mgpa.audit.run(table, ["leace", "closed_form_mgpa"], readers=bank, folds=1)
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    took, S = time.monotonic() - started, [audit[name].S for name in audit]
+    took, S = time.monotonic() - started, [round(audit[name].S, 4) for name in audit]
     print(f"{rows} x {features}: S {S}, {took:.0f} s, {peak / 1e9:.2f} GB, {peak / size:.1f} x the table")
 
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
+    studies = {"readable": readable, "kept": kept, "coverage": coverage, "winners": winners}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["readable", "kept", "coverage", "memory"])
-    parser.add_argument("--audits", type=int, default=200)
+    parser.add_argument("what", choices=[*studies, "memory"])
+    parser.add_argument("--audits", type=int, default=400)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--features", type=int, default=256)
+    parser.add_argument("--rows", type=int, default=245_758)
+    parser.add_argument("--features", type=int, default=768)
     options = parser.parse_args()
     if options.what == "memory":
         memory(options.rows, options.features)
     else:
-        {"readable": readable, "kept": kept, "coverage": coverage}[options.what](options.audits, options.jobs)
+        studies[options.what](options.audits, options.jobs)

@@ -30,13 +30,6 @@ def test_methods_that_are_none_are_refused(table):
         run(table, {"identity": "leace"})
 
 
-def test_a_fitted_token_mean_is_not_fitted_again(tokens):
-    fit = tokens.rows("FIT")
-    model = mgpa.TokenMean(make("leace", ridge=3.0)).fit(fit.X[::2], source=fit.source[::2])
-    found = run(tokens, {"fitted": model, "map": model.to_map()}, head=HeadOfMeans())
-    np.testing.assert_array_equal(found["fitted"].movement, found["map"].movement)
-
-
 def test_a_wrapped_random_method_gets_the_seeds(tokens):
     model = mgpa.IterativeMGPA(n_stages=1, critics=("linear",), do_no_harm=False)
     found = run(tokens, {"wrapped": mgpa.TokenMean(model), "bare": model}, head=HeadOfMeans())

@@ -43,13 +43,6 @@ EXTRA = replace(
 )  # fmt: skip
 
 
-def test_a_column_says_which_way_is_good():
-    assert METRICS["S"].wanted == "S (want .5)"
-    assert METRICS["worst"].wanted == "worst (want high)"
-    assert replace(METRICS["M"], better="lower").wanted == "M (want low)"
-    assert METRICS["floor"].wanted == "floor"
-
-
 def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pydantic")

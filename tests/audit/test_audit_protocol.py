@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import mgpa
 from audited import LINEAR, SMALL, HeadOfMeans, assert_same, run
@@ -120,6 +121,28 @@ def test_killed_anywhere_it_finishes_with_the_same_bits(tmp_path):
     assert_same(expected, killable(tmp_path / "killed"))
 
 
+class Counting(LogisticRegression):
+    """A task head that notes how many threads libraries may use where it is fitted."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.threads_ = max(library["num_threads"] for library in threadpool_info())
+        THREADS.append(self.threads_)
+        return super().fit(X, y)
+
+
+THREADS = []
+
+
+def test_cells_of_small_tables_are_measured_by_one_thread(table):
+    with threadpool_limits(4):
+        if max(library["num_threads"] for library in threadpool_info()) < 2:
+            pytest.skip("libraries have one thread here")
+        run(table, ["leace"], head=Counting())
+    frozen, refitted = THREADS[:2], THREADS[2:]
+    assert len(refitted) == 4
+    assert set(refitted) == {1} != set(frozen)
+
+
 def test_maps_and_fitted_estimators_are_taken_as_they_are(table):
     fit = table.rows("FIT")
     model = make("leace").fit(fit.X, source=fit.source)
@@ -141,17 +164,6 @@ def test_pairs_may_come_from_elsewhere(table):
     np.testing.assert_allclose(found["mgpa"].source_auroc, expected["mgpa"].source_auroc, atol=1e-9)
     with pytest.raises(ValueError, match="association shift needs paired events"):
         found["mgpa"].values("worst")
-
-
-def test_tokens():
-    table = simulated_table(tokens=2, d=4, n_people=12, events=12, device_effect=4.0)
-    found = run(table, {"leace": "leace", "coral": "coral"}, head=HeadOfMeans())
-    names = found["leace"].readers
-    assert {name.partition(" ")[0] for name in names} == {"mean", "tokens", "residual"}
-    residual = [i for i, name in enumerate(names) if name.startswith("residual")]
-    np.testing.assert_array_equal(
-        found["leace"].source_auroc[..., residual], found["identity"].source_auroc[..., residual]
-    )
 
 
 def test_corrections_that_move_tokens_apart_are_read_in_their_own_centred_tokens():

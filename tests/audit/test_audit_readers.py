@@ -20,7 +20,6 @@ from mgpa.audit.heads import (
     transfer_scores,
 )
 from mgpa.audit.readers import (
-    moves_tokens_alike,
     read_residuals,
     read_sources,
     read_token_sources,
@@ -287,15 +286,6 @@ def test_a_token_order_signature_is_found_by_networks_of_tokens_only():
             assert value > 0.9, name
 
 
-def test_residual_readers_do_not_see_a_common_shift():
-    X, source = ordered_tokens(300)
-    shift = np.random.default_rng(1).normal(size=(300, 1, X.shape[2])).astype(np.float32)
-    assert moves_tokens_alike(X, X + shift)
-    assert not moves_tokens_alike(X, X + 1e-3 * np.arange(X[0].size).reshape(X[0].shape))
-    plain, shifted_rows = (read_residuals(X, source, held, **QUICK).scores for held in (X, X + shift))
-    np.testing.assert_allclose(shifted_rows, plain, atol=1e-4)
-
-
 def test_bad_tokens_are_refused_with_a_reason():
     X, source = ordered_tokens(40)
     assert read_residuals(X, source, X, restarts=0).readers == ("residual linear_standardized",)
@@ -380,17 +370,6 @@ def test_token_heads_equal_a_plain_run(classes):
     assert scores.shape == ((120,) if classes == 2 else (120, 3))
     if classes == 3:
         np.testing.assert_allclose(scores.sum(1), 1.0)
-
-
-def test_tokens_get_the_token_head_and_its_labels():
-    X, y, source = tokens_task(60)
-    labels = np.array(["a", "b", "c"])[y]
-    head = fit_heads(X, labels, source, device="cpu")[0]
-    assert isinstance(head, TokenNetworkHead)
-    assert (head.epochs, head.random_state) == (50, 108)
-    assert head.score(X[source == 0], labels[source == 0]) > 0.6
-    with pytest.raises(ValueError, match=r"fitted on \(3, 4\)"):
-        head.predict(X[:, 1:])
 
 
 def test_heads_that_cannot_be_are_refused_with_a_reason():

@@ -198,18 +198,33 @@ def test_every_file_the_page_names_exists():
         assert path.is_file(), name
 
 
+def modules_of(call):
+    """Return the files of this package in which a function is called."""
+    seen = set()
+    sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return sorted(path for path in seen if path.startswith(str(PACKAGE)))
+
+
+def stated_modules(text):
+    return int(re.search(rf"{text} (\d+) modules", " ".join(PAGE.split()))[1])
+
+
 def test_the_closed_form_runs_through_few_modules():
     """A fit that a newcomer can follow: the number stands in the page."""
     rng = np.random.default_rng(0)
     source = np.repeat([0, 1], 50)
     X, first = rng.normal(size=(100, 4)) + source[:, None], rng.normal(size=(30, 4))
     evidence = {"source": source, "pairs": (first, first + 1.0 + 0.1 * rng.normal(size=(30, 4)))}
-    model, seen = mgpa.ClosedFormMGPA(), set()
-    sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename) if event == "call" else None)
-    try:
-        model.fit(X, **evidence)
-    finally:
-        sys.setprofile(None)
-    ours = {path for path in seen if path.startswith(str(PACKAGE))}
-    stated = re.search(r"`ClosedFormMGPA\(\).fit` runs through (\d+) modules", " ".join(PAGE.split()))
-    assert len(ours) <= int(stated[1]) <= 12, sorted(ours)
+    model = mgpa.ClosedFormMGPA()
+    modules = modules_of(lambda: model.fit(X, **evidence))
+    assert len(modules) <= stated_modules(r"`ClosedFormMGPA\(\).fit` runs through") <= 12, modules
+
+
+def test_an_audit_runs_through_few_modules():
+    table = mgpa.tables.simulate_table(16)
+    modules = modules_of(lambda: str(mgpa.audit.run(table, readers={"restarts": 0}, verbose=False)))
+    assert len(modules) <= stated_modules("`audit.run` and printing its result run through") <= 50, modules

@@ -160,7 +160,7 @@ def estimate(
     >>> print(estimate([[0.58, 0.61, 0.64, 0.57], [0.60, 0.62, 0.65, 0.58]]))
     .606 [.583, .631]
     """
-    fits, _ = _read(values, statistic)
+    fits = _read(values, statistic)
     evaluate = _evaluator(fits, statistic, resampling)
     return _interval(evaluate, fits.shape[1], resampling, n_draws, seed, level)
 
@@ -177,8 +177,7 @@ def contrast(
 ) -> Estimate:
     """Return the statistic of a minus that of b, and the interval of the difference in shared draws.
 
-    Each side takes its own maximum or minimum in every draw. A method fitted once compares with one fitted
-    several times; otherwise the fits of both sides correspond.
+    Each side takes its own maximum or minimum in every draw, and is averaged over its own fits.
 
     Parameters
     ----------
@@ -193,17 +192,11 @@ def contrast(
     >>> print(contrast(twice, once))
     .007 [.000, .010]
     """
-    (first, fits_a), (second, fits_b) = _read(a, statistic, "a"), _read(b, statistic, "b")
+    first, second = _read(a, statistic, "a"), _read(b, statistic, "b")
     if first.shape[1] != second.shape[1]:
         raise ValueError(
             f"a has {first.shape[1]} participants and b {second.shape[1]}; compare the same people."
         )
-    try:
-        np.broadcast_shapes(fits_a, fits_b)
-    except ValueError:
-        raise ValueError(
-            f"a has fits of shape {fits_a} and b {fits_b}; pass the same fits of both, or one fit of either."
-        ) from None
     first_side, second_side = (_evaluator(side, statistic, resampling) for side in (first, second))
     return _interval(
         lambda counts: first_side(counts) - second_side(counts),
@@ -223,7 +216,7 @@ def leave_one_out(values: Any, statistic: Statistic = "mean", resampling: Resamp
     >>> leave_one_out([0.5, 0.5, 0.8]).round(3).tolist()
     [0.65, 0.65, 0.5]
     """
-    fits, _ = _read(values, statistic)
+    fits = _read(values, statistic)
     n = fits.shape[1]
     _require_several(n)
     counts = np.empty((n, n))
@@ -276,8 +269,8 @@ def curve_minimum(coefficients: Any) -> tuple[Any, Any]:
     return np.take_along_axis(values, where, -1)[..., 0], np.take_along_axis(xi, where, -1)[..., 0]
 
 
-def _read(values: Any, statistic: Statistic, name: str = "values") -> tuple[Floats, tuple[int, ...]]:
-    """Return finite values as an array indexed [fit, participant, k], and the shape of the fits."""
+def _read(values: Any, statistic: Statistic, name: str = "values") -> Floats:
+    """Return finite values as an array indexed [fit, participant, k]."""
     # Axes after the fits: participants alone for the mean, participants and readers (or ξ) otherwise.
     inner = 1 if statistic == "mean" else 2
     array = np.asarray(values, dtype=np.float64)
@@ -292,8 +285,7 @@ def _read(values: Any, statistic: Statistic, name: str = "values") -> tuple[Floa
             f"{name} is NaN or infinite {len(bad)} times in {array.size}, first at {tuple(bad[0].tolist())}. "
             "Compute every value, or leave the participant out of all methods."
         )
-    leading = array.shape[:-inner]
-    return array.reshape(int(np.prod(leading)), array.shape[-inner], -1), leading
+    return array.reshape(int(np.prod(array.shape[:-inner])), array.shape[-inner], -1)
 
 
 def _evaluator(fits: Floats, statistic: Statistic, resampling: Resampling) -> Callable[[Floats], Floats]:

@@ -35,6 +35,9 @@ TOO_FEW = 6
 #: Folds that are made unless a number is given, and the fewest: one for every role.
 FOLDS = 5
 FEWEST = 4
+#: Between units, readers learn the source from units, not rows: with fewer than this many folds S is too low
+#: by up to .1 (docs/audit.md), so two of six folds train readers.
+NESTED_FOLDS = 6
 #: Roles that fewer people take in turn, each in a fold alone. No audit is without the first three roles; the
 #: fourth person decides how far iterative maps go. From six on two people train the readers, and never those
 #: whose readers they score: what two sessions share by chance would count twice.
@@ -275,7 +278,7 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
             return []
         if scored and not crossed and find_design(table.rows("EVAL"), design.task or None).kind == "crossed":
             return []  # whoever gave the roles kept complete participants for EVAL
-        folds = max(least, min(FOLDS, most))
+        folds = max(least, min(FOLDS if crossed else NESTED_FOLDS, most))
         if not crossed:
             folds = max(least, min(folds, design.smallest_cell(people)[1]))
     elif folds == 1:
@@ -309,7 +312,8 @@ def _turn(design: Design, rotation: int, folds: int) -> dict[str, str]:
     strata: dict[str, list[str]] = {}
     for unit in sorted(design.units):
         strata.setdefault(design.stratum(unit), []).append(unit)
-    turn = ("EVAL", "HEAD", "VAL", *["FIT"] * (folds - 3))
+    readers = 1 if folds < NESTED_FOLDS else 2
+    turn = ("EVAL", *["HEAD"] * readers, "VAL", *["FIT"] * (folds - 2 - readers))
     roles, dealt = {}, 0
     for _, members in sorted(strata.items()):
         for unit in rng.permutation(members).tolist():

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -29,6 +28,9 @@ from ..tables.rows import require_correctable, require_encoder, vectors
 from ..tables.table import Table
 from ..tokens import TokenEstimator, gate_of, row_estimator
 from .store import Arrays, Store, array_digest, cell_key
+
+# VAL rows that are moved at a time.
+BLOCK = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +170,7 @@ def has_pairs(rows: Table) -> bool:
     return len(np.unique(ids)) < len(ids)
 
 
-def pairs_in(coordinates: Coordinates, pairs: Any) -> Any:
+def pairs_in(coordinates: Any, pairs: Any) -> Any:
     """Return pairs of raw features, of all methods or (a dict) of each, in other coordinates."""
     if isinstance(pairs, Mapping):
         return {name: pairs_in(coordinates, sides) for name, sides in pairs.items()}
@@ -209,14 +211,6 @@ class FittingData:
         if m.info.token_layout == "mean":
             return s
         return Standardizer(np.tile(s.center, n), np.tile(s.scale, n), np.tile(s.varies, n))
-
-    def gate_basis(self, facts: Arrays) -> NDArray[Any]:
-        """Return an orthonormal basis of a fit's gate where readers see it; its own scaling may differ."""
-        basis, scale = facts["gate_basis"], self.standardizer.scale
-        scale = np.tile(scale, len(basis) // len(scale))  # of all tokens, for a gate of all of them
-        if np.array_equal(facts["gate_scale"], scale):
-            return basis
-        return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
 
     def pairs_for(self, method: str) -> Any:
         """Return the calibration pairs of one method; None: those among the rows."""
@@ -302,11 +296,20 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
         return {}
     # The same coordinates for all, whatever each standardised by.
     H, where = vectors(data.val, m.info.token_layout), data.standardizer_for(m)
-    moved = relative_movement(m, H, source=data.val.source, coordinates=where)
-    facts: Arrays = {"validation_movement": np.array(moved)}
-    if isinstance(m, SequentialMap):
-        facts["stage_movement"] = stage_movement(m, H, coordinates=where)
-    return facts
+    squares: dict[str, Any] = {}
+    total = 0.0
+    for start in range(0, len(H), BLOCK):
+        block = slice(start, start + BLOCK)
+        rows, source = H[block], data.val.source[block]
+        size = np.square(((rows - where.center) / where.scale)[:, where.varies]).sum()
+        moved: dict[str, Any] = {
+            "validation_movement": relative_movement(m, rows, source=source, coordinates=where)
+        }
+        if isinstance(m, SequentialMap):
+            moved["stage_movement"] = stage_movement(m, rows, coordinates=where)
+        squares = {name: squares.get(name, 0.0) + value**2 * size for name, value in moved.items()}
+        total += size
+    return {name: np.sqrt(value / total) for name, value in squares.items()}
 
 
 def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:

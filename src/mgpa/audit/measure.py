@@ -434,6 +434,15 @@ def _paired_events(table: Table, flat: NDArray[Any], direction: tuple[Any, Any])
     return flat[first], flat[second], table.label[first] == label, table.participant[first]
 
 
+def gate_basis(facts: Arrays, scale: NDArray[Any]) -> NDArray[Any]:
+    """Return an orthonormal basis of a fit's gate in the scaling that readers see; its own may differ."""
+    basis = facts["gate_basis"]
+    scale = np.tile(scale, len(basis) // len(scale))  # of all tokens, for a gate of all of them
+    if np.array_equal(facts["gate_scale"], scale):
+        return basis
+    return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
+
+
 def preserved_rows(ground: Ground, basis: NDArray[Any]) -> Rows:
     """Return HEAD and EVAL rows without what a gate lets be changed; no admissible correction takes the rest.
 

@@ -41,9 +41,9 @@ from .fits import (
     stored_fit,
 )
 from .heads import check_head, choose_directions
-from .measure import Ground, Rows, measure, preserved_rows, source_accessibility
+from .measure import Ground, Rows, gate_basis, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
-from .readers import CHECKPOINTS, FURTHER, MOST_ROWS, SEED, SourceReading, check_bank
+from .readers import CHECKPOINTS, SEED, SourceReading, check_bank
 from .result import Audit
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
 from .words import label as shown_as
@@ -126,8 +126,8 @@ def run(
     folds : int or None
         Let roles rotate over this many folds, so that each participant is EVAL once, scored by models trained
         on others; 1 keeps the table's roles. None makes five (four with eight or nine people, one a person
-        with three to seven) where fewer than twelve people are EVAL or the table has no roles, if all
-        methods are fitted here.
+        with three to seven; six where people have one source or label each) where fewer than twelve people
+        are EVAL or the table has no roles, if all methods are fitted here.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -298,35 +298,27 @@ class AuditPlan:
         origin = ""
         if self.design.kind == "crossed" and self.design.labels == "within":
             self.directions, origin = choose_directions(self.options["association"], fit, head, evaluation)
-        sampled = {"readers": list(FURTHER), "rows": MOST_ROWS, "of": len(head)}
         self.settings = self.settings | {
             "directions": [f"{label} goes with {source}" for source, label in self.directions],
             "directions_of": origin,
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
-            # Readers that were trained on a sample of the HEAD rows.
-            "reader_sample": sampled if self.bank["bank"] == "full" and len(head) > MOST_ROWS else None,
             "nested_readers": confounding(head.source, head.participant).nested_participants,
             "duplicates": duplicates(table.role, self.digests[-1]),
             "data": table.digest[:16],
         }
 
     def rows(self) -> tuple[FittingData, Ground]:
-        """Return what methods are fitted from and measured on: slices of one copy of the table."""
+        """Return what methods are fitted from, and what they are measured on."""
         rows, role = in_coordinates(self.where, self.table), self.table.role
-        order = np.concatenate([np.flatnonzero(role == name) for name in ROLES])
-        if not np.array_equal(order, np.arange(len(rows))):
-            rows = rows.take(order)
-        counts = [int((role == name).sum()) for name in ROLES]
-        _, fitted, head, _ = np.cumsum(counts)
         # Pairs come in the coordinates that the table came in.
-        pairs = self.options["pairs"]
-        if self.where is not None and len(self.digests) > 1:
-            pairs = pairs_in(self.where, pairs)
-        data = FittingData(rows.take(slice(0, fitted)), pairs, self.options["standardize"], self.where)
-        head, evaluation = rows.take(slice(fitted, head)), rows.take(slice(head, None))
-        scaling, settings = data.standardizer, (self.options["head"], self.device, self.bank, self.directions)
-        return data, Ground(head, evaluation, scaling, self.design, *settings)
+        pairs = self.options["pairs"] if rows is self.table else pairs_in(self.where, self.options["pairs"])
+        fit, val, head, evaluation = (np.flatnonzero(role == name) for name in ROLES)
+        standardize = self.options["standardize"]
+        data = FittingData(rows.take(np.concatenate([fit, val])), pairs, standardize, self.where)
+        settings = (self.options["head"], self.device, self.bank, self.directions)
+        ground = Ground(rows.take(head), rows.take(evaluation), data.standardizer, self.design, *settings)
+        return data, ground
 
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
@@ -335,7 +327,8 @@ class AuditPlan:
         started = time.monotonic()
         data, ground = self.rows()
         fits, omitted, unattained = self._fit(data, ground)
-        cells = self._measure(fits, data, ground)
+        del data  # which is large, and no longer needed
+        cells = self._measure(fits, ground)
         self._say(f"{self.turn}done in {time.monotonic() - started:.0f} s")
         held, participant = np.isin(self.table.role, ("HEAD", "EVAL")), self.table.participant
         results = {}
@@ -353,14 +346,15 @@ class AuditPlan:
                 design=self.design,
                 widen=self.settings["rules"] == "default",
             )
-        fit = data.fit
+        fit, paired = _columns(self.table).rows("FIT"), None
+        if self.options["pairs"] is None and has_pairs(fit):
+            paired = in_coordinates(self.where, self.table).rows("FIT")
         return Audit(
             results,
             confounding(fit.source, fit.participant, fit.label),
             self.settings | {"omitted": omitted, "unattained": unattained},
             ground.evaluation.source[ground.picture[0]].astype(str),
-            # A copy, so that the rows of other roles need not be kept.
-            paired_rows=fit.take(np.arange(len(fit))) if data.pairs is None and has_pairs(fit) else None,
+            paired_rows=paired,
             design=self.design,
         )
 
@@ -429,9 +423,7 @@ class AuditPlan:
             fits.append(fit)
         return fits, omitted, unattained
 
-    def _measure(
-        self, fits: list[Fit], data: FittingData, ground: Ground
-    ) -> list[tuple[Arrays, Arrays | None]]:
+    def _measure(self, fits: list[Fit], ground: Ground) -> list[tuple[Arrays, Arrays | None]]:
         """Return each fit's measurements and, for gated methods, the source floor of its gate."""
         # Of each cell: what it is of, its rows, and what is measured on them.
         cells: dict[str, tuple[str, Callable[[], Rows], Callable[..., Arrays]]] = {}
@@ -440,7 +432,7 @@ class AuditPlan:
             key, floor = cell_key("measure", ground.key, map_digest(fit.map)), None
             cells[key] = fit.method, partial(ground.corrected, fit.map), measure
             if self.options["floor"] and "gate_basis" in fit.facts:
-                basis = data.gate_basis(fit.facts)
+                basis = gate_basis(fit.facts, ground.standardizer.scale)
                 floor = cell_key("floor", ground.key, array_digest(basis))
                 rows = partial(preserved_rows, ground, basis)
                 cells[floor] = f"{fit.method}, what its gate preserves", rows, source_accessibility

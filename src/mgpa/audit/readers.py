@@ -62,8 +62,6 @@ WIDE = 4096  # features whose products are a matrix too large to decompose
 BLOCK = 8192  # rows that are read at a time
 NETWORK_BLOCK = 2048
 
-# Rows that the further readers are trained on, at most: more change S by less than .002 (docs/audit.md).
-MOST_ROWS = 40_000
 # Features that trees are grown on, and principal directions in which spreads are compared: wider rows would
 # cost more than they tell.
 TREE_FEATURES = 1024
@@ -343,16 +341,15 @@ def further_scores(head: NDArray[Any], codes: Codes, held: NDArray[Any], seed: i
 
     As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
     """
-    if len(head) > MOST_ROWS:
-        chosen = np.sort(np.random.default_rng(seed).permutation(len(head))[:MOST_ROWS])
-        head, codes = head[chosen], codes[chosen]
-    Z = head.astype(np.float64)
-    scaler = StandardScaler(copy=False).fit(Z)
+    scaler, Z = StandardScaler(copy=False), np.empty(head.shape)
+    for _, block in _blocks(head):
+        scaler.partial_fit(block)
 
     def scale(X: Floats) -> Floats:
         return np.clip(scaler.transform(X), -FAR, FAR, out=X)
 
-    Z = scale(Z)
+    for start, block in _blocks(head):
+        Z[start : start + BLOCK] = scale(block)
     readers = [fit(Z, codes, seed) for fit in (boosted_trees, spread)]
     blocks = [[reader(block) for reader in readers] for block in (scale(rows) for _, rows in _blocks(held))]
     return {name: np.concatenate([block[i] for block in blocks]) for i, name in enumerate(FURTHER)}

@@ -290,5 +290,5 @@ class Table:
             if values is None:
                 continue
             digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
-            digest.update(np.ascontiguousarray(values).tobytes())
+            digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
