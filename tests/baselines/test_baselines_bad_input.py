@@ -243,7 +243,7 @@ def test_application_needs_sources_that_were_fitted_and_reads_labels_alike(name,
 def test_one_row_has_no_variance(name):
     if name not in METHODS:
         pytest.skip("needs concept-erasure")
-    with refused("Sources ['wet'] have a single row"):
+    with refused("Sources ['wet'] have one row"):
         fit(name, X[:31], task=TASK[:31], source=SOURCE[:31])
     with refused("so no variance", "a weight of 1 is one row"):
         fit(name, sample_weight=np.full(N, 1 / N))

@@ -122,7 +122,7 @@ def test_weights_are_fetched_like_data_and_verified(server, tmp_path, monkeypatc
     assert fetch_files(dataset_files("eegpt"), tmp_path) == 1
     assert verify_dataset("eegpt", tmp_path).complete
     (tmp_path / "model.safetensors").write_bytes(b"another")
-    assert "is not the published file" in str(verify_dataset("eegpt", tmp_path))
+    assert "differs from the published file" in str(verify_dataset("eegpt", tmp_path))
 
 
 # What must never happen
@@ -139,7 +139,7 @@ def test_weights_are_fetched_like_data_and_verified(server, tmp_path, monkeypatc
 def test_files_that_it_did_not_write_are_never_replaced(server, tmp_path, file):
     server.files["/x"] = b"right"
     (tmp_path / "S001.mat").write_bytes(b"mine!")
-    with pytest.raises(DownloadError, match="is not the published file; move it away"):
+    with pytest.raises(DownloadError, match="differs from the published file; move it away"):
         fetch_files([replace(file, url=f"{server.url}/x")], tmp_path)
     assert contents(tmp_path) == {"S001.mat": b"mine!"}
     assert server.requests == []

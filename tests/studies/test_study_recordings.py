@@ -47,7 +47,7 @@ def test_an_encoders_weights_are_among_what_was_read(tmp_path):
     with pytest.raises(StudyError, match=r"weights\.safetensors does not exist"):
         run(study, tmp_path / "work")
     (tmp_path / "weights.safetensors").write_bytes(b"half of it")
-    with pytest.raises(StudyError, match=r"(?s)no recordings.*safetensors is not the published file"):
+    with pytest.raises(StudyError, match=r"(?s)no recordings.*safetensors differs from the published file"):
         run(study, tmp_path / "work")
     keys = []
     for content in (b"one", b"two"):

@@ -78,7 +78,7 @@ def test_what_is_read_is_never_written(table, identity, tmp_path):
         (single, tmp_path / "same.parquet", "is also the input"),
         (parts, tmp_path / "link" / "x.parquet", "lies in"),
         (parts, parts / "new", "lies in"),
-        (next(parts.glob("part-00000-*")), parts, "holds"),
+        (next(parts.glob("part-00000-*")), parts, "contains"),
     ):
         with pytest.raises(ValueError, match=f"{message}.*name another output"):
             correct_file(identity, given, out, overwrite=True)

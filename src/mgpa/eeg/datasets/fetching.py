@@ -250,7 +250,7 @@ def _received(url: str, limit: float) -> Iterator[bytes]:
         for piece in response.iter_content(2**18):
             n += len(piece)
             if n > limit:
-                raise DownloadError(f"{url} sends more than the expected {limit:.0f} bytes; stopped.")
+                raise DownloadError(f"{url} sends more than the {limit:.0f} bytes expected; stopped.")
             yield piece
 
 
