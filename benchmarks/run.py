@@ -2,7 +2,7 @@
 
     python benchmarks/run.py                     # everything on the CPU
     python benchmarks/run.py --device cuda       # the torch paths on a GPU
-    python benchmarks/run.py transform row       # some of: transform row affine fit tokens stream
+    python benchmarks/run.py transform row       # some of: transform row affine spread fit tokens stream
     python benchmarks/run.py --history benchmarks/history.jsonl   # and keep the ratios, see history.py
 
 Every line gives the time, the time of the bare work in the same process, their ratio, the aim and whether it
@@ -111,7 +111,7 @@ def bench_transform(device):
     product = f"one product {N}x{D}x{first.shape[1]}"
     if device == "cpu":
         times = shortest([lambda: m.transform(X), lambda: X @ first])
-        report(f"staged transform, {N} x {D}, {STAGES} stages", times[0], product, times[1], "1.7")
+        report(f"staged transform, {N} x {D}, {STAGES} stages", times[0], product, times[1], "1.5")
         with tempfile.TemporaryDirectory() as folder:
             size = m.save(f"{folder}/map.safetensors").stat().st_size
         print(f"  stages {how_stages_run()}; the map's file has {size / 1e6:.1f} MB")
@@ -128,7 +128,7 @@ def bench_transform(device):
             ]
         )
         product = f"one product {n}x{D}x{first.shape[1]}"
-        report(f"staged transform on {device}, {n} rows", times[0], product, times[1], "4")
+        report(f"staged transform on {device}, {n} rows", times[0], product, times[1], "2.5")
 
 
 def how_stages_run():
@@ -176,6 +176,45 @@ def bench_affine(device):
     rows = torch.randn(50 * N, D, device=device)
     times = shortest([on_device(lambda: m.transform(rows)), on_device(rows.clone)])
     report(f"closed-form transform on {device}, {50 * N} rows", times[0], "copy", times[1], "2.5")
+
+
+def bench_spread(device):
+    """A map of two sources: readings whose squares tell them apart, and edits in all or in few directions."""
+    import mgpa
+    from mgpa.maps.runtime.folding import fold_spread
+
+    rng = np.random.default_rng(0)
+
+    def weights(*shape):
+        return rng.normal(size=shape) / np.sqrt(D)
+
+    for rank in (R, D):
+        m = mgpa.SpreadMap(
+            center=rng.normal(size=D), scale=np.ones(D), square=weights(R, D), square_weight=weights(R, 2),
+            linear=weights(2, D), bias=weights(2), edit=weights(2, D, rank), edit_offset=weights(2, rank),
+            direction=None if rank == D else weights(rank, D),
+        )  # fmt: skip
+        for dtype in ("float32", "float64"):
+            folded = fold_spread(m).cast(lambda array, dtype=dtype: array.astype(dtype))
+            X, edits = rng.normal(size=(N, D)).astype(dtype), np.ones((N, rank), dtype)
+            if device != "cpu":
+                import torch
+
+                folded = folded.cast(lambda array: torch.as_tensor(array, device=device))
+                X, edits = (torch.as_tensor(array, device=device) for array in (X, edits))
+
+            def products(n, X=X, edits=edits, folded=folded):
+                X[:n] @ folded.first
+                if folded.back is not None:
+                    edits[:n] @ folded.back
+
+            wait = on_device if device != "cpu" else lambda function: function
+            times = shortest([wait(lambda m=m, X=X: m.transform(X)), wait(lambda: products(N))])
+            name = f"spread transform, {N} x {D}, rank {rank}, {dtype}"
+            report(name, times[0], "its products", times[1], "1.5")
+            if device == "cpu":
+                times = shortest([lambda m=m, X=X: m.transform(X[:1]), lambda: products(1)], 400)
+                report(f"one row, spread, rank {rank}, {dtype}", times[0], "its products", times[1], "0.2 ms")
 
 
 def bench_fit(device):
@@ -295,6 +334,7 @@ BENCHES = {
     "transform": bench_transform,
     "row": bench_row,
     "affine": bench_affine,
+    "spread": bench_spread,
     "fit": bench_fit,
     "tokens": bench_tokens,
     "stream": bench_stream,

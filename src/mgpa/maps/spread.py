@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .base import CorrectionMap, Floats
+from .runtime.compiled import on_blocks
 from .runtime.folding import Folded, fold_spread
 
 BLOCK_NUMBERS = 2**18  # in the products of one block of rows, which stay in cache
@@ -66,27 +67,40 @@ class SpreadMap(CorrectionMap):
 
     def posterior(self, X: Any) -> Floats:
         """Return how likely each source is for every row, shape (n, K); columns as ``info.source_names``."""
-        rows = np.asarray(X, dtype=np.float64)
-        return blend((rows - self.center) @ fold_spread(self).first, fold_spread(self))[0]
+        weights = self._weights(np.dtype(np.float64))
+        return blend(np.asarray(X, dtype=np.float64) @ weights.first, weights)[0]
 
     def _apply(self, X: Floats, out: Floats) -> bool:
         if self.strength == 0:
             np.copyto(out, X)
             return bool(np.isfinite(out).all())
-        if X.dtype not in self._cache:
-            self._cache[X.dtype] = fold_spread(self).cast(partial(np.ascontiguousarray, dtype=X.dtype))
-        weights: Folded = self._cache[X.dtype]
-        strength, finite = X.dtype.type(self.strength), True
-        block = max(1, BLOCK_NUMBERS // (weights.first.shape[1] + 2 * X.shape[1]))
-        for start in range(0, len(X), block):
-            rows = X[start : start + block]
-            _, edit = blend((rows - weights.center) @ weights.first, weights)
-            edit *= strength
-            finite &= bool(np.isfinite(edit).all())
-            np.add(
-                rows, edit if weights.back is None else edit @ weights.back, out=out[start : start + block]
-            )
-        return finite
+        weights = self._weights(X.dtype)
+        strength = X.dtype.type(self.strength)
+
+        def correct(block: slice) -> bool:
+            rows = X[block]
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach other threads
+                centred = rows if weights.center is None else rows - weights.center
+                _, edit = blend(centred @ weights.first, weights)
+                if strength != 1:
+                    edit *= strength
+                np.add(rows, edit if weights.back is None else edit @ weights.back, out=out[block])
+            return bool(np.isfinite(edit).all())
+
+        return on_blocks(correct, len(X), max(1, BLOCK_NUMBERS // (weights.first.shape[1] + 2 * X.shape[1])))
+
+    def _weights(self, dtype: np.dtype[Any]) -> Folded:
+        """Return the folded weights in one type; float64 rows are not centred, which would cost a pass."""
+        if dtype not in self._cache:
+            folded = fold_spread(self)
+            if dtype == np.float64:
+                q, K = folded.square_weight.shape
+                constant, folded.center = -folded.center @ folded.first, None
+                folded.square_constant, folded.bias = constant[:q], folded.bias + constant[q : q + K]
+                folded.edit_offset = folded.edit_offset + constant[q + K :].reshape(K, -1)
+            self._cache[dtype] = folded.cast(partial(np.ascontiguousarray, dtype=dtype))
+        weights: Folded = self._cache[dtype]
+        return weights
 
     def _describe(self) -> str:
         return f"edits of {len(self.bias)} sources read from the row, in {self.rank} directions"
@@ -97,7 +111,10 @@ def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
     q, K = weights.square_weight.shape
     scores = products[:, q : q + K] + weights.bias
     if q:
-        scores += np.square(products[:, :q]) @ weights.square_weight
+        readings = products[:, :q]
+        if weights.square_constant is not None:
+            readings += weights.square_constant
+        scores += np.square(readings) @ weights.square_weight
     scores -= scores.max(axis=1, keepdims=True)
     p = np.exp(scores, out=scores)
     p /= p.sum(axis=1, keepdims=True)

@@ -51,6 +51,20 @@ def on_threads(function: Callable[[slice], bool], n_rows: int) -> list[bool]:
         return list(pool.map(function, [slice(i, i + size) for i in range(0, n_rows, size)]))
 
 
+def on_blocks(function: Callable[[slice], bool], n_rows: int, block: int) -> bool:
+    """Run ``function`` on blocks of rows and return whether it was true of all.
+
+    Each thread takes whole blocks, with the products in them: a BLAS that shares every small product among
+    its threads waits more than it works. Blocks, and so the results, do not depend on the number of threads.
+    """
+    blocks = [slice(i, i + block) for i in range(0, n_rows, block)]
+    threads = min(n_threads(), len(blocks)) if len(blocks) > 1 else 1
+    if threads > 1:
+        with one_blas_thread() as granted, ThreadPoolExecutor(threads if granted else 1) as pool:
+            return all(list(pool.map(function, blocks)))
+    return all(list(map(function, blocks)))
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[bool]:
     """Keep products on the thread that asks for them, while threads of ours have rows of their own.
@@ -58,11 +72,12 @@ def one_blas_thread() -> Iterator[bool]:
     The limit is the whole process's, so that only one caller at a time can have it; yields whether it is this
     one. (Limits that overlap would restore each other's, and leave one thread for good.)
     """
-    if not _LIMIT.acquire(blocking=False):
+    blas = _blas()
+    if blas is None or not _LIMIT.acquire(blocking=False):
         yield False
         return
     try:
-        with _blas().limit(limits=1, user_api="blas"):
+        with blas.limit(limits=1, user_api="blas"):
             yield True
     finally:
         _LIMIT.release()
@@ -73,6 +88,8 @@ _LIMIT = threading.Lock()
 
 @cache
 def _blas() -> Any:
-    from threadpoolctl import ThreadpoolController
-
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:  # numpy alone applies maps
+        return None
     return ThreadpoolController()

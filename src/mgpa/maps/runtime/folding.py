@@ -156,6 +156,8 @@ def fold_spread(m: Any) -> Folded:
         Readings to be squared, linear scores, and the edits of each source.
     square_weight, bias : (q, K), (K,)
         What squares add to the scores, and what is added to all rows'.
+    square_constant : (q,) or None
+        Added to the readings; a runtime that does not centre rows has one.
     edit_offset : (K, r)
     """
     scale = double(m.scale)
@@ -166,6 +168,7 @@ def fold_spread(m: Any) -> Folded:
         center=double(m.center),
         first=first / scale[:, None],
         square_weight=double(m.square_weight),
+        square_constant=None,
         bias=double(m.bias),
         edit_offset=double(m.edit_offset) * unit,
         back=None if m.direction is None else double(m.direction) * scale,
