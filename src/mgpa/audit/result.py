@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -91,6 +91,7 @@ class Audit:
         }
         people = dict(first.settings["participants"]) | {"EVAL": len(results["identity"].participants)}
         data = hashlib.sha256(" ".join(a.settings["data"] for a in audits).encode()).hexdigest()[:16]
+        missed = [a.settings.get("unattained", {}) for a in audits]
         settings = first.settings | {
             "rows": rows,
             "participants": people,
@@ -99,7 +100,10 @@ class Audit:
             "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
             "omitted": omitted,
-            "unattained": _added(a.settings.get("unattained", {}) for a in audits),
+            # How many fits missed their budget, and of how many.
+            "unattained": {
+                name: [sum(counts[name][k] for counts in missed) for k in (0, 1)] for name in missed[0]
+            },
         }
         return replace(first, results=results, settings=settings, design=results["identity"].design)
 
@@ -275,12 +279,3 @@ class Audit:
         from .methods_text import methods_text
 
         return methods_text(self)
-
-
-def _added(parts: Iterable[dict[str, list[int]]]) -> dict[str, list[int]]:
-    """Return how many fits missed their budget, and of how many, added up over splits."""
-    total: dict[str, list[int]] = {}
-    for part in parts:
-        for name, counts in part.items():
-            total[name] = [a + b for a, b in zip(total.get(name, [0, 0]), counts, strict=True)]
-    return total

@@ -305,8 +305,9 @@ def shortcut_note(audit: Audit) -> str:
     if not ways:
         return f"worst and control were not measured: {origin}." if origin else ""
     how = "as stated" if origin == "stated" else f"as in the {origin} rows"
-    which = f"the shortcut that {ways[0]} ({how})" if len(ways) == 1 else "each possible shortcut, averaged"
-    return f"worst: heads learned {which}."
+    if len(ways) > 1:
+        return "worst: the mean over heads that learned each possible shortcut."
+    return f"worst: heads learned the shortcut that {ways[0]} ({how})."
 
 
 def plan(audit: Audit) -> list[dict[str, Any]]:

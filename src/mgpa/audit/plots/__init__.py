@@ -61,8 +61,10 @@ def plot_tradeoff(
             points(ax, ex.value, ey.value, look, title, ms=size, zorder=4 - 0.1 * above)
             places.append((ex.value, ey.value))
         ax.margins(0.09)
-        if up.unit == "AUROC" and (top := ax.get_ylim()[1]) > 1:
-            ax.set_ylim(min(ax.get_ylim()[0], 0.95), min(top, 1.01))  # no tick where no AUROC can be
+        if up.unit == "AUROC":  # no tick where no AUROC can be, and no small change that looks large
+            low, high = ax.get_ylim()
+            high = min(max(high, low + 0.1), 1.01)
+            ax.set_ylim(min(low, high - 0.1), high)
         if across.unit == "AUROC":
             ax.axvline(0.5, **draw.CHANCE, zorder=1)
         if up.better != "neither":
