@@ -154,8 +154,8 @@ def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose
     Examples
     --------
     >>> from mgpa.tables import simulate_table
-    >>> found = check_pairs(simulate_table(40))
-    >>> found.rank, found.shows_something, found.closeness < 0.5
+    >>> check = check_pairs(simulate_table(40))
+    >>> check.rank, check.shows_something, check.closeness < 0.5
     (1, True, True)
     """
     rows = FitRows(table)

@@ -219,7 +219,7 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
     lines = [sentence for sentence in warnings(audit).values() if warn]
     if not too_few(audit):
         lines.append(f"Intervals are over {units(audit)}.")
-        # Which of several methods that hide the source has the lower S helps nobody.
+        # Which of several methods that hide the source has the lower S is of no use.
         asked = [e for e in plan(audit) if e["question"] == "kept" or _some_readable(audit, e["methods"])]
         lines += [entry["sentence"] for entry in asked[:1]]
     return " ".join(lines)
@@ -323,10 +323,10 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
     def ask(question: str, methods: tuple[str, ...], measured: str, margin: float, spread: float) -> None:
         needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
         enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
-        who, kept = listed(map(label, methods)), number(METRICS[measured].kept or 0, ".2f")
+        who, most = listed(map(label, methods)), number(METRICS[measured].kept or 0, ".2f")
         separate = question == "separate"
         goal = (
-            f"tell {who} apart on {measured}" if separate else f"show that {who} keeps the task within {kept}"
+            f"tell {who} apart on {measured}" if separate else f"show that {who} keeps the task within {most}"
         )
         sentence = f"About {enough} {unit}s would {goal}." if enough else f"More {unit}s will hardly {goal}."
         entries.append({"question": question, "methods": methods, "metric": measured, "now": now,
@@ -371,10 +371,10 @@ def _change(audit: Audit, method: str, metric: str) -> str:
 
 
 def _head_sentence(audit: Audit, method: str, metric: Metric) -> str:
-    outcome, kept = str(audit.outcome(method, metric.name)), number(metric.kept or 0, ".2f")
+    outcome, most = str(audit.outcome(method, metric.name)), number(metric.kept or 0, ".2f")
     words = OUTCOMES[outcome]
     if metric.kept and outcome in ("kept", "unclear"):
-        words += f"; {'any loss is below' if outcome == 'kept' else 'the loss may exceed'} {kept} (95 %)"
+        words += f"; {'any loss is below' if outcome == 'kept' else 'the loss may exceed'} {most} (95 %)"
     subject = f"{metric.subject[0].upper()}{metric.subject[1:]} ({metric.name})"
     return f"{subject}: {_change(audit, method, metric.name)}: {words}."
 

@@ -181,7 +181,8 @@ def plot_embedding(audit: Audit, axes: Any = None, *, width: float = PAGE) -> An
     low, high = everything.min(axis=0), everything.max(axis=0)
     margin = 0.04 * (high - low).max()
     with style():
-        columns = min(len(clouds), 4 if width > 5 else 2)
+        rows = -(-len(clouds) // (4 if width > 5 else 2))
+        columns = -(-len(clouds) // rows)  # five are three and two
         tall = width / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
         figure, panels = canvas(axes, width, tall + 0.2, len(clouds), columns, extra=0.35)
         for (name, cloud), ax in zip(clouds.items(), panels, strict=True):
@@ -311,10 +312,10 @@ def _bands(names: Sequence[str]) -> dict[str, dict[str, int]]:
             return {}
         bands.setdefault(part[2], {})[part[1]] = i
     try:
-        known = {*_montage().ch_names}
+        placed_channels = {*_montage().ch_names}
     except ImportError:
         return {}
-    placed = all(len(channels) > 3 and known >= {*channels} for channels in bands.values())
+    placed = all(len(channels) > 3 and placed_channels >= {*channels} for channels in bands.values())
     return dict(list(bands.items())[:6]) if placed else {}
 
 

@@ -81,7 +81,7 @@ def html_report(
         f'<span class="badge" title="{escape(text)}">{escape(badge)}</span>'
         for badge, text in words.warnings(audit).items()
     )
-    own = [(escape(name), escape(heading), content) for name, heading, content in sections]
+    added = [(escape(name), escape(heading), content) for name, heading, content in sections]
     return _fill(
         "template.html",
         {
@@ -94,13 +94,13 @@ def html_report(
             "certainty": sentence(" ".join([*words.led_by(audit)[1:], words.certainty(audit, warn=False)])),
             "tiles": _tiles(audit),
             "hero": drawn.pop("tradeoff", ""),
-            "links": "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in own),
+            "links": "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in added),
             "tables": html_table(audit) + (html_table(audit, differences=True) if audit.changes else ""),
             "methods": _methods(audit),
             "caveats": bullets(words.caveats(audit)),
             "sections": "\n".join(
                 f'<section id="{name}"><h2>{heading}</h2>\n{content}\n</section>'
-                for name, heading, content in own
+                for name, heading, content in added
             ),
             "bar": _bar(audit),
             "charts": "\n".join(drawn.values()),
