@@ -40,7 +40,7 @@ def source_score(train, labels, test, truth):
     ]
     scores = [LogisticRegression(C=c, max_iter=3000).fit(a, labels).decision_function(b) for a, b, c in views]
     network = fit_network(
-        torch.tensor(train, dtype=torch.float32), labels, 2, seed=1099, epochs=50, learning_rate=1e-3
+        torch.tensor(train, dtype=torch.float32), labels, 2, seeds=[1099], epochs=50, learning_rate=1e-3
     )
     scores.append(network.scores(torch.tensor(test, dtype=torch.float32))[:, 0].numpy())
     return max(roc_auc_score(truth, score) for score in scores)
