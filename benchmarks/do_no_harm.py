@@ -167,7 +167,7 @@ def chance(n_fits=200, d=8):
             gate = mgpa.MeasurementGate(0.9)
             closed = mgpa.ClosedFormMGPA(gate).fit(X, source=source, pairs=pairs)
             staged = mgpa.IterativeMGPA(gate, critics=("linear",), n_stages=1, random_state=seed)
-            started["closed form"] += len(closed.to_map()) > 0
+            started["closed form"] += closed.to_map().rank > 0
             started["iterative"] += staged.fit(X, source=source, pairs=pairs).n_stages_ > 0
         print(f"{n} rows without a source effect, {n_fits} fits; started {started}", flush=True)
 

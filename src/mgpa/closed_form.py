@@ -14,7 +14,7 @@ default compares rows with the mean of their own source: :mod:`mgpa.within`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,9 +25,10 @@ from ._common.parameters import Constraint, flag, gate, number, one_of
 from .errors import MissingEvidence
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
-from .gate import FixedGate, MeasurementGate, fit_gate
+from .gate import MeasurementGate, fit_gate, no_gate
 from .maps import AffineMap
 from .moments import Moments, Scatter, Standardizer, outside
+from .pairs import Contrasts
 from .within import Effect, preserved_axes, shrink_or_raise, solve_within
 
 Floats = NDArray[np.float64]
@@ -87,18 +88,48 @@ def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Solution:
-    """What solving the evidence gives; the attributes of a fitted :class:`ClosedFormMGPA`."""
+    """What solving the evidence gives: the attributes of a fitted estimator."""
 
     gate: Any
-    map: AffineMap
-    sources: NDArray[Any]
-    direction: Floats
-    covariance: Floats
+    map: Any  # a CorrectionMap
+    direction: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    covariance: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     effect: Effect | None = None
-    n_contrasts: int = 0
+    spread: Any = None  # SpreadEvidence, of MGPA
 
 
-class ClosedFormMGPA(GatedEstimator, MomentEstimator):
+class GatedMomentEstimator(GatedEstimator, MomentEstimator):
+    """Base of the estimators that solve moments and contrasts for a map inside a gate."""
+
+    def _nothing(self) -> Solution:
+        d = self.n_features_in_
+        return Solution(no_gate(d), AffineMap.identity(d, info=self._info(gate_rank=0)))
+
+    def _described(self, solution: Solution, data: Evidence, n_contrasts: int, words: str) -> Solution:
+        """Return the solution with the map's provenance: rows, pairs, gate, and the evidence in words."""
+        gate = solution.gate
+        info = self._evidence_info(
+            data,
+            n_contrasts=n_contrasts,
+            gate_rank=gate.rank_,
+            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
+            evidence=words,
+        )
+        return replace(solution, map=replace(solution.map, info=info))
+
+    @property
+    def gate_(self) -> Any:
+        """The fitted gate: where rows move."""
+        return self._solution().gate
+
+    @property
+    def effect_(self) -> Effect | None:
+        """How much of the mean contrast the rows show."""
+        effect: Effect | None = self._solution().effect
+        return effect
+
+
+class ClosedFormMGPA(GatedMomentEstimator):
     """Correct embeddings in one affine map fitted from source labels and paired measurements.
 
     Parameters
@@ -205,62 +236,38 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
 
     def _solve(self, data: Evidence) -> Solution:
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "on_missing"}
-        solved = solve(data, **parameters)
-        gate = solved.gate
-        info = self._evidence_info(
-            data,
-            n_contrasts=solved.n_contrasts,
-            gate_rank=gate.rank_,
-            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
-            evidence=solved.map.info.evidence,
-        )
-        return replace(solved, map=replace(solved.map, info=info))
-
-    def _nothing(self) -> Solution:
-        d = self.n_features_in_
-        gate = FixedGate(np.zeros((d, 0))).fit(np.zeros((0, d)))
-        identity = AffineMap.identity(d, info=self._info(gate_rank=0))
-        return Solution(gate, identity, np.array([]), np.zeros((0, 0)), np.zeros((0, 0)))
-
-    def _solution(self) -> Solution:
-        solution: Solution = super()._solution()
-        return solution
-
-    @property
-    def gate_(self) -> Any:
-        """The fitted gate."""
-        return self._solution().gate
-
-    @property
-    def sources_(self) -> NDArray[Any]:
-        """Source labels, sorted."""
-        return self._solution().sources
+        data.require_sources()
+        contrasts = data.contrasts()
+        solution = solve(data, contrasts, **parameters)
+        return self._described(solution, data, len(contrasts), solution.map.info.evidence)
 
     @property
     def direction_(self) -> Floats:
         """Δ in gate coordinates, one row per source after the first."""
-        return self._solution().direction
+        return np.asarray(self._solution().direction)
 
     @property
     def covariance_(self) -> Floats:
         """Residual covariance C, after shrinkage."""
-        return self._solution().covariance
-
-    @property
-    def effect_(self) -> Effect | None:
-        """How much of the mean contrast the rows show."""
-        return self._solution().effect
+        return np.asarray(self._solution().covariance)
 
 
 def solve(
-    data: Evidence, *, gate: Any, anchor: str, standardize: bool, ridge: float | str, **settings: Any
+    data: Evidence,
+    contrasts: Contrasts,
+    *,
+    gate: Any,
+    anchor: str,
+    standardize: bool,
+    ridge: float | str,
+    **settings: Any,
 ) -> Solution:
     """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2).
 
     The parameters are those of :class:`ClosedFormMGPA`.
     """
-    K, sources, contrasts = data.require_sources(), data.sources, data.contrasts()
-    effects, moments = contrasts.source_effects(K), data.moments
+    K, moments = len(data.sources), data.moments
+    effects = contrasts.source_effects(K)
     standardizer = data.standardizer(standardize)
     scale = standardizer.scale
     gate = fit_gate(
@@ -270,10 +277,10 @@ def solve(
         lambda: _rows_like(moments.total.scaled(scale)),
         lambda: moments.within.scaled(scale),
     )
-    B, m = gate.basis_, len(contrasts)
+    B = gate.basis_
     if not gate.rank_:
         identity = AffineMap.identity(len(scale), center=standardizer.center, scale=scale)
-        return Solution(gate, identity, sources, np.zeros((K - 1, 0)), np.zeros((0, 0)), n_contrasts=m)
+        return Solution(gate, identity, np.zeros((K - 1, 0)))
     delta = effects / scale @ B
     # Contrasts that cancel leave rounding, and rounding has a direction too.
     typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
@@ -287,12 +294,12 @@ def solve(
         strength, shrinkage = settings["strength"], settings["shrinkage"]
         ridge = 10.0 if ridge == "auto" else float(ridge)
         stored, C = solve_pooled(moments, standardizer, B, delta, ridge, shrinkage, strength)
-        return Solution(gate, stored, sources, delta, C, n_contrasts=m)
+        return Solution(gate, stored, delta, C)
     calibration = data.calibration_moments()
     path, C, effect = solve_within(
         moments, data.people, calibration, contrasts, standardizer, B, delta, ridge=ridge, **settings
     )
-    return Solution(gate, path, sources, delta, C, effect, m)
+    return Solution(gate, path, delta, C, effect)
 
 
 def solve_pooled(

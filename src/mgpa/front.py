@@ -7,36 +7,24 @@ from the row and used (:mod:`mgpa.spread`). Where nothing is shown, nothing move
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ._common.parameters import Constraint, flag, gate, number, one_of
-from .closed_form import solve
+from .closed_form import GatedMomentEstimator, Solution, solve
 from .errors import MissingEvidence
-from .estimators.base import GatedEstimator
-from .estimators.streamed import Evidence, MomentEstimator
-from .gate import FixedGate
-from .maps import AffineMap, CorrectionMap
+from .estimators.streamed import Evidence
+from .gate import FixedGate, no_gate
+from .maps import AffineMap
 from .moments import Moments
 from .spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
-from .within import Effect
 
 PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
 
 
-@dataclass(frozen=True)
-class Correction:
-    """What solving the evidence gives: the map, its gate, and what was shown of shift and spread."""
-
-    gate: Any
-    map: CorrectionMap
-    effect: Effect | None = None
-    spread: SpreadEvidence | None = None
-
-
-class MGPA(GatedEstimator, MomentEstimator):
+class MGPA(GatedMomentEstimator):
     """Correct embeddings for how they were measured: shifts, gains and rotations, as far as pairs show them.
 
     Parameters
@@ -103,7 +91,7 @@ class MGPA(GatedEstimator, MomentEstimator):
         self.standardize = standardize
         self.on_missing = on_missing
 
-    def _solve(self, data: Evidence) -> Correction:
+    def _solve(self, data: Evidence) -> Solution:
         data.require_sources()
         contrasts = data.contrasts()
         standardizer, moments = data.standardizer(self.standardize), data.moments
@@ -113,19 +101,23 @@ class MGPA(GatedEstimator, MomentEstimator):
                 "measurement effect. Check that the second view really is the other condition."
             )
         center, scale = standardizer.center, standardizer.scale
-        position: Any = AffineMap.identity(len(scale), center=center, scale=scale)
-        gate, effect, words = _no_gate(len(scale)), None, "pairs show no common shift"
+        closed_form: dict[str, Any] = {
+            "anchor": "within",
+            "ridge": "auto",
+            "shrinkage": 0.01,
+            "do_no_harm": True,
+        }
         try:
-            settings = {"shrinkage": 0.01, "do_no_harm": True, "strength": 1.0}
             solution = solve(
-                data, gate=self.gate, anchor="within", standardize=self.standardize, ridge="auto", **settings
+                data, contrasts, gate=self.gate, standardize=self.standardize, strength=1.0, **closed_form
             )
         except MissingEvidence:
-            pass
-        else:
-            gate, position, effect = solution.gate, solution.map, solution.effect
-            if effect is not None:
-                words = f"{effect}: {'correction applied' if position.rank else 'not corrected'}"
+            identity = AffineMap.identity(len(scale), center=center, scale=scale)
+            solution = Solution(no_gate(len(scale)), identity)
+        gate, position, effect = solution.gate, solution.map, solution.effect
+        words = "pairs show no common shift"
+        if effect is not None:
+            words = f"{effect}: {'correction applied' if position.rank else 'not corrected'}"
         evidence, stored = None, position
         if self.spread != "never":
             divided = np.where(standardizer.varies, scale, np.inf)  # what never varied takes no part
@@ -143,29 +135,9 @@ class MGPA(GatedEstimator, MomentEstimator):
                     span = np.eye(len(scale)) if stored.direction is None else stored.direction.T
                     gate = FixedGate(span).fit(contrasts.values)
                     gate.mean_contrast_ = (contrasts.values / divided).mean(axis=0)
-        info = self._evidence_info(
-            data,
-            n_contrasts=len(contrasts),
-            gate_rank=gate.rank_,
-            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
-            evidence=words,
-        )
-        return Correction(gate, replace(stored, strength=float(self.strength), info=info), effect, evidence)
-
-    def _nothing(self) -> Correction:
-        identity = AffineMap.identity(self.n_features_in_, info=self._info(gate_rank=0))
-        return Correction(_no_gate(self.n_features_in_), identity)
-
-    @property
-    def gate_(self) -> Any:
-        """The fitted gate: where rows move."""
-        return self._solution().gate
-
-    @property
-    def effect_(self) -> Effect | None:
-        """How much of the mean contrast the rows show."""
-        effect: Effect | None = self._solution().effect
-        return effect
+        stored = replace(stored, strength=float(self.strength))
+        correction = Solution(gate, stored, effect=effect, spread=evidence)
+        return self._described(correction, data, len(contrasts), words)
 
     @property
     def spread_(self) -> SpreadEvidence | None:
@@ -182,7 +154,3 @@ def _paired_rows(data: Evidence) -> Moments:
         seen = n_views[event] > 1
         total = total + Moments.from_rows(rows.X[seen], rows.source[seen])
     return total
-
-
-def _no_gate(n_features: int) -> FixedGate:
-    return FixedGate(np.zeros((n_features, 0))).fit(np.zeros((0, n_features)))

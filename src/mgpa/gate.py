@@ -309,6 +309,11 @@ class FixedGate(Gate):
         return self._set_basis(basis, np.ones(d), np.zeros(d))
 
 
+def no_gate(n_features: int) -> FixedGate:
+    """Return a gate without any direction."""
+    return FixedGate(np.zeros((n_features, 0))).fit(np.zeros((0, n_features)))
+
+
 def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
     """Turn ``rank`` (an int, or a float share of energy) into a number of directions."""
     available = int((energy > 0).sum())

@@ -36,8 +36,8 @@ from .gate import MeasurementGate, fit_gate
 from .maps import AffineMap, MapInfo, StagedMap
 from .moments import Means, Moments, Scatter, Standardizer
 from .pairs import Contrasts
-from .stages import AnchoredPoint, Recipe, Rows, Start, Step, Trajectory, staged_map
-from .stopping import FEW_EVENTS, HELD_OUT, PairedViews, StoppingRule, judged_run
+from .stages import AnchoredPoint, Recipe, Rows, Start, Trajectory, staged_map
+from .stopping import FEW_EVENTS, HELD_OUT, StoppingRule, events_of_rows, judged_run, paired_rows
 from .within import Effect, solve_within
 
 Floats = NDArray[np.float64]
@@ -281,11 +281,12 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             # Pairs that show the effect backwards do not say which of their views is of which source.
             shared = effect is not None and effect.matches_pairs and effect.size > 0
             if held is None and shared and pair_id is not None:
-                views = PairedViews.among(rows, pair_id)
+                views = paired_rows(rows, pair_id)
             elif held is None and shared and data.pairs is not None and len(contrasts) >= FEW_EVENTS:
-                views, pair_id = PairedViews.of_arrays(
-                    data.pairs, data.X, lambda views: to_backend(standardizer.apply(views))
-                )
+                H_pairs = to_backend(standardizer.apply(np.concatenate(data.pairs)))
+                event = np.arange(len(contrasts))
+                views = Rows(H_pairs, np.repeat([0, 1], len(event)), event=np.tile(event, 2))
+                pair_id = events_of_rows(data.pairs, data.X)
             run, rule = judged_run(recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views)
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
             info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
@@ -327,13 +328,12 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         self.n_stages_ = len(run.stages)
         anchored = run.anchor if self.target == "within" and self.gate_.rank_ else None
         assert anchored is None or isinstance(anchored, AnchoredPoint)
-        step, K = run.recipe.step, len(self.sources_)
         self.map_ = staged_map(
             run.stages,
             self.critics,
-            K,
+            len(self.sources_),
             basis,
-            step,
+            self._step(self.n_features_in_),
             standardizer,
             anchored=anchored,
             n_networks=run.recipe.n_networks,
@@ -354,7 +354,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return Recipe(
             critics=tuple(self.critics),
             target=self.target,
-            step=self._step(self.n_features_in_),
+            **self._step(self.n_features_in_),
             ridge=None if self.ridge == "auto" else float(self.ridge),
             epochs=self.critic_epochs,
             learning_rate=self.learning_rate,
@@ -366,13 +366,12 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             n_networks=N_NETWORKS if within else 1,
         )
 
-    def _step(self, n_features: int) -> Step:
+    def _step(self, n_features: int) -> dict[str, Any]:
+        """Return the settings of the bounded step, with the radius absolute."""
         # Damping is meant for the sum of two critics' losses; one critic pays half, as its loss is half.
-        return Step(
-            damping=float(self.damping * len(tuple(self.critics)) / 2),
-            radius=float(self.radius * np.sqrt(n_features)),
-            stabilizer=float(self.stabilizer),
-        )
+        damping = float(self.damping * len(tuple(self.critics)) / 2)
+        radius = float(self.radius * np.sqrt(n_features))
+        return {"damping": damping, "radius": radius, "stabilizer": float(self.stabilizer)}
 
     def _backend(self) -> Callable[[Any], Any]:
         """Return the function that puts float32 rows where the critics are trained."""

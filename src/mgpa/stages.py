@@ -68,14 +68,6 @@ class AnchoredPoint:
 
 
 @dataclass(frozen=True)
-class ScoreAnchor:
-    """Targets of scores as an affine function of the original row."""
-
-    weight: Array  # (J, d), in the complement
-    bias: Array  # (J,)
-
-
-@dataclass(frozen=True)
 class Start:
     """A first stage in one affine step: Δz = h G + c for original rows h."""
 
@@ -87,50 +79,23 @@ class Start:
 class Stage:
     """One fitted stage: its critics, and what their scores aim for (linear scores first).
 
-    That is an affine function of the original row for each score, or the critics' own scores at a point.
+    That is the critics' own scores at a point, or an affine function of the original row for each score:
+    weights (J, d), in the complement, and biases (J,).
     """
 
     critics: Critics
-    anchor: ScoreAnchor | AnchoredPoint
+    anchor: AnchoredPoint | tuple[Array, Array]
 
     def targets(self, original: Array) -> Array:
         """Return what the scores of original rows aim for, (n, J)."""
         if isinstance(self.anchor, AnchoredPoint):
             return all_scores(self.critics, self.anchor(original))
-        return original @ self.anchor.weight.T + self.anchor.bias
+        weight, bias = self.anchor
+        return original @ weight.T + bias
 
     def residuals(self, H: Array, original: Array) -> Array:
         """Return how far each score is from its target."""
         return all_scores(self.critics, H) - self.targets(original)
-
-
-@dataclass(frozen=True)
-class Step:
-    """The numerical settings of the bounded step, with the radius absolute."""
-
-    damping: float
-    radius: float
-    stabilizer: float
-
-    def __call__(self, stage: Stage, H: Array, original: Array, basis: Array) -> Array:
-        """Return Δz, shape (n, r), for the current rows H of inputs ``original``."""
-        xp = namespace(H)
-        out = []
-        for start in range(0, len(H), STEP_ROWS):
-            rows = slice(start, start + STEP_ROWS)
-            parts = [critic.gated(H[rows], basis) for critic in stage.critics]
-            scores = xp.concatenate([part[0] for part in parts], -1)
-            A = xp.concatenate([part[1] for part in parts], 1)
-            e = scores - stage.targets(original[rows])
-            # Float64, since with more scores than gate directions rounding would grow by 1 / damping.
-            wide = double(A)
-            gram = wide @ xp.swapaxes(wide, -1, -2)
-            W = smooth_weights(xp.einsum("njj->nj", gram), self.stabilizer)
-            y = W * step_coefficients(
-                gram * W[:, :, None] * W[:, None, :], double(e) * W, damping=self.damping, radius=self.radius
-            )
-            out.append(cast(-xp.einsum("nj,njr->nr", y, wide), A))
-        return xp.concatenate(out, 0)
 
 
 @dataclass(frozen=True)
@@ -139,7 +104,9 @@ class Recipe:
 
     critics: tuple[str, ...]
     target: str
-    step: Step
+    damping: float
+    radius: float  # absolute
+    stabilizer: float
     ridge: float | None  # None: by cross-validation for target "within", as published for the others
     epochs: int
     learning_rate: float
@@ -156,20 +123,40 @@ class Recipe:
             # Vector units report invalid lanes that are beyond a narrow product's end; rows are finite.
             with np.errstate(invalid="ignore"):
                 return H + (original @ stage.readout + stage.offset) @ self.basis.T
-        return H + self.step(stage, H, original, self.basis) @ self.basis.T
+        return H + self.step(stage, H, original) @ self.basis.T
+
+    def step(self, stage: Stage, H: Array, original: Array) -> Array:
+        """Return the bounded step Δz, shape (n, r), for the current rows H of inputs ``original``."""
+        xp = namespace(H)
+        out = []
+        for start in range(0, len(H), STEP_ROWS):
+            rows = slice(start, start + STEP_ROWS)
+            parts = [critic.gated(H[rows], self.basis) for critic in stage.critics]
+            scores = xp.concatenate([part[0] for part in parts], -1)
+            A = xp.concatenate([part[1] for part in parts], 1)
+            e = scores - stage.targets(original[rows])
+            # Float64, since with more scores than gate directions rounding would grow by 1 / damping.
+            wide = double(A)
+            gram = wide @ xp.swapaxes(wide, -1, -2)
+            W = smooth_weights(xp.einsum("njj->nj", gram), self.stabilizer)
+            y = W * step_coefficients(
+                gram * W[:, :, None] * W[:, None, :], double(e) * W, damping=self.damping, radius=self.radius
+            )
+            out.append(cast(-xp.einsum("nj,njr->nr", y, wide), A))
+        return xp.concatenate(out, 0)
 
 
 class Rows:
-    """Standardised rows on their way through the stages."""
+    """Standardised rows on their way through the stages; ``event`` is set where they are paired views."""
 
-    def __init__(self, H: Array, codes: Any = None, weight: Any = None) -> None:
+    def __init__(self, H: Array, codes: Any = None, weight: Any = None, event: Any = None) -> None:
         self.H = self.original = H
-        self.codes, self.weight = codes, weight
+        self.codes, self.weight, self.event = codes, weight, event
 
     def take(self, chosen: NDArray[np.intp]) -> Rows:
         """Return some of the original rows."""
-        weight = None if self.weight is None else self.weight[chosen]
-        return Rows(self.original[chosen], self.codes[chosen], weight)
+        optional = (None if array is None else array[chosen] for array in (self.weight, self.event))
+        return Rows(self.original[chosen], self.codes[chosen], *optional)
 
     @cached_property
     def moments(self) -> Moments:
@@ -205,7 +192,7 @@ class Trajectory:
         if isinstance(self.anchor, AnchoredPoint):
             return Stage(critics, self.anchor)
         weight, bias = fit_anchor(self.recipe.target, self.anchor, double(all_scores(critics, H)))
-        return Stage(critics, ScoreAnchor(cast(weight, H), cast(bias, H)))
+        return Stage(critics, (cast(weight, H), cast(bias, H)))
 
     def advance(self, stage: Stage | Start) -> None:
         """Move fitting and held-out rows by the stage's bounded step (Algorithm 1, step 4)."""
@@ -248,14 +235,14 @@ def staged_map(
     critics: Sequence[str],
     n_sources: int,
     basis: Any,
-    step: Step,
+    step: dict[str, Any],
     standardizer: Standardizer,
     *,
     anchored: AnchoredPoint | None = None,
     n_networks: int = 1,
     info: MapInfo,
 ) -> StagedMap:
-    """Return fitted stages as a stored map."""
+    """Return fitted stages as a stored map; ``step`` has damping, radius and stabilizer."""
     d, J = len(basis), n_scores(n_sources)
     n_linear, n_network = J * bool({"linear", "lbfgs"} & set(critics)), J * ("gelu" in critics)
     n_hidden = HIDDEN_WIDTH * n_networks if n_network else 0
@@ -273,7 +260,7 @@ def staged_map(
     varies = standardizer.varies.astype(np.float32)
     linear = [c for stage in fitted for c in stage.critics if isinstance(c, LinearCritic)]
     network = [c for stage in fitted for c in stage.critics if isinstance(c, NetworkCritic)]
-    anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, ScoreAnchor)]
+    anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, tuple)]
     point: dict[str, Any] = {}
     if anchored is not None:
         point["anchor_readout"] = double(to_numpy(anchored.readout)) * varies[:, None]
@@ -292,9 +279,9 @@ def staged_map(
         hidden_bias=stack([c.hidden_bias for c in network], (n_hidden,)),
         output_weight=stack([c.output_weight for c in network], (n_network, n_hidden)),
         output_bias=stack([c.output_bias for c in network], (n_network,)),
-        anchor_weight=stack([a.weight for a in anchors], (n_anchors, d)),
-        anchor_bias=stack([a.bias for a in anchors], (n_anchors,)),
+        anchor_weight=stack([weight for weight, _ in anchors], (n_anchors, d)),
+        anchor_bias=stack([bias for _, bias in anchors], (n_anchors,)),
         **point,
-        **vars(step),
+        **step,
         info=info,
     )

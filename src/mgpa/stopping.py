@@ -11,8 +11,7 @@ own scale, they are what the residual is judged on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,40 +45,31 @@ PATIENCE = 2
 CROSS_FIT_SPREAD = 1.35
 
 
-@dataclass(frozen=True)
-class PairedViews:
-    """Views of the same events by different sources: standardised rows, and the event of each."""
+def paired_rows(rows: Rows, pair_id: NDArray[Any]) -> Rows:
+    """Return the rows that share their id with another one, as views of events."""
+    _, position, counts = np.unique(pair_id, return_inverse=True, return_counts=True)
+    chosen = np.flatnonzero(is_paired(pair_id) & (counts[position] > 1))
+    views = rows.take(chosen)
+    views.event = pair_id[chosen]
+    return views
 
-    rows: Rows
-    event: NDArray[Any]
 
-    @classmethod
-    def among(cls, rows: Rows, pair_id: NDArray[Any]) -> PairedViews:
-        """Return the rows that share their id with another one."""
-        _, position, counts = np.unique(pair_id, return_inverse=True, return_counts=True)
-        chosen = np.flatnonzero(is_paired(pair_id) & (counts[position] > 1))
-        return cls(rows.take(chosen), pair_id[chosen])
+def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Return the event of each row of X among pairs that came as arrays, -1 for none; None for no row's.
 
-    @classmethod
-    def of_arrays(
-        cls, pairs: tuple[Any, Any], X: NDArray[Any], to_rows: Callable[[Any], Any]
-    ) -> tuple[PairedViews, NDArray[np.int64] | None]:
-        """Return both views of pairs that came as arrays, and the event of each row of X; None for no row's.
+    An event is a row's if the row equals one of its views: critics that were fitted on it know it.
+    """
+    views = double(np.concatenate(pairs))
+    event_of = {view.tobytes(): i % len(pairs[0]) for i, view in enumerate(views)}
+    ids = np.array([event_of.get(double(row).tobytes(), -1) for row in X])
+    return ids if (ids >= 0).any() else None
 
-        An event is a row's if the row equals one of its views: critics that were fitted on it know it.
-        """
-        m = len(pairs[0])
-        views, event = np.concatenate(pairs), np.tile(np.arange(m), 2)
-        event_of = {view.tobytes(): i for view, i in zip(double(views), event.tolist(), strict=True)}
-        ids = np.array([event_of.get(double(row).tobytes(), -1) for row in X])
-        both = cls(Rows(to_rows(views), np.repeat([0, 1], m)), event)
-        return both, ids if (ids >= 0).any() else None
 
-    def of_events(self, events: NDArray[Any]) -> tuple[Rows, NDArray[np.intp]]:
-        """Return the views of these events, and the position of each one's event among them."""
-        events, first = np.unique(events, return_index=True)
-        chosen = np.flatnonzero(np.isin(self.event, events))
-        return self.rows.take(chosen), first[np.searchsorted(events, self.event[chosen])]
+def views_of(views: Rows, events: NDArray[Any]) -> tuple[Rows, NDArray[np.intp]]:
+    """Return the views of these events, and the position of each one's event among them."""
+    events, first = np.unique(events, return_index=True)
+    chosen = np.flatnonzero(np.isin(views.event, events))
+    return views.take(chosen), first[np.searchsorted(events, views.event[chosen])]
 
 
 class StoppingRule:
@@ -143,7 +133,7 @@ def judged_run(
     *,
     groups: NDArray[np.int64] | None = None,
     pair_id: NDArray[Any] | None = None,
-    views: PairedViews | None = None,
+    views: Rows | None = None,
 ) -> tuple[Trajectory, StoppingRule]:
     """Return the run that makes the map, and the rule that ends it.
 
@@ -157,14 +147,15 @@ def judged_run(
         return Trajectory(recipe, rows, held), StoppingRule(recipe.sources, [held])
     if views is not None and pair_id is None:
         units = np.unique(views.event, return_inverse=True)[1]
-        rule = StoppingRule(recipe.sources, [views.rows], units=[units], evidence="pairs")
-        return Trajectory(recipe, rows, views.rows), rule
+        return Trajectory(recipe, rows, views), StoppingRule(
+            recipe.sources, [views], units=[units], evidence="pairs"
+        )
     folds, units = held_out_folds(rows.codes, groups, pair_id, 0, ", or do_no_harm=False")
     judges, judge_units = [rows.take(test) for _, test in folds], [units[test] for _, test in folds]
     evidence = "rows"
     if views is not None and pair_id is not None:
         paired = [test[is_paired(pair_id[test])] for _, test in folds]
-        seen = [views.of_events(pair_id[test]) for test in paired]
+        seen = [views_of(views, pair_id[test]) for test in paired]
         codes = np.concatenate([judge.codes for judge, _ in seen])
         if np.bincount(codes, minlength=len(recipe.sources)).min() >= FEW_EVENTS:
             evidence, judges = "pairs", [judge for judge, _ in seen]

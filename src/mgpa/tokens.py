@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._common.checks import as_float_matrix, is_tensor, require_finite
 from ._common.parameters import Constraint, check_parameters, having
-from .estimators.base import Provenance, forget, validate_rows
+from .estimators.base import forget, validate_rows, with_facts
 from .maps import CorrectionMap
 from .maps.base import token_rows as token_rows
 from .pairs import to_numpy
@@ -91,7 +91,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
     layout: ClassVar[str]
     # As the wrapped estimators do, so that row-aligned metadata follows X under routing.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
-    _provenance: Provenance = Provenance()
+    _facts: Any = None  # what a table says of its fit
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "estimator": having("fit", "to_map", example="an estimator of rows such as ClosedFormMGPA()"),
     }
@@ -118,7 +118,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         """
         check_parameters(self)
         forget(self)
-        self._provenance = Provenance()
+        self._facts = {}
         rows, self.n_tokens_ = self._rows(X, reset=True)
         if isinstance(pairs, (tuple, list)):
             pairs = self._pair_rows(pairs)
@@ -218,7 +218,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         check_is_fitted(self, "estimator_")
         m: CorrectionMap = self.estimator_.to_map()
         m = replace(m, info=replace(m.info, n_tokens=self.n_tokens_, token_layout=self.layout))
-        return self._provenance.added_to(m)
+        return with_facts(m, self._facts or {})
 
 
 class TokenMean(TokenEstimator):

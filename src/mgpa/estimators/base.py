@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, ClassVar, Self
 
@@ -50,26 +50,11 @@ class MethodTags:
     acts_on: str = "embeddings"
 
 
-@dataclass(frozen=True)
-class Provenance:
-    """What a fit from a table tells its map: names of features, encoder, people, rows, notes, coordinates."""
-
-    feature_names: tuple[str, ...] | None = None
-    encoder: dict[str, Any] = field(default_factory=dict)
-    people: tuple[str, ...] = ()
-    row_sample: str = ""
-    notes: str = ""
-    source_column: str = ""
-    coordinates: Any = None
-
-    def added_to(self, m: CorrectionMap) -> CorrectionMap:
-        """Return the map with these facts; what is not known here stays as it is there."""
-        names = ("feature_names", "encoder", "people", "row_sample", "notes", "source_column")
-        facts = {name: getattr(self, name) for name in names}
-        facts = {name: value for name, value in facts.items() if value}
-        if not facts and self.coordinates is None:
-            return m
-        return replace(m, info=replace(m.info, **facts), coordinates=self.coordinates or m.coordinates)
+def with_facts(m: CorrectionMap, facts: dict[str, Any]) -> CorrectionMap:
+    """Return the map with what a table says of its fit: fields of its info, and coordinates, unless empty."""
+    facts = {name: value for name, value in facts.items() if value}
+    coordinates = facts.pop("coordinates", m.coordinates)
+    return replace(m, info=replace(m.info, **facts), coordinates=coordinates)
 
 
 @dataclass(frozen=True)
@@ -174,7 +159,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     _parameter_constraints: ClassVar[dict[str, Constraint]]
     n_features_in_: int
     map_: Any  # a CorrectionMap
-    _provenance: Provenance = Provenance()
+    _facts: Any = None  # what a table says of its fit
     _rows_seen: Any = None
 
     def fit(
@@ -250,7 +235,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _forget(self) -> None:
         """Become unfitted."""
         forget(self)
-        self._provenance, self._rows_seen = Provenance(), None
+        self._facts = {}
+        self._rows_seen = None
 
     @property
     def _looks_at_pairs(self) -> bool:
@@ -402,7 +388,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def to_map(self) -> Any:
         """Return the frozen correction: save it, send it, apply it with numpy alone."""
         check_is_fitted(self)
-        m = self._provenance.added_to(self.map_)
+        m = with_facts(self.map_, self._facts) if self._facts else self.map_
         return m if self._rows_seen is None else replace(m, fitted=FittedRange.of_rows(self._rows_seen))
 
     def __sklearn_tags__(self) -> Any:

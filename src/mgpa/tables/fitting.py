@@ -17,7 +17,6 @@ from sklearn.base import clone
 
 from ..coordinates import Coordinates, fit_coordinates
 from ..errors import TableError
-from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
 from ..tokens import TokenEstimator, TokenMean, row_estimator
@@ -105,15 +104,15 @@ def fit_table(
     names = feature_names(rows.table.info)
     if names is not None and coordinates is not None and len(names) != coordinates.n_raw:
         names = None  # those of the coordinates
-    model._provenance = Provenance(
-        feature_names=names,
-        encoder=dict(rows.table.info.get("encoder") or {}),
-        people=tuple(sorted(people)),
-        row_sample=(fitted + seen).encode(),
-        notes="; ".join(notes),
-        source_column=str(rows.table.info.get("source_column") or ""),
-        coordinates=coordinates,
-    )
+    model._facts = {
+        "feature_names": names,
+        "encoder": dict(rows.table.info.get("encoder") or {}),
+        "people": tuple(sorted(people)),
+        "row_sample": (fitted + seen).encode(),
+        "notes": "; ".join(notes),
+        "source_column": str(rows.table.info.get("source_column") or ""),
+        "coordinates": coordinates,
+    }
     model.to_map()  # what cannot be solved is said here, not when the map is first used
     return model
 
