@@ -274,6 +274,9 @@ def make_encoder(section: EncoderSection, trials: Any, device: str = "auto") -> 
         checkpoint: Any = section.checkpoint
         if checkpoint == "paper":
             checkpoint = encoders.EEGPT_WEIGHTS
+        elif checkpoint is not None:
+            # Any file that fits: one that is not the published is a deviation, which every table names.
+            parameters = {"sha256": "any"} | parameters
         return getattr(encoders, section.name)(trials.channels, n_times, checkpoint=checkpoint, **parameters)
     except TypeError as error:
         raise StudyError(f"encoder.parameters do not fit {section.name}: {error}.") from None
