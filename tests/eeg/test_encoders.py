@@ -67,9 +67,6 @@ def test_the_papers_layouts_and_weights_through_a_file(tmp_path):
     trials = signals(n=3)
     tokens = controlled.embed(trials)
     assert (tokens.shape, tokens.dtype) == ((3, 15, 512), np.float32)
-    again = eegpt(OCCIPITAL, 500, sfreq=250.0, checkpoint=path, sha256="any")
-    assert np.array_equal(tokens, again.embed(trials))
-    assert not close(tokens, untrained(eegpt, OCCIPITAL, 500, sfreq=250.0).embed(trials), 0.1)
 
     whole = eegpt(OCCIPITAL, 256, layout="all", scaling=20e-6, resample=(2, 1), checkpoint=path, sha256="any")
     tokens = whole.embed(signals(n_times=128, sfreq=128.0, n=2))
