@@ -99,7 +99,7 @@ def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_p
     study = load_study(uneven)
     result = run(study, tmp_path / "work")
     material = prepare(study, Recordings(study, tmp_path / "work"))
-    _, [(_, chosen)], _ = select_method(
+    _, [chosen], _ = select_method(
         study, material, "CF", cache=tmp_path / "work" / "cells", device="cpu"
     )
     for task in ("easy", "hard"):
