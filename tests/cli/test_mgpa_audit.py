@@ -47,15 +47,15 @@ def test_an_audit_prints_little_and_fails_where_a_requirement_is_not_met(folder,
     text = done(*COMMAND[:-2], "--require", "S<=1", folder=folder).stdout
     assert len(text.splitlines()) <= 16
     assert text.rstrip().endswith("report.html")
-    assert "Refitted heads (T_r): " in done(*COMMAND, "--verbose", folder=folder).stdout
+    assert "Task, refitted heads (T_r): " in done(*COMMAND, "--verbose", folder=folder).stdout
     assert refused(*COMMAND, "--require", "S=1", folder=folder).startswith("Cannot read 'S=1'.")
 
 
 def test_an_audit_without_torch_says_which_readers_are_missing(folder, monkeypatch, no_figures):
     monkeypatch.setitem(sys.modules, "torch", None)
     text = done("audit", "rec ördings.parquet", "--out", "no torch", "--folds", "1", folder=folder).stdout
-    assert "no networks tried to read the source (torch is not installed)" in text
-    assert "without networks" in (folder / "no torch" / "report.html").read_text()
+    assert "no networks among the readers (torch is not installed)" in text
+    assert "no networks among the readers" in (folder / "no torch" / "report.html").read_text()
     line = refused("audit", "rec ördings.parquet", "--out", "no torch", "--readers", "paper", folder=folder)
     assert "needs torch" in line
 

@@ -175,7 +175,7 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
     >>> require_distinct_paths(Path("recordings/corrected.parquet"), Path("recordings"))
     Traceback (most recent call last):
     ...
-    ValueError: recordings/corrected.parquet lies in recordings, which is read; name another output.
+    ValueError: recordings/corrected.parquet lies inside the input recordings; name another output.
     """
     place = _resolved(output)
     for path in inputs:
