@@ -59,7 +59,7 @@ sphinx_gallery_conf = {
     "examples_dirs": ["gallery", "theory"],
     "gallery_dirs": ["auto/gallery", "auto/theory"],
     "filename_pattern": r"/plot_",
-    "ignore_pattern": r"/gaussian\.py$",  # what the theory pages import
+    "ignore_pattern": r"(^|/)gaussian\.py$",  # what the theory pages import
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "show_memory": False,
