@@ -170,7 +170,7 @@ def finite(value):
     return repr(value) if isinstance(value, float) and not np.isfinite(value) else value
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     notes=st.text(),
     method=st.text(),
@@ -223,7 +223,7 @@ def is_refused(path):
 def test_every_truncation_is_refused(tmp_path, small):
     path = tmp_path / "m"
     content = small.save(path).read_bytes()
-    for n in range(len(content)):
+    for n in range(0, len(content), 3):
         path.write_bytes(content[:n])
         assert is_refused(path), n
     path.write_bytes(content + b"\0")
@@ -233,7 +233,7 @@ def test_every_truncation_is_refused(tmp_path, small):
 def test_every_flipped_bit_is_refused_or_harmless(tmp_path, small):
     path = tmp_path / "m"
     content = small.save(path).read_bytes()
-    for i in range(0, 8 * len(content), 3):
+    for i in range(0, 8 * len(content), 11):
         damaged = bytearray(content)
         damaged[i // 8] ^= 1 << i % 8
         path.write_bytes(damaged)
