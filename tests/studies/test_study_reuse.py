@@ -99,9 +99,7 @@ def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_p
     study = load_study(uneven)
     result = run(study, tmp_path / "work")
     material = prepare(study, Recordings(study, tmp_path / "work"))
-    _, [chosen], _ = select_method(
-        study, material, "CF", cache=tmp_path / "work" / "cells", device="cpu"
-    )
+    _, [chosen], _ = select_method(study, material, "CF", cache=tmp_path / "work" / "cells", device="cpu")
     for task in ("easy", "hard"):
         rows = material.tables[task].rows("EVAL")
         expected = movement_by_group(rows.X, corrected_rows(chosen.map, rows), rows.participant)[1]
