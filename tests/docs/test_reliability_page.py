@@ -1,6 +1,7 @@
 """The page about addresses is true: its code runs, and its numbers and commands are those of the package."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,12 @@ def test_every_address_on_the_page_is_one_that_is_known_here():
         assert package in listed[scheme][1] or scheme == "memory"
     assert f"refused beyond {MAX_FILE_BYTES // 2**30} GiB" in PAGE
     assert f"at most {BUFFER_REMOTE // 2**20} MiB" in " ".join(PAGE.split())
+
+
+def test_every_dependency_is_listed_with_its_licence():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    lists = [project["dependencies"], *(extras[name] for name in extras if name not in ("dev", "docs"))]
+    declared = {re.split(r"[^\w.-]", line)[0] for lines in lists for line in lines} - {"mgpa"}
+    listed = re.findall(r"`([\w-]+)`", PAGE.partition("| licence |")[2])
+    assert sorted(listed) == sorted(declared)

@@ -137,3 +137,12 @@ def test_odd_names_and_values_are_one_clear_error_or_kept():
     frame = pa.table({"X": X.tolist(), "pair_id": ids})
     assert Table.from_frame(frame).pair_id.tolist() == [str(2**64 - 1), ""]
     assert list(Table(X, other={"x" * 300: [1, 2]}).other) == ["x" * 300]
+
+
+def test_periods_are_text_in_a_frame_and_refused_in_a_file(tmp_path):
+    months = pd.PeriodIndex(["2020-01", "2020-02"], freq="M")
+    frame = pd.DataFrame({"f0": [0.0, 1.0], "f1": [1.0, 2.0], "month": months})
+    assert Table.from_frame(frame, embedding="f").other["month"].tolist() == ["2020-01", "2020-02"]
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(TableError, match="pandas periods, stored as numbers"):
+        open_table(tmp_path / "t.parquet", embedding="f")

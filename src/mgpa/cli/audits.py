@@ -127,6 +127,7 @@ def audit(
     result = plan.run()
     with waiting("audit: drawing figures"):
         drawn = draw_all(result)
+        claim(out, *(f"figures/{name}.{kind}" for name in drawn for kind in ("pdf", "svg")))
         save_figures(drawn, out / "figures", ("pdf", "svg"), verbose=True)
     with waiting("audit: writing the report"):
         page, csv, tex = claim(out, "report.html", "table.csv", "table.tex")

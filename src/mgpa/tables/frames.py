@@ -40,7 +40,12 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
     require_different([entry.name for entry in entries])
     fields: list[Field] = []
     known: dict[str, Field] = {}  # a hundred thousand columns have few types
+    periods = b'"period' in (schema.metadata or {}).get(b"pandas", b"")
     for entry in entries:
+        named = (entry.metadata or {}).get(b"ARROW:extension:name", b"").decode() if periods else ""
+        if "pandas.period" in (named, getattr(entry.type, "extension_name", "")):  # if pandas is loaded
+            fields.append(Field(entry.name, (), None, "pandas periods, stored as numbers"))
+            continue
         if str(entry.type) in known:
             fields.append(replace(known[str(entry.type)], name=entry.name))
             continue
@@ -200,6 +205,8 @@ def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[
         if library == "pandas":
             # Named levels of the index are columns, as in the files that pandas writes.
             named = [name for name in frame.index.names if name is not None]
+            periods = [name for name, dtype in frame.dtypes.items() if str(dtype).startswith("period[")]
+            frame = frame.astype(dict.fromkeys(periods, "string")) if periods else frame
             data = pa.Table.from_pandas(frame.reset_index(level=named) if named else frame)
         elif library == "polars" and hasattr(frame, "to_arrow"):
             data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
