@@ -39,6 +39,16 @@ def test_an_audit_writes_its_report_and_differences(folder, monkeypatch):
     assert r"\toprule" in (folder / "audit" / "contrasts.tex").read_text()
 
 
+def test_a_figure_of_somebody_else_is_not_replaced(folder, monkeypatch):
+    figure = folder / "audit" / "figures" / "theirs.svg"
+    if not figure.parent.is_dir():
+        done(*COMMAND, folder=folder)
+    figure.write_text("theirs")
+    monkeypatch.setattr("mgpa.audit.plots.draw_all", lambda audit: {"theirs": pytest.fail})
+    assert "theirs.svg was not written by mgpa" in refused(*COMMAND, folder=folder)
+    assert figure.read_text() == "theirs"
+
+
 def test_an_audit_prints_little_and_fails_where_a_requirement_is_not_met(folder, no_figures):
     strict = here(*COMMAND, "--require", "S<=.1 and loss<=.5", folder=folder)
     assert strict.returncode == 1

@@ -1,10 +1,14 @@
 """Output folders: new, empty or ours; only what we wrote is replaced."""
 
+import subprocess
+import sys
 import unicodedata
 
 import pytest
 
 from mgpa._common.files import MARKER, claim
+from mgpa.tables import write_table
+from simulated import simulated_table
 
 
 def test_a_folder_of_ours_is_written_again_and_nothing_else_is_touched(tmp_path):
@@ -63,3 +67,19 @@ def test_two_processes_add_to_one_list(tmp_path):
     claim(tmp_path / "out", "a")
     claim(tmp_path / "out", "b", "b")
     assert (tmp_path / "out" / MARKER).read_text() == "a\nb\n"
+
+
+@pytest.mark.slow
+def test_two_audits_into_one_folder_at_once_leave_one_whole_result(tmp_path):
+    write_table(simulated_table(n_people=12), tmp_path / "t.npz")
+    command = [sys.executable, "-m", "mgpa", "audit", "t.npz", "--quick", "--methods", "leace", "--out"]
+    subprocess.run([*command, "alone"], cwd=tmp_path, check=True, capture_output=True)
+    both = [subprocess.Popen([*command, "both"], cwd=tmp_path, stderr=subprocess.PIPE) for _ in range(2)]
+    said = [process.communicate()[1].decode() for process in both]
+    assert 0 in [process.returncode for process in both], said
+    assert all(process.returncode in (0, 2) for process in both), said
+    assert "Traceback" not in "".join(said)
+    for name in ("table.csv", "table.tex", "figures/tradeoff.svg"):
+        assert (tmp_path / "both" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    listed = (tmp_path / "both" / MARKER).read_text().splitlines()
+    assert {"report.html", "table.csv", "figures/tradeoff.svg"} <= set(listed)
