@@ -94,13 +94,13 @@ class SpreadEvidence:
             return "not corrected: noise cannot be undone, and what it tells about the source stays readable"
         if not self.helps:
             return "not corrected: held-out pairs come no closer"
-        said = (
+        words = (
             f"spread corrected: the source was read from {self.readable:.0%} of held-out views; "
             f"{self.removed:.0%} of their difference is removed"
         )
         if self.by_length < STILL_READABLE:
-            return said
-        return f"{said}; what stays readable is the length of embeddings (AUROC {self.by_length:.2f})"
+            return words
+        return f"{words}; what stays readable is the length of embeddings (AUROC {self.by_length:.2f})"
 
 
 @dataclass(frozen=True)
@@ -193,19 +193,19 @@ def shared_slope(
     if n_units < 3:
         return 1.0
     C, M = (_centred(rows, units * (kind.max() + 1) + kind) for rows in (contrasts, midpoints))
-    of_unit = (units == np.arange(n_units)[:, None]).astype(np.float64)
+    member = (units == np.arange(n_units)[:, None]).astype(np.float64)
     products = np.zeros((n_units, n_units))
     for k in np.unique(kind):
         same = kind == k
         for unit in np.unique(units[same]):
             rows = same & (units == unit)
             block = (C[rows] @ C[same].T) * (M[rows] @ M[same].T)
-            products[unit] += of_unit[:, same] @ block.sum(axis=0)
+            products[unit] += member[:, same] @ block.sum(axis=0)
     np.fill_diagonal(products, 0.0)
     total = float(products.sum())
     if n_units < 7:
-        of_each = products.sum(axis=1)
-        error = np.sqrt(2.0 * n_units * np.var(of_each, ddof=1))  # every product is in two units' sums
+        per_unit = products.sum(axis=1)
+        error = np.sqrt(2.0 * n_units * np.var(per_unit, ddof=1))  # every product is in two units' sums
         # The slope's direction is learnt, so that its sign is free: a test of two sides.
         return float(min(1.0, 2.0 * scipy.stats.t.sf(total / error, n_units - 1))) if error > 0 else 1.0
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(SIGN_FLIPS, n_units))
@@ -256,25 +256,25 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     folds = [(test, _source_means(Y, views, train)) for train, test in views.folds()]
     axes, held_out = [], np.zeros((len(POOLED), 2 * m, K))
     for code, (n, scatter) in enumerate(rows):
-        mine = np.flatnonzero(views.codes == code)
-        center, free = Y[mine].mean(axis=0), max(1.0, n + len(mine) - 1.0)
+        views_here = np.flatnonzero(views.codes == code)
+        center, free = Y[views_here].mean(axis=0), max(1.0, n + len(views_here) - 1.0)
         C = scatter[np.ix_(kept, kept)] * whiten * whiten[:, None]
-        C = (1.0 - BALL) * (C + (Y[mine] - center).T @ (Y[mine] - center)) / free
+        C = (1.0 - BALL) * (C + (Y[views_here] - center).T @ (Y[views_here] - center)) / free
         C[np.diag_indices_from(C)] += BALL * views.typical / variance
         values, U = np.linalg.eigh(C)
         axes.append((values, U))
         turned = Y @ U
         for test, means in folds:
             both = np.concatenate([test, test + m])
-            points, left = turned[both] - means[code] @ U, free - np.sum(views.codes[both] == code)
-            out = (turned[both[views.codes[both] == code]] - center @ U) * np.sqrt((1.0 - BALL) / left)
+            points, n_others = turned[both] - means[code] @ U, free - np.sum(views.codes[both] == code)
+            out = (turned[both[views.codes[both] == code]] - center @ U) * np.sqrt((1.0 - BALL) / n_others)
             for j, pooled in enumerate(POOLED):
-                spread = (1.0 - pooled) * values * free / left + pooled
+                spread = (1.0 - pooled) * values * free / n_others + pooled
                 held_out[j, both, code] = _log_density(points, spread, out * np.sqrt(1.0 - pooled))
     weight = 1.0 / np.bincount(views.codes, minlength=K)[views.codes]
-    own = np.arange(2 * m), views.codes
+    true_source = np.arange(2 * m), views.codes
     scaled = held_out[:, None] / TEMPERATURES[:, None, None]  # (pooled, temperature, 2 m, K)
-    losses = -scipy.special.log_softmax(scaled, axis=3)[(..., *own)] @ weight
+    losses = -scipy.special.log_softmax(scaled, axis=3)[(..., *true_source)] @ weight
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
     means = _source_means(Y, views, every)
     shrunk = [((1.0 - POOLED[best]) * values + POOLED[best], U) for values, U in axes]
@@ -345,9 +345,9 @@ class Way:
         if not out.any():
             return np.asarray(expected)
         P, mean = self.influence[:, out], 1.0 / len(self.rows)
-        left = np.eye(int(out.sum())) - self.points[out] @ P - mean
+        unexplained = np.eye(int(out.sum())) - self.points[out] @ P - mean
         return np.asarray(
-            expected - ((X - self.center) @ P + mean) @ np.linalg.solve(left, self.residuals[out])
+            expected - ((X - self.center) @ P + mean) @ np.linalg.solve(unexplained, self.residuals[out])
         )
 
 
@@ -442,7 +442,7 @@ def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[flo
     Both regressions between two sources say how contrasts follow midpoints. The symmetric part of what they
     have in common stretches, the antisymmetric part turns, and the rest of the contrasts is noise.
     """
-    stretched, turned, left, total = 0.0, 0.0, 0.0, np.finfo(np.float64).tiny
+    stretched, turned, residual, total = 0.0, 0.0, 0.0, np.finfo(np.float64).tiny
     for (a, b), way in ways.items():
         if a < b:
             slope = (way.slope - ways[b, a].slope) / 2
@@ -450,9 +450,9 @@ def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[flo
             M = M - M.mean(axis=0)
             stretched += float(np.sum((M @ (slope + slope.T)) ** 2)) / 4
             turned += float(np.sum((M @ (slope - slope.T)) ** 2)) / 4
-            left += float(np.sum(way.residuals**2))
+            residual += float(np.sum(way.residuals**2))
             total += float(np.sum((way.residuals + way.points @ way.slope) ** 2))
-    noise, both = min(1.0, left / total), max(stretched + turned, np.finfo(np.float64).tiny)
+    noise, both = min(1.0, residual / total), max(stretched + turned, np.finfo(np.float64).tiny)
     return (1.0 - noise) * stretched / both, (1.0 - noise) * turned / both, noise
 
 
