@@ -107,8 +107,7 @@ def test_the_new_data_set_is_read_and_verified(tmp_path, monkeypatch, capsys):
     reader = types.ModuleType("mgpa.eeg.datasets.finger_taps")
     reader.finger_taps_inventory = names["finger_taps_inventory"]
     monkeypatch.setitem(sys.modules, reader.__name__, reader)
-    known = catalogue.PublicDataset("finger_taps", "Finger taps", "10.0/0", "https://example.org")
-    monkeypatch.setitem(catalogue.DATASETS, "finger_taps", known)
+    monkeypatch.setitem(catalogue.DATASETS, "finger_taps", {"title": "Finger taps"})
     assert catalogue.verify_dataset("finger_taps", "taps").complete
     (tmp_path / "taps" / "P1_dry.csv").write_text("both,1.0\n")
     (tmp_path / "taps" / "P2_wet.csv").unlink()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from ..errors import first_few, printable
+from ..errors import printable
 from .application import AsJson, Flag, Folder, Names, Out, Overwrite, Seed, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
@@ -21,15 +21,14 @@ def list_(*, json_: AsJson = False) -> None:
 
     Example: mgpa data list
     """
-    from dataclasses import asdict
-
     from ..eeg.datasets.catalogue import DATASETS
 
     lines = []
-    for source in DATASETS.values():
-        doi = f"https://doi.org/{source.doi}  " if source.doi else ""
-        lines += [f"{source.name:<16}{source.title}", f"{'':<16}{doi}{source.home}"]
-    show({"datasets": [asdict(source) for source in DATASETS.values()]}, "\n".join(lines), json_)
+    for name, source in DATASETS.items():
+        doi = f"https://doi.org/{source['doi']}  " if source["doi"] else ""
+        lines += [f"{name:<16}{source['title']}", f"{'':<16}{doi}{source['home']}"]
+    sources = [{"name": name, **source} for name, source in DATASETS.items()]
+    show({"datasets": sources}, "\n".join(lines), json_)
 
 
 @data.command
@@ -60,16 +59,16 @@ def fetch(
     dry_run
         List what would be fetched, and how large it is.
     """
-    from ..eeg.datasets.catalogue import dataset_files, find_dataset
+    from ..eeg.datasets.catalogue import DATASETS, dataset_files, find_dataset
     from ..eeg.datasets.fetching import fetch_files
 
-    source = find_dataset(name)
+    home = DATASETS[find_dataset(name)]["home"]
     files = dataset_files(name, only, from_)
-    total = sum(file.size or 0 for file in files)
+    total = sum(file.size for file in files)
     unchecked = [file.name for file in files if file.checksum is None]
     names = [file.name for file in files]
-    facts = {"dataset": name, "from": from_ or source.home, "files": names, "bytes": total}
-    size = f", {total / 1e6:.1f} MB" if total else ""
+    facts = {"dataset": name, "from": from_ or home, "files": names, "bytes": total}
+    size = f", {total / 1e6:.1f} MB"
     if dry_run:
         show(facts, "\n".join([*map(printable, names), f"{len(files)} files{size}"]), json_)
         return
@@ -116,17 +115,9 @@ def verify(
         "present": len(inventory.present),
         "missing": list(inventory.missing),
         "problems": list(inventory.problems),
-        "checks": {one.what: [one.published, one.computed] for one in inventory.checks},
+        "checks": inventory.checks,
     }
-    n = len(inventory.present) + len(inventory.missing)
-    lines = [f"{inventory.dataset} in {folder}: {len(inventory.present)} of {n} files"]
-    if inventory.missing:
-        more = " (--json)" if inventory.missing[10:] else ""
-        lines.append(f"missing     {first_few(list(inventory.missing), 10)}{more}")
-    lines += [f"problem     {problem}" for problem in inventory.problems]
-    lines += [f"{'ok' if one.passed else 'differs':<12}{one}" for one in inventory.checks]
-    lines.append("complete" if inventory.complete else "not complete")
-    show(facts, "\n".join(map(printable, lines)), json_)
+    show(facts, str(inventory), json_)
     return 0 if inventory.complete else 2
 
 

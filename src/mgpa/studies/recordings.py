@@ -84,9 +84,11 @@ class Recordings:
             return "table"
         if self.study.simulated or (self.folder / "truth.json").exists():
             return "simulated"
+        from ..eeg.datasets.catalogue import beside_published
+
         missing, checks = self._inventory.missing, self._inventory.checks
         problems = [f"{len(missing)} published files are missing"] if missing else []
-        problems += [str(check) for check in checks if not check.passed]
+        problems += [beside_published(what, *pair) for what, pair in checks.items() if pair[0] != pair[1]]
         return "; ".join(problems) or "published"
 
     @cached_property
@@ -110,7 +112,7 @@ class Recordings:
             return dict.fromkeys(sorted(self.participants()), "")
         subjects = wearable_ssvep.subjects(self.folder)
         return {
-            person: "|".join(str(getattr(subjects[person], name)) for name in columns)
+            person: "|".join(str(subjects[person][name]) for name in columns)
             for person in sorted(self.participants())
         }
 
@@ -183,8 +185,8 @@ class Recordings:
             subjects = wearable_ssvep.subjects(self.folder)
             who = trials.columns["participant"]
             return trials.with_columns(
-                gender=[subjects[person].gender for person in who],
-                first_electrode=[subjects[person].first_electrode for person in who],
+                gender=[subjects[person]["gender"] for person in who],
+                first_electrode=[subjects[person]["first_electrode"] for person in who],
             )
         from ..eeg.datasets import neuroscan_flex
 

@@ -22,22 +22,15 @@ from ..._common.progress import progress
 from ...errors import DownloadError
 
 #: Where the repositories answer; the environment variable of each, MGPA_OSF_API and so on, names a mirror.
-APIS = {
-    "osf": "https://api.osf.io/v2",
-    "figshare": "https://api.figshare.com/v2",
-}
+APIS = {"osf": "https://api.osf.io/v2", "figshare": "https://api.figshare.com/v2"}
 _NUMBERS = {"osf": r"[0-9a-z]{5,}", "figshare": r"\d+\.v\d+"}
 _HUB = "https://huggingface.co"
 TIMEOUT = 60  # seconds without a byte
 RETRIES = 2
 MAX_PAGES, MAX_LISTING = 10_000, 2**26  # no repository comes near these
-#: Bytes that all files of unknown size may have together.
-MAX_UNANNOUNCED = 10 * 10**9
 # What Windows has no files by: characters, blanks or dots at the ends, and names of devices.
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
-_NO_NAME = re.compile(
-    r"|[ .].*|.*[ .]|(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3])(\..*)?", re.I | re.DOTALL
-)
+_NO_NAME = re.compile(r"|[ .].*|.*[ .]|(con|prn|aux|nul|(com|lpt)[0-9¹²³])(\..*)?", re.I | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,7 @@ class RemoteFile:
 
     name: str
     url: str
-    size: int | None = None
+    size: int
     checksum: str | None = None
 
     @property
@@ -160,24 +153,16 @@ def require_safe(
         checksum = file.checksum is None or re.fullmatch(
             r"sha256:[0-9a-fA-F]{64}|md5:[0-9a-fA-F]{32}", str(file.checksum)
         )
-        size = file.size is None or (type(file.size) is int and file.size >= 0)
+        size = type(file.size) is int and file.size >= 0
         if not (checksum and size and str(file.url).startswith(schemes)):
             raise DownloadError(f"{file.name}: unknown form of its address, size or checksum: {file}.")
 
 
-def fetch_files(
-    files: Sequence[RemoteFile],
-    folder: str | os.PathLike[str],
-    *,
-    limit: float = MAX_UNANNOUNCED,
-    verbose: bool = False,
-) -> int:
+def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, verbose: bool = False) -> int:
     """Download files into a folder and return how many were not there before.
 
-    A file that is there is compared and kept; one that differs is an error, and stays.
-
-    Links in the folder that lead elsewhere are not followed. All files of unknown size together may have
-    ``limit`` bytes.
+    A file that is there is compared and kept; one that differs is an error, and stays. Links in the folder
+    that lead elsewhere are not followed.
     """
     pooch = require_pooch()
     import requests
@@ -188,35 +173,28 @@ def fetch_files(
         raise DownloadError(f"{folder} is a file; name a folder to put the data in.")
     new = [file for file in files if not is_fetched(file, folder)]
     folder.mkdir(parents=True, exist_ok=True)
-    needed, free = sum(file.size or 0 for file in new), shutil.disk_usage(folder).free
+    needed, free = sum(file.size for file in new), shutil.disk_usage(folder).free
     if needed > free:
         raise DownloadError(
             f"{folder} has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are still to be fetched."
         )
-    registry = pooch.create(
-        folder,
-        "",
-        registry={file.name: file.checksum for file in new},
-        urls={file.name: file.url for file in new},
-        retry_if_failed=RETRIES,
-    )
+    checksums, urls = ({file.name: getattr(file, kind) for file in new} for kind in ("checksum", "url"))
+    registry = pooch.create(folder, "", registry=checksums, urls=urls, retry_if_failed=RETRIES)
     pooch.get_logger().setLevel("WARNING")
     for i in progress(range(len(new)), "fetching", verbose):
-        size = new[i].size
         try:
-            path = registry.fetch(new[i].name, downloader=partial(_download, size=size, limit=limit))
+            registry.fetch(new[i].name, downloader=partial(_download, size=new[i].size))
         except (requests.RequestException, ValueError) as error:
             raise DownloadError(_explain(new[i].url, error)) from None
-        limit -= os.path.getsize(path) if size is None else 0
     return len(new)
 
 
-def _download(url: str, path: Any, _: Any, *, size: int | None, limit: float) -> None:
+def _download(url: str, path: Any, _: Any, *, size: int) -> None:
     """Write a file as pooch asks for it."""
     with open(path, "wb") as stream:
-        for piece in _received(url, limit if size is None else size):
+        for piece in _received(url, size):
             stream.write(piece)
-        if size not in (None, stream.tell()):
+        if stream.tell() != size:
             raise ValueError(f"{stream.tell()} bytes instead of {size}")
 
 
@@ -227,7 +205,7 @@ def is_fetched(file: RemoteFile, folder: Path) -> bool:
         raise DownloadError(f"{path} is reached by a link that leads out of {folder}; remove the link.")
     if not path.exists():
         return False
-    right = path.is_file() and file.size in (None, path.stat().st_size)
+    right = path.is_file() and file.size == path.stat().st_size
     if right and file.checksum is not None:
         kind, _, value = file.checksum.partition(":")
         right = require_pooch().file_hash(str(path), alg=kind) == value.lower()
@@ -236,7 +214,7 @@ def is_fetched(file: RemoteFile, folder: Path) -> bool:
     return True
 
 
-def _received(url: str, limit: float) -> Iterator[bytes]:
+def _received(url: str, limit: int) -> Iterator[bytes]:
     """Yield what an address sends, up to ``limit`` bytes; never from http where it is https."""
     import requests
 
@@ -250,7 +228,7 @@ def _received(url: str, limit: float) -> Iterator[bytes]:
         for piece in response.iter_content(2**18):
             n += len(piece)
             if n > limit:
-                raise DownloadError(f"{url} sends more than the {limit:.0f} bytes expected; stopped.")
+                raise DownloadError(f"{url} sends more than the {limit} bytes expected; stopped.")
             yield piece
 
 

@@ -34,7 +34,7 @@ from ..preprocessing import (
     resample_recording,
 )
 from ..trials import Trials
-from .catalogue import Check, Inventory
+from .catalogue import Inventory, beside_published
 from .raw_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
 
 # Sources are counted in the order of their labels; the paper counts Neuroscan first.
@@ -91,7 +91,7 @@ def neuroscan_flex_inventory(
     files, problems = _scan(folder)
     present: list[str] = []
     missing: list[str] = []
-    checks: list[Check] = []
+    checks: dict[str, tuple[int, int]] = {}
     for task in map(_task, tasks):
         for person in USED[task]:
             session = files.get((person, task), {})
@@ -101,11 +101,12 @@ def neuroscan_flex_inventory(
                 problems.append(f"{session['neuroscan']} lacks {' and '.join(absent)} beside it.")
         if check:
             try:
-                checks += count_checks(read_neuroscan_flex(folder, task)[0])
+                checks |= count_checks(read_neuroscan_flex(folder, task)[0])
             except (OSError, ValueError) as error:
                 problems.append(str(error))
-    lists = tuple(present), tuple(missing), tuple(problems)
-    return Inventory("Neuroscan/Flex", Path(folder), *lists, tuple(checks))
+    return Inventory(
+        "Neuroscan/Flex", Path(folder), tuple(present), tuple(missing), tuple(problems), dict(checks)
+    )
 
 
 def read_neuroscan_flex(
@@ -172,26 +173,27 @@ def read_neuroscan_flex(
         parts.append(trials)
         sessions.append(session)
     trials = Trials.concatenate(parts)
-    return trials, PairingReport(tuple(sessions), tuple(map(str, count_checks(trials))))
+    notes = [beside_published(what, *counts) for what, counts in count_checks(trials).items()]
+    return trials, PairingReport(tuple(sessions), tuple(notes))
 
 
-def count_checks(trials: Trials) -> tuple[Check, ...]:
-    """Compare how many events there are with what the paper counts.
+def count_checks(trials: Trials) -> dict[str, tuple[int, int]]:
+    """Return how many events the paper counts, and how many there are.
 
     Of N170, clean pairs of each role. Of P300, FIT events that are left when each participant's first hundred
     calibrate and those less than a second from them are purged, and events of the people who choose.
     """
     task = str(trials.columns["task"][0])
     if set(trials.columns["participant"]) != set(USED[task]):
-        return ()
+        return {}
     if task == "N170" and trials.info["artifact_limit"] == ARTIFACT:
         clean = trials.columns["participant"][~trials.columns["artifact"]]
-        return tuple(
-            Check(f"clean N170 pairs of {role}", n, int(np.isin(clean, ROLES["N170"][role]).sum()) // 2)
+        return {
+            f"clean N170 pairs of {role}": (n, int(np.isin(clean, ROLES["N170"][role]).sum()) // 2)
             for role, n in CLEAN_N170.items()
-        )
+        }
     if task != "oddball_active":
-        return ()
+        return {}
     counts = dict.fromkeys(P300_EVENTS, 0)
     for role in counts:
         for person in ROLES["reuse"][role]:
@@ -202,10 +204,10 @@ def count_checks(trials: Trials) -> tuple[Check, ...]:
                 rest = onset[:, ~calibrates]
                 onset = rest[:, exclude_overlap(rest, onset[:, calibrates], PURGE)]
             counts[role] += onset.shape[1]
-    return (
-        Check("P300 events to fit on, after calibration and purge", P300_EVENTS["FIT"], counts["FIT"]),
-        Check("P300 events to choose by", P300_EVENTS["VAL"], counts["VAL"]),
-    )
+    return {
+        "P300 events to fit on, after calibration and purge": (P300_EVENTS["FIT"], counts["FIT"]),
+        "P300 events to choose by": (P300_EVENTS["VAL"], counts["VAL"]),
+    }
 
 
 def _read_session(
@@ -214,20 +216,25 @@ def _read_session(
     listed, label, facts = read_behaviour(paths["behaviour"], task)
     require_soa(listed, MIN_SOA, name=f"Events of {paths['behaviour']}")
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
-    breaks = [t for t, text in devices[0].notes if BREAK_NOTE in text.lower()]
-    markers = devices[0].markers, devices[1].markers
+    (*_, markers_a, notes), (*_, markers_b, _) = devices
+    breaks = [t for t, text in notes if BREAK_NOTE in text.lower()]
     try:
-        match = match_events(*markers, listed, breaks=breaks, names=SOURCES)
+        match = match_events(markers_a, markers_b, listed, breaks=breaks, names=SOURCES)
     except PairingError as error:
         names = ", ".join(str(path) for path in paths.values())
         raise PairingError(f"{person} {task}: {error} The files are {names}.") from error
-    onsets = [markers[0][match.a], markers[1][match.b]]
+    onsets = [markers_a[match.a], markers_b[match.b]]
     cut = [_epochs(device, onset) for device, onset in zip(devices, onsets, strict=True)]
     spans = np.zeros(len(match.ordinal), dtype=bool)
     if len(match.sides) > 1:
         start = onsets[0] + TMIN
         spans = (start <= breaks[0]) & (breaks[0] <= start + (POINTS - 1) / SFREQ)
-    keep, outside = _within(match.ordinal, [valid for _, valid in cut], spans)
+    keep = ~spans & cut[0][1] & cut[1][1]
+    dropped = list(match.dropped)
+    for i in np.flatnonzero(~keep):
+        outside = [name for name, (_, valid) in zip(SOURCES, cut, strict=True) if not valid[i]]
+        where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
+        dropped.append(f"event {match.ordinal[i]}: its epoch {where}")
     if not keep.any():
         raise PairingError(
             f"{person} {task}: no epoch lies within both {paths['neuroscan']} and {paths['flex']}."
@@ -251,25 +258,9 @@ def _read_session(
         columns["artifact"] = np.repeat(flags, 2)
     info = {"dataset": "Neuroscan/Flex", "task": task, "artifact_limit": artifact}
     trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, columns, info)
-    dropped = (*match.dropped, *outside)
-    session = SessionPairing(
-        person, len(listed), len(ordinal), dropped, _timing_by_name(match), int(flags.sum())
-    )
+    timing = _timing_by_name(match)
+    session = SessionPairing(person, len(listed), len(ordinal), tuple(dropped), timing, int(flags.sum()))
     return trials, session
-
-
-def _within(
-    ordinal: NDArray[np.int64], valid: Sequence[NDArray[np.bool_]], spans: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], list[str]]:
-    """Return which epochs lie within both recordings and span no break, and why the others are left out."""
-    keep, dropped = ~spans, []
-    for i, number in enumerate(ordinal.tolist()):
-        outside = [name for name, inside in zip(SOURCES, valid, strict=True) if not inside[i]]
-        if outside or spans[i]:
-            keep[i] = False
-            where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
-            dropped.append(f"event {number}: its epoch {where}")
-    return keep, dropped
 
 
 def _timing_by_name(match: EventMatch) -> dict[str, Timing]:
@@ -286,8 +277,9 @@ def _timing_by_name(match: EventMatch) -> dict[str, Timing]:
 
 
 def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    signal = average_reference(filter_recording(device.signal, device.sfreq))
-    resampled = resample_recording(signal, device.sfreq, SFREQ)
+    signal, sfreq, *_ = device
+    signal = average_reference(filter_recording(signal, sfreq))
+    resampled = resample_recording(signal, sfreq, SFREQ)
     epochs, valid = epochs_at(resampled, SFREQ, onsets, tmin=TMIN, n=POINTS)
     return baseline(epochs, TMIN + np.arange(POINTS) / SFREQ), valid
 

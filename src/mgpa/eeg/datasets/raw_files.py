@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import atexit
 import csv
-import io
-import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,20 +49,12 @@ SECONDS, SECONDS_PER_BYTE = 120.0, 1e-6
 _pool: Any = None
 
 
-class Recording(NamedTuple):
-    """What one device recorded of a session.
-
-    ``signal`` (16, samples) has the shared channels, in their order, in volts; ``markers`` are the times of
-    event markers in seconds, the first sample at 0; ``notes`` are time and text of everything else it noted.
-    """
-
-    signal: NDArray[np.float64]
-    sfreq: float
-    markers: NDArray[np.float64]
-    notes: tuple[tuple[float, str], ...] = ()
+#: What one device recorded of a session: the shared channels (16, samples), in their order, in volts; samples
+#: a second; when it marked events, in seconds from the first sample on; time and text of every other note.
+Recording = tuple[NDArray[np.float64], float, NDArray[np.float64], list[tuple[float, str]]]
 
 
-def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any, n_bytes: int | None = None) -> Any:
+def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any) -> Any:
     """Return ``reader(*arguments)``, computed in another process; ``path`` is what errors name."""
     from joblib.externals.loky import ProcessPoolExecutor
 
@@ -72,7 +62,9 @@ def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any, n_bytes: 
     if _pool is None:
         _pool = ProcessPoolExecutor(1, timeout=60)
         atexit.register(_pool.shutdown, kill_workers=True)
-    seconds = SECONDS + SECONDS_PER_BYTE * (Path(path).stat().st_size if n_bytes is None else n_bytes)
+    # The other process may have been started in another folder.
+    arguments = tuple(a.absolute() if isinstance(a, Path) else a for a in arguments)
+    seconds = SECONDS + SECONDS_PER_BYTE * Path(path).stat().st_size
     try:
         return _pool.submit(reader, *arguments).result(seconds)
     except BrokenExecutor:
@@ -86,7 +78,7 @@ def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any, n_bytes: 
 
 def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a real, finite array of this shape, or raise and say what the file holds instead."""
-    array = _load(path, variable)
+    array: NDArray[Any] = read_apart(_variable, path, path, variable)
     if array.shape != shape or array.dtype.kind not in "fiu":
         raise RecordingError(
             f"{path}: {variable} is {array.dtype} of shape {array.shape}; expected real numbers of {shape}."
@@ -99,7 +91,7 @@ def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any
 
 def read_cell(path: Path, variable: str) -> list[list[Any]]:
     """Return the rows of a cell array. Texts are stripped, and whole numbers are integers; empty is ""."""
-    cell = _load(path, variable)
+    cell = read_apart(_variable, path, path, variable)
     if cell.dtype != object or cell.ndim != 2 or len(cell) < 2:
         raise RecordingError(
             f"{path}: {variable} is {cell.dtype} of shape {cell.shape}; expected a cell array with a row of "
@@ -121,28 +113,20 @@ def _plain(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _load(path: Path, variable: str) -> NDArray[Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"No file {path}.")
-    content = path.read_bytes()
-    array: NDArray[Any] = read_apart(_variable, path, content, variable, str(path), n_bytes=len(content))
-    return array
-
-
-def _variable(content: bytes, variable: str, name: str) -> NDArray[Any]:
+def _variable(path: Path, variable: str) -> NDArray[Any]:
     from scipy.io import loadmat
 
     try:
-        variables = loadmat(io.BytesIO(content))
+        variables = loadmat(path)
     except NotImplementedError:
         raise RecordingError(
-            f"{name} is a MATLAB 7.3 file, unlike the provider's; store it with save(..., '-v7')."
+            f"{path} is a MATLAB 7.3 file, unlike the provider's; store it with save(..., '-v7')."
         ) from None
     except Exception as error:  # of zlib, struct and scipy itself, and all of them mean the same
-        raise RecordingError(f"{name} is damaged, or not a MATLAB file: {error}. Fetch it again.") from None
+        raise RecordingError(f"{path} is damaged, or not a MATLAB file: {error}. Fetch it again.") from None
     if variable not in variables:
         names = ", ".join(sorted(name for name in variables if not name.startswith("__")))
-        raise RecordingError(f"{name} has no variable {variable!r}. Variables: {names or 'none'}.")
+        raise RecordingError(f"{path} has no variable {variable!r}. Variables: {names or 'none'}.")
     return np.asarray(variables[variable])
 
 
@@ -158,29 +142,43 @@ def read_behaviour(
     Returns onsets in seconds on the experiment's clock, labels (1 for faces and deviant tones, code 3; 0 for
     watches and standard tones, code 1) and, of N170, ``orientation`` and ``event_code``.
     """
-    path, labels = Path(path), LABELS[task]
+    path, labels, columns = Path(path), LABELS[task], COLUMNS[task]
+    lines = csv.DictReader(_text(path).splitlines(), restval="", skipinitialspace=True)
+    header = [name.strip() for name in lines.fieldnames or ()]
+    if absent := [name for name in columns if header.count(name) != 1]:
+        raise RecordingError(
+            f"{path} has {header.count(absent[0])} columns {absent[0]!r}; expected one each of "
+            f"{', '.join(columns)}. Columns: {', '.join(map(repr, header)) or 'none'}."
+        )
+    lines.fieldnames = header
+    try:
+        rows = [(f"{path}, line {lines.line_num}", row) for row in lines]
+    except csv.Error as error:
+        raise RecordingError(f"{path}, line {lines.line_num}: {error}.") from None
     onset: list[float] = []
     label, orientation, code = [], [], []
-    for where, row in _csv_rows(path, COLUMNS[task]):
-        number, when, what = (row[name] for name in COLUMNS[task][:3])
+    for where, row in rows:
+        number, when, what, *more = (row[name].strip() for name in columns)
+        if not any((number, when, what, *more)):
+            continue
         if _number(number, f"{where}, trial") != len(onset) + 1:
             raise RecordingError(f"{where}: trial is {number}; expected {len(onset) + 1}.")
-        onset.append(_number(when, f"{where}, {COLUMNS[task][1]}"))
+        onset.append(_number(when, f"{where}, {columns[1]}"))
         # Tones may be written as 3.0.
         stimulus = re.sub(r"\.0*$", "", what.lower())
         if stimulus not in labels:
-            raise RecordingError(f"{where}: {COLUMNS[task][2]} is {what!r}; expected {' or '.join(labels)}.")
+            raise RecordingError(f"{where}: {columns[2]} is {what!r}; expected {' or '.join(labels)}.")
         label.append(labels[stimulus])
-        if task == "N170":
-            orientation.append(row["stimOrient"])
-            code.append(int(_number(row["eventCode"], f"{where}, eventCode")))
+        if more:
+            orientation.append(more[0])
+            code.append(int(_number(more[1], f"{where}, eventCode")))
     if not onset:
         raise RecordingError(f"{path} lists no events.")
     falls = np.flatnonzero(np.diff(onset) <= 0)
     if len(falls):
         raise RecordingError(f"{path}: event {falls[0] + 2} is not after event {falls[0] + 1}.")
-    columns = {"orientation": np.array(orientation), "event_code": np.array(code)} if code else {}
-    return np.array(onset), np.array(label, dtype=np.int64), columns
+    facts = {"orientation": np.array(orientation), "event_code": np.array(code)} if code else {}
+    return np.array(onset), np.array(label, dtype=np.int64), facts
 
 
 def read_neuroscan(path: str | Path) -> Recording:
@@ -214,7 +212,7 @@ def _neuroscan(path: Path) -> Recording:
     signal = raw.get_data(_pick(raw.ch_names, path))
     if not np.isfinite(signal).all():
         raise RecordingError(f"{path} holds NaN or infinite values: it is damaged. Fetch it again.")
-    return Recording(signal, float(raw.info["sfreq"]), np.sort(np.array(markers)), tuple(notes))
+    return signal, float(raw.info["sfreq"]), np.sort(np.array(markers)), notes
 
 
 def read_flex(path: str | Path) -> Recording:
@@ -245,13 +243,10 @@ def _flex(path: Path) -> Recording:
     for name in (raw.ch_names[i] for i in picks):
         if units[name].lower() not in UNITS:
             raise RecordingError(f"{path}: {name} is in {units[name]!r}; expected uV, mV or V.")
-    return Recording(raw.get_data(picks), FLEX_RATE, (rising_edges(marker) + MARKER_DELAY) / FLEX_RATE)
-
-
-def rising_edges(marker: Any) -> NDArray[np.int64]:
-    """Return the samples at which a marker rises; one that is high from the start did not."""
-    high = np.asarray(marker) > 0.5
-    return np.flatnonzero(high[1:] & ~high[:-1]) + 1
+    # An event is where the marker rises; one that is high from the start did not.
+    high = marker > 0.5
+    rises = np.flatnonzero(high[1:] & ~high[:-1]) + 1
+    return raw.get_data(picks), FLEX_RATE, (rises + MARKER_DELAY) / FLEX_RATE, []
 
 
 def missing_companions(path: str | Path) -> list[str]:
@@ -298,27 +293,6 @@ def _pick(names: Sequence[str], path: Path) -> list[int]:
     if missing:
         raise RecordingError(f"{path} lacks channel {', '.join(missing)}. Channels: {', '.join(names)}.")
     return [place[name.lower()] for name in CHANNELS]
-
-
-def _csv_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield where each row is, and its values of the needed columns."""
-    lines = csv.reader(_text(path).splitlines(), strict=True, skipinitialspace=True)
-    try:
-        header = [name.strip() for name in next(lines, [])]
-        for name in needed:
-            if header.count(name) != 1:
-                raise RecordingError(
-                    f"{path} has {header.count(name)} columns {name!r}; expected one each of "
-                    f"{', '.join(needed)}. Columns: {', '.join(map(repr, header)) or 'none'}."
-                )
-        for row in lines:
-            values = [value.strip() for value in row]
-            if any(values):
-                # A row cut short has nothing in its last columns.
-                by_name = dict(itertools.zip_longest(header, values[: len(header)], fillvalue=""))
-                yield f"{path}, line {lines.line_num}", {name: by_name[name] for name in needed}
-    except csv.Error as error:
-        raise RecordingError(f"{path}, line {lines.line_num}: {error}.") from None
 
 
 def _number(text: str, where: str) -> float:

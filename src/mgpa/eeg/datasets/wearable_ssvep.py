@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..._common.progress import progress
 from ...errors import RecordingError, first_few
 from ..trials import Trials
-from .catalogue import Check, Inventory
+from .catalogue import Inventory
 from .raw_files import read_array, read_cell
 
 CHANNELS = ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
@@ -31,7 +31,7 @@ SFREQ, TMIN, SAMPLES, BLOCKS, N_PEOPLE = 250.0, -0.5, 710, 10, 102
 FAST = 12.0
 INFORMATION = "Subjects_Information.mat"
 # Columns of Subjects_Information that are read.
-GENDER, AGE, FIRST_ELECTRODE = "Gender", "Age", "Headband to wear first"
+COLUMNS = {"gender": "Gender", "first_electrode": "Headband to wear first"}
 
 # In which of the five folds of its seed the paper has S001, S002, ….
 FOLD_SEED = 20260903
@@ -40,20 +40,11 @@ PAPER_FOLDS = (
 )
 
 
-class Subject(NamedTuple):
-    """What is known about a participant, in lower case; ``age`` is None where the provider does not say."""
-
-    id: str
-    gender: str
-    first_electrode: str
-    age: int | float | None = None
-
-
 def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inventory:
     """Say which files are there, missing, or cannot be used, and whether they are the published ones."""
     files = _files(folder)
     problems: list[str] = []
-    checks: tuple[Check, ...] = ()
+    checks: dict[str, tuple[Any, Any]] = {}
     people = [_id(i + 1) for i in range(N_PEOPLE)]
     if INFORMATION in files:
         try:
@@ -61,7 +52,6 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
         except (OSError, ValueError) as error:
             problems.append(str(error))
     expected = [f"{person}.mat" for person in people] + [INFORMATION]
-    missing = [name for name in expected if name not in files]
     seen: dict[bytes, str] = {}
     for person in people if check else ():
         if f"{person}.mat" in files:
@@ -69,18 +59,13 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
                 _read_person(files, person, BLOCKS, seen)
             except (OSError, ValueError) as error:
                 problems.append(str(error))
-    return Inventory(
-        "Wearable SSVEP",
-        Path(folder),
-        tuple(name for name in expected if name in files),
-        tuple(missing),
-        tuple(problems),
-        checks,
-    )
+    present = tuple(name for name in expected if name in files)
+    missing = tuple(name for name in expected if name not in files)
+    return Inventory("Wearable SSVEP", Path(folder), present, missing, tuple(problems), checks)
 
 
-def subjects(folder: str | Path) -> dict[str, Subject]:
-    """Read Subjects_Information.mat: who took part, and which electrode each of them wore first.
+def subjects(folder: str | Path) -> dict[str, dict[str, str]]:
+    """Read Subjects_Information.mat: ``gender`` and ``first_electrode`` of everybody, in lower case.
 
     Its first row names the columns; the first column has no name, and does not count: people are S001, S002
     and so on in the order of their rows.
@@ -90,43 +75,42 @@ def subjects(folder: str | Path) -> dict[str, Subject]:
         raise FileNotFoundError(f"{folder} has no {INFORMATION}.")
     header, *rows = read_cell(path, "Subjects_Information")
     names = [" ".join(str(name).split()).lower() for name in header]
-    column = []
-    for wanted in (GENDER, AGE, FIRST_ELECTRODE):
-        if names.count(wanted.lower()) != 1:
-            raise RecordingError(f"{path}: expected one column {wanted!r}. Columns: {header}.")
-        column.append(names.index(wanted.lower()))
-    people = {}
-    for i, row in enumerate(rows):
-        gender, age, first = (row[k] for k in column)
-        for name, value in ((GENDER, gender), (FIRST_ELECTRODE, first)):
+    people: dict[str, dict[str, str]] = {_id(i + 1): {} for i in range(len(rows))}
+    for key, title in COLUMNS.items():
+        if names.count(title.lower()) != 1:
+            raise RecordingError(f"{path}: expected one column {title!r}. Columns: {header}.")
+        for person, row in zip(people, rows, strict=True):
+            value = row[names.index(title.lower())]
             if not isinstance(value, str) or not value:
-                raise RecordingError(f"{path}: {name} of {_id(i + 1)} is {value!r}; expected a text.")
-        age = age if isinstance(age, (int, float)) else None
-        people[_id(i + 1)] = Subject(_id(i + 1), gender.lower(), first.lower(), age)
+                raise RecordingError(f"{path}: {title} of {person} is {value!r}; expected a text.")
+            people[person][key] = value.lower()
     return people
 
 
-def published_checks(folder: str | Path) -> tuple[Check, ...]:
-    """Compare what the files say about people with what was published, if 102 people are listed."""
-    people = subjects(folder).values()
+def published_checks(folder: str | Path) -> dict[str, tuple[int, int]]:
+    """Return what was published about people, and what the files say, if 102 people are listed."""
+    people = subjects(folder)
     if len(people) != N_PEOPLE:
-        return ()
+        return {}
     same = sum(a == b for a, b in zip(paper_folds(people), PAPER_FOLDS, strict=True))
-    return (
-        Check("men", 64, sum(person.gender == "male" for person in people)),
-        Check("people who wore dry electrodes first", 53, sum(p.first_electrode == "dry" for p in people)),
-        Check(f"people in their folds of seed {FOLD_SEED}", N_PEOPLE, same),
-    )
+    return {
+        "men": (64, sum(person["gender"] == "male" for person in people.values())),
+        "people who wore dry electrodes first": (
+            53,
+            sum(person["first_electrode"] == "dry" for person in people.values()),
+        ),
+        f"people in their folds of seed {FOLD_SEED}": (N_PEOPLE, same),
+    }
 
 
-def paper_folds(people: Iterable[Subject]) -> str:
+def paper_folds(people: Mapping[str, Mapping[str, str]]) -> str:
     """Return the fold, 0 to 4, of each person in the paper's controlled study, as one text of digits.
 
     Folds are stratified by the first electrode and gender.
     """
     from sklearn.model_selection import StratifiedKFold
 
-    strata = [f"{person.first_electrode}|{person.gender}" for person in people]
+    strata = [f"{person['first_electrode']}|{person['gender']}" for person in people.values()]
     fold = np.empty(len(strata), dtype=int)
     splits = StratifiedKFold(5, shuffle=True, random_state=FOLD_SEED).split(strata, strata)
     for i, (_, rows) in enumerate(splits):

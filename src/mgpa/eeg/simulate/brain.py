@@ -33,7 +33,6 @@ ALPHA_BENEATH = ("PO3", "PO4", "Pz")
 # Far from the small numbers that simulations take for their own purposes.
 ANATOMY = 1_000_000
 GENDERS = ("female", "male")
-ELECTRODES = ("dry", "wet")
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,6 @@ class Person:
     alpha_frequency: float
     gain: float
     latency: float
-
-    @property
-    def first_electrode(self) -> str:
-        """The electrode of the first session, where there are a dry and a wet one."""
-        return ELECTRODES[self.group]
 
     def rng(self, *purpose: int) -> np.random.Generator:
         """Return random numbers of this person's own, the same ones for the same purpose."""

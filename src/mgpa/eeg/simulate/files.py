@@ -27,20 +27,7 @@ HEADER_RATE = int(FLEX_HEADER_RATE)
 MIDDLE, RANGE = 4200.0, (0.0, 8400.0)
 
 _LIST = """{name} START
-   ListDescription      = {description}
-   ListUnits            = {units}
-   ListNrColumns        =  {columns}
    ListNrRows           =  {rows}
-   ListNrTimepts        =  1
-   ListNrBlocks         =  1
-   ListBinary           =  0
-   ListType             =  {type}
-   ListTrafoType        =  0
-   ListGridType         =  0
-   ListFirstColumn      =  1
-   ListIndexMin         = -1
-   ListIndexMax         = -1
-   ListIndexAbsMax      = -1
 {name} END
 
 {name} START_LIST    # Do not edit!
@@ -89,23 +76,23 @@ def write_curry(
     path, volts = Path(path), np.asarray(data, dtype=np.float64)
     n, samples = volts.shape
     header = _HEADER.format(samples=samples, channels=n, sfreq=sfreq, interval=1e6 / sfreq)
-    numbers = _list("CHAN_IN_FILE", [str(i + 1) for i in range(n)], "number of channel in file", kind=3)
+    numbers = _list("CHAN_IN_FILE", [str(i + 1) for i in range(n)])
     write_atomically(path.with_suffix(".dap"), (header + numbers).encode())
 
     standard = {name.lower(): name for name in standard_montage().ch_names}
     # Curry measures in millimetres.
     places = 1000 * electrode_positions([standard.get(name.lower(), "Fpz") for name in channels])
-    labels = _list("LABELS", channels, "functional sensor labels", kind=6)
+    labels = _list("LABELS", channels)
     lines = ["\t".join(f"{value:.4f}" for value in place) for place in places]
-    sensors = _list("SENSORS", lines, "functional sensor positions", columns=3, units="mm", kind=1)
+    sensors = _list("SENSORS", lines)
     # Readers look for lists at the start of a line that is not the first.
     write_atomically(path.with_suffix(".rs3"), f"\n{labels}{sensors}".encode())
 
     if events:
         # Sample, eyes closed, type, colour, start, stop, and five numbers that continuous data leave at zero.
         rows = ["\t".join(map(str, (at, 0, kind, 0, at, at, 0, 0, 0, 0, 0))) for at, kind, _ in events]
-        listed = _list("NUMBER_LIST", rows, "event list", columns=11, kind=3)
-        texts = _list("REMARK_LIST", [text for _, _, text in events], "event annotations", columns=40, kind=5)
+        listed = _list("NUMBER_LIST", rows)
+        texts = _list("REMARK_LIST", [text for _, _, text in events])
         write_atomically(path.with_suffix(".ceo"), f"\n{listed}{texts}".encode())
     else:
         # Readers take no file for no events, and an empty list for a mistake.
@@ -114,12 +101,8 @@ def write_curry(
     return write_atomically(path, np.ascontiguousarray(1e6 * volts.T, dtype="<f4").tobytes())
 
 
-def _list(
-    name: str, lines: Sequence[str], description: str, *, columns: int = 1, units: str = "", kind: int
-) -> str:
-    text = "".join(f"{line}\n" for line in lines)
-    settings = {"columns": columns, "rows": len(lines), "type": kind, "lines": text}
-    return _LIST.format(name=name, description=description, units=units, **settings)
+def _list(name: str, lines: Sequence[str]) -> str:
+    return _LIST.format(name=name, rows=len(lines), lines="".join(f"{line}\n" for line in lines))
 
 
 def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers: Any) -> Path:

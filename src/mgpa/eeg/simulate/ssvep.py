@@ -141,9 +141,10 @@ def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator)
 def _information(people: list[Person]) -> NDArray[Any]:
     """Return the provider's cell array: a row of names, the first of them empty, and a row a person."""
     questions = [f"Question {i + 1}" for i in range(6)]
-    rows: list[list[Any]] = [["", files.GENDER, files.AGE, "Handedness", *questions, files.FIRST_ELECTRODE]]
+    gender, first = files.COLUMNS.values()
+    rows: list[list[Any]] = [["", gender, "Age", "Handedness", *questions, first]]
     rows += [
-        [f"sub{i}", p.gender.title(), float(p.age), "Right", *[3.0] * 6, p.first_electrode.title()]
+        [f"sub{i}", p.gender.title(), float(p.age), "Right", *[3.0] * 6, ELECTRODES[p.group].title()]
         for i, p in enumerate(people, start=1)
     ]
     return np.array(rows, dtype=object)
