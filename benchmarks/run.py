@@ -230,7 +230,7 @@ def bench_fit(device):
     def training_steps():
         for k in range(stages):
             fit_linear(H, source, 2)
-            fit_network(H, source, 2, seed=k, epochs=12, learning_rate=1e-3)
+            fit_network(H, source, 2, seeds=[k], epochs=12, learning_rate=1e-3)
         if device != "cpu":
             torch.cuda.synchronize()
 

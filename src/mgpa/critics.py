@@ -73,11 +73,6 @@ class NetworkCritic:
         return scores, torch.stack([(slope * w) @ gate for w in self.output_weight], dim=1)
 
 
-def n_scores(n_sources: int) -> int:
-    """Return how many scores a critic of ``n_sources`` sources gives."""
-    return n_sources if n_sources > 2 else 1
-
-
 def logit_contrasts(logits: Array) -> Array:
     """Return the scores' weights or biases from those of K logits, along the first axis.
 
@@ -151,26 +146,20 @@ def fit_linear(
 def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> LinearCritic:
     """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64.
 
-    More than two sources, and many features, are fitted on the host.
+    Some ten Newton steps minimise Σ weight · loss + ½‖w‖². More than two sources, and many features, are
+    fitted on the host.
     """
     import torch
+    import torch.nn.functional as F
 
     if n_sources > 2 or H.shape[1] > MOST_NEWTON_FEATURES:
         fitted = fit_logistic(H.cpu(), codes, n_sources, sample_weight=sample_weight)
         return LinearCritic(
             *(torch.as_tensor(part, device=H.device) for part in (fitted.weight, fitted.bias))
         )
-    target = torch.as_tensor(codes, device=H.device)
+    target = torch.as_tensor(codes, device=H.device).double()
     weight = torch.as_tensor(balanced_weights(codes, sample_weight), device=H.device)
-    return _newton(H.double(), target.double(), weight)
-
-
-def _newton(rows: Array, target: Array, weight: Array) -> LinearCritic:
-    """Minimise Σ weight · loss + ½‖w‖² of two sources by some ten products and factorisations."""
-    import torch
-    import torch.nn.functional as F
-
-    X = torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
+    X = torch.cat([H.double(), torch.ones_like(H[:, :1], dtype=torch.float64)], dim=1)
     penalty = torch.ones_like(X[0])
     penalty[-1] = 0.0  # of the intercept
     total = float(weight.sum())
@@ -227,7 +216,7 @@ def fit_network(
     import torch
     import torch.nn.functional as F
 
-    from .networks import AdamW, HiddenLayerNetwork, Training
+    from .networks import HiddenLayerNetwork, Training
 
     output = np.arange(n_sources)  # the output of each source
     if n_sources > 2 or len(seeds) > 1:
@@ -238,7 +227,7 @@ def fit_network(
         H,
         output[codes],
         seeds,
-        AdamW(learning_rate),
+        learning_rate=learning_rate,
         sample_weight=sample_weight,
     )
     best, best_loss, stale = None, float("inf"), 0

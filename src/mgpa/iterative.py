@@ -24,20 +24,26 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ._common.arrays import cast
+from ._common.extras import torch_device
 from ._common.parameters import Constraint, flag, gate, number, one_of, read_seed, seed, some_of, text, whole
 from ._common.progress import progress
 from .anchor import TARGETS
 from .critics import CRITICS
 from .errors import MissingEvidence, UsageError
-from .estimators.base import FitData, GatedEstimator, require_several
-from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
+from .estimators.base import (
+    FitData,
+    GatedEstimator,
+    SequentialEstimator,
+    complete_stages_kept,
+    require_several,
+)
 from .estimators.streamed import Evidence
 from .gate import MeasurementGate, fit_gate
 from .maps import AffineMap, MapInfo, StagedMap
 from .moments import Means, Moments, Scatter, Standardizer
 from .pairs import Contrasts
-from .stages import AnchoredPoint, Recipe, Rows, Start, Trajectory, staged_map
-from .stopping import FEW_EVENTS, HELD_OUT, StoppingRule, events_of_rows, judged_run, paired_rows
+from .stages import AffinePoint, Recipe, Rows, Trajectory, staged_map
+from .stopping import FEW_EVENTS, StoppingRule, events_of_rows, judged_run, paired_rows
 from .within import Effect, solve_within
 
 Floats = NDArray[np.float64]
@@ -238,15 +244,20 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def _become_identity(self) -> None:
         d = self.n_features_in_
         self.sources_, self.history_, self.n_stages_ = np.array([]), [], 0
-        as_it_is, step = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool)), self._step(d)
-        info = self._info(gate_rank=0)
-        self.map_ = staged_map([], self.critics, 0, np.zeros((d, 0)), step, as_it_is, info=info)
+        as_it_is, nowhere = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool)), np.zeros((d, 0))
+        recipe = self._recipe(np.asarray, nowhere, nowhere)
+        self.map_ = staged_map([], recipe, nowhere, as_it_is, info=self._info(gate_rank=0))
 
     def _fit_map(self, data: FitData) -> None:
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
         weight = data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        contrasts, (X_val, held_codes) = Evidence.from_data(data).contrasts(), self._held_out_rows(data)
+        contrasts = Evidence.from_data(data).contrasts()
+        if data.X_val is None and data.source_val is None and self.early_stopping:
+            raise UsageError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
+        purpose = "early_stopping and do_no_harm need them (or turn both off)"
+        sources_needed = self.early_stopping or self.do_no_harm
+        X_val, held_codes = self._read_held_out(data, purpose, sources_needed=sources_needed)
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
         H = standardizer.apply(data.X)
 
@@ -291,22 +302,18 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
             info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
         with complete_stages_kept(lambda: self._finish(run, basis, standardizer, info)):
-            if first is not None and effect is not None and self._starts_with(effect):
+            shown = effect is not None and (not self.do_no_harm or effect.is_clear(START_LEVEL))
+            possible = self.target == "within" and self.anchor_gate is None and self.n_stages
+            if first is not None and shown and possible:
                 self._start(first, basis, run, rule)
             self._fit_stages(run, rule)
-
-    def _starts_with(self, effect: Effect) -> bool:
-        """Return whether the closed form is the first stage."""
-        if self.target != "within" or self.anchor_gate is not None or not self.n_stages:
-            return False
-        return not self.do_no_harm or effect.is_clear(START_LEVEL)
 
     def _start(self, first: ClosedForm, basis: Floats, run: Trajectory, rule: StoppingRule | None) -> None:
         """Take the closed form as the first stage; each run takes that of its own rows."""
         for each in (run, *(() if rule is None else rule.witnesses)):
-            path, like = first(each.rows.moments)[0], run.recipe.basis
+            path, B = first(each.rows.moments)[0], run.recipe.basis
             along = path.direction.T @ basis  # (k, r)
-            each.advance(Start(cast(-path.readout @ along, like), cast(-path.offset @ along, like)))
+            each.advance(AffinePoint(cast(path.readout @ along, B), cast(path.offset @ along, B), B))
         moved = None if run.held is None else run.held.movement()
         self.history_.append({"stage": 0, "evidence": "effect", "kept": True, "held_movement": moved})
 
@@ -327,34 +334,18 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def _finish(self, run: Trajectory, basis: Floats, standardizer: Standardizer, info: MapInfo) -> None:
         self.n_stages_ = len(run.stages)
         anchored = run.anchor if self.target == "within" and self.gate_.rank_ else None
-        assert anchored is None or isinstance(anchored, AnchoredPoint)
-        self.map_ = staged_map(
-            run.stages,
-            self.critics,
-            len(self.sources_),
-            basis,
-            self._step(self.n_features_in_),
-            standardizer,
-            anchored=anchored,
-            n_networks=run.recipe.n_networks,
-            info=info,
-        )
-
-    def _held_out_rows(self, data: FitData) -> tuple[Any, Any]:
-        if data.X_val is None and data.source_val is None and self.early_stopping:
-            raise UsageError(f"early_stopping=True needs {HELD_OUT}: held-out rows with sources.")
-        return self._read_held_out(
-            data,
-            "early_stopping and do_no_harm need them (or turn both off)",
-            sources_needed=self.early_stopping or self.do_no_harm,
-        )
+        assert anchored is None or isinstance(anchored, AffinePoint)
+        self.map_ = staged_map(run.stages, run.recipe, basis, standardizer, anchored=anchored, info=info)
 
     def _recipe(self, to_backend: Callable[[Any], Any], basis: Floats, anchor_basis: Floats) -> Recipe:
         within = self.target == "within"
         return Recipe(
             critics=tuple(self.critics),
             target=self.target,
-            **self._step(self.n_features_in_),
+            # Meant for the sum of two critics' losses; one critic pays half, as its loss is half.
+            damping=float(self.damping * len(tuple(self.critics)) / 2),
+            radius=float(self.radius * np.sqrt(self.n_features_in_)),
+            stabilizer=float(self.stabilizer),
             ridge=None if self.ridge == "auto" else float(self.ridge),
             epochs=self.critic_epochs,
             learning_rate=self.learning_rate,
@@ -365,13 +356,6 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             anchor_basis=to_backend(anchor_basis),
             n_networks=N_NETWORKS if within else 1,
         )
-
-    def _step(self, n_features: int) -> dict[str, Any]:
-        """Return the settings of the bounded step, with the radius absolute."""
-        # Damping is meant for the sum of two critics' losses; one critic pays half, as its loss is half.
-        damping = float(self.damping * len(tuple(self.critics)) / 2)
-        radius = float(self.radius * np.sqrt(n_features))
-        return {"damping": damping, "radius": radius, "stabilizer": float(self.stabilizer)}
 
     def _backend(self) -> Callable[[Any], Any]:
         """Return the function that puts float32 rows where the critics are trained."""

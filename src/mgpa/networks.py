@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ Array = Any  # torch.Tensor
 
 MAX_SEED = 2**31 - 1
 TOKEN_WIDTH = 64
+BATCH_SIZE, WEIGHT_DECAY = 256, 1e-3  # as published
 # torch's fused AdamW gives 65 536 numbers of a tensor to one block of threads, and takes up to 36 tensors at
 # a time: a network in one piece would occupy one of a GPU's hundred processors.
 CUDA_PARTS = 32
@@ -27,38 +28,6 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
     "gelu": (F.gelu, lambda back, u, g: torch.ops.aten.gelu_backward(back, u)),
     "relu": (torch.relu, lambda back, u, g: torch.ops.aten.threshold_backward(back, g, 0)),
 }
-
-
-@dataclass(frozen=True)
-class AdamW:
-    """How networks are trained; ``clip`` bounds the norm of each network's gradient."""
-
-    learning_rate: float
-    batch_size: int = 256
-    weight_decay: float = 1e-3
-    clip: float | None = None
-
-
-class Architecture(Protocol):
-    """Networks of one shape: one of them, or R stacked along a first axis of every parameter and input."""
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of logits, K."""
-
-    def prepare(self, X: Array) -> Array:
-        """Return inputs as (n, features), after all work that does not depend on parameters."""
-
-    def initial(self, seed: int) -> list[Array]:
-        """Return one network's parameters as torch draws them after ``manual_seed``."""
-
-    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
-        """Return logits (n, K) or (R, n, K), and what ``backward`` needs."""
-
-    def backward(
-        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
-    ) -> None:
-        """Write into ``gradients`` those of a loss whose gradient by the logits is ``error``."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +110,15 @@ class TokenNetwork:
         torch.addcmul(gb1[..., None] * shift[..., None, :], outer, scale[..., None, :], out=gW1)
 
 
+Architecture = HiddenLayerNetwork | TokenNetwork
+
+
 class Training:
     """Networks of one architecture in training side by side, with a cross-entropy that is not balanced.
 
     Each starts from torch's own draws for its seed and meets the rows in the order of a DataLoader whose
-    generator has its shuffle seed: up to rounding, the result is that of training them one by one.
+    generator has its shuffle seed: up to rounding, the result is that of training them one by one. ``clip``
+    bounds the norm of each network's gradient; ``n_sets`` sets of rows, one after another in X, share codes.
     """
 
     def __init__(
@@ -154,15 +127,18 @@ class Training:
         X: Array,
         codes: Any,
         seeds: Sequence[int],
-        optimizer: AdamW,
         *,
+        learning_rate: float,
+        batch_size: int = BATCH_SIZE,
+        weight_decay: float = WEIGHT_DECAY,
+        clip: float | None = None,
         shuffle_seeds: Sequence[int] | None = None,
         sample_weight: Any = None,
         n_sets: int = 1,
     ) -> None:
         device, n, R = X.device, len(X) // n_sets, n_sets * len(seeds)
-        self.network, self._settings = network, optimizer
-        self._rows, self._n, self._batch_rows = network.prepare(X), n, R * optimizer.batch_size
+        self.network, self._batch_size, self._clip = network, batch_size, clip
+        self._rows, self._n, self._batch_rows = network.prepare(X), n, R * batch_size
         self._first_rows = torch.arange(n_sets) * n
         onehot = F.one_hot(torch.as_tensor(codes, device=device), network.n_outputs).to(X.dtype)
         self._onehot = onehot.repeat(n_sets, 1)
@@ -185,13 +161,13 @@ class Training:
         on_cuda = device.type == "cuda"
         self._optimizer = torch.optim.AdamW(
             parameters_of(self._flat, gradient, CUDA_PARTS if on_cuda else 1),
-            lr=optimizer.learning_rate,
-            weight_decay=optimizer.weight_decay,
+            lr=learning_rate,
+            weight_decay=weight_decay,
             fused=True,
             capturable=on_cuda,
         )
         self._full_step: Callable[[Array], None] = self._step
-        if on_cuda and n >= optimizer.batch_size:
+        if on_cuda and n >= batch_size:
             with torch.no_grad():
                 self._full_step = as_cuda_graph(self._step, self._batch_rows, self._flat, self._optimizer)
 
@@ -203,8 +179,8 @@ class Training:
         if self._weight is not None:
             error *= self._weight.index_select(0, batch).view(*self._stack, -1, 1)
         self.network.backward(parameters, gradients, x, kept, error.div_(x.shape[-2]))
-        if self._settings.clip is not None:
-            clip_gradients(self._gradients, self._settings.clip)
+        if self._clip is not None:
+            clip_gradients(self._gradients, self._clip)
         self._optimizer.step()
 
     def epoch(self) -> None:
@@ -212,7 +188,7 @@ class Training:
         orders_by_network = torch.stack([dataloader_order(self._n, shuffle) for shuffle in self._shuffles])
         orders = (self._first_rows[:, None, None] + orders_by_network).flatten(0, 1)
         # Batch after batch, and within a batch network after network.
-        order = torch.cat([part.reshape(-1) for part in orders.split(self._settings.batch_size, dim=1)])
+        order = torch.cat([part.reshape(-1) for part in orders.split(self._batch_size, dim=1)])
         if self._flat.is_cuda:  # pinned, so that the host draws the next order while the GPU is at this one
             order = order.pin_memory().to(self._flat.device, non_blocking=True)
         with torch.no_grad():
@@ -284,8 +260,8 @@ class Patience:
     [False, False, False, False, True]
     """
 
-    def __init__(self, patience: int, min_gain: float, accuracy_exit: float | None = None) -> None:
-        self.patience, self.min_gain, self.accuracy_exit = patience, min_gain, accuracy_exit
+    def __init__(self, patience: int, min_gain: float) -> None:
+        self.patience, self.min_gain = patience, min_gain
         self.best, self.stale = -1.0, 0
 
     def is_over(self, accuracy: float) -> bool:
@@ -296,26 +272,7 @@ class Patience:
             self.best, self.stale = accuracy, 0
         else:
             self.stale += 1
-        exits = self.accuracy_exit is not None and accuracy >= self.accuracy_exit
-        return exits or self.stale >= self.patience
-
-
-class Watch:
-    """The rows whose accuracy decides how long a network trains."""
-
-    def __init__(self, rows: Array, codes: Any, weight: Any) -> None:
-        self.rows = self.original = rows
-        self.codes = torch.as_tensor(codes, device=rows.device)
-        self.weight = None if weight is None else torch.tensor(weight, device=rows.device)
-
-    def accuracy(self, logits: Array) -> float:
-        """Return the (weighted) share of rows whose largest logit is their source's."""
-        right = (logits.argmax(1) == self.codes).double()
-        return float(right.mean() if self.weight is None else right @ self.weight / self.weight.sum())
-
-    def movement(self) -> float:
-        """Return ‖H' - H‖ / ‖H‖."""
-        return float((self.rows - self.original).norm() / self.original.norm())
+        return self.stale >= self.patience
 
 
 def initial_weights(layers: tuple[tuple[int, int], ...], seed: int) -> list[Array]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace
 from .anchor import ConditionalMean, fit_anchor
-from .critics import HIDDEN_WIDTH, LinearCritic, NetworkCritic, fit_linear, fit_network, n_scores
+from .critics import HIDDEN_WIDTH, LinearCritic, NetworkCritic, fit_linear, fit_network
 from .maps import MapInfo, StagedMap
 from .moments import Moments, Standardizer
 from .pairs import to_numpy
@@ -32,47 +32,32 @@ def all_scores(critics: Critics, H: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class AnchoredPoint:
-    """The row with the gate coordinates expected from its preserved ones: q + B ẑ(q).
-
-    An affine function of the original row, h - (h G + c) Bᵀ, with z - ẑ(q) in the brackets.
-    """
+class AffinePoint:
+    """Where a row goes inside the gate, as an affine function of the original row: h - (h G + c) Bᵀ."""
 
     readout: Array  # G, (d, r)
     offset: Array  # c, (r,)
     direction: Array  # B, (d, r)
 
-    @classmethod
-    def fit(cls, moments: Moments, basis: Array, ridge: float | None) -> AnchoredPoint:
-        """Regress gate coordinates on preserved ones within sources; see :func:`~mgpa.within.within_anchor`.
-
-        Parameters
-        ----------
-        moments : Moments
-            Of the standardised rows.
-        basis : (d, r)
-            Gate basis.
-        ridge : float or None
-            None takes generalised cross-validation.
-        """
-        B, n = double(to_numpy(basis)), moments.count
-        # As n rows of weight one would scatter: weights are relative.
-        spread = moments.within.scaled(np.full(len(B), np.sqrt(moments.weights.sum() / n)))
-        anchor = within_anchor(spread, B, n, len(moments.sources), ridge)
-        offset = -moments.means.mean(axis=0) @ anchor.residual
-        return cls(cast(anchor.residual, basis), cast(offset, basis), basis)
-
     def __call__(self, original: Array) -> Array:
-        """Return the anchored points of original rows."""
-        return original - (original @ self.readout + self.offset) @ self.direction.T
+        """Return the points of original rows."""
+        # Vector units report invalid lanes that are beyond a narrow product's end; rows are finite.
+        with np.errstate(invalid="ignore"):
+            return original - (original @ self.readout + self.offset) @ self.direction.T
 
 
-@dataclass(frozen=True)
-class Start:
-    """A first stage in one affine step: Δz = h G + c for original rows h."""
+def anchored_point(moments: Moments, basis: Array, ridge: float | None) -> AffinePoint:
+    """Return q + B ẑ(q), with the gate coordinates expected from the preserved ones within sources.
 
-    readout: Array  # G, (d, r)
-    offset: Array  # c, (r,)
+    ``moments`` are those of the standardised rows; see :func:`~mgpa.within.within_anchor` for the regression,
+    whose ridge is chosen by generalised cross-validation if None.
+    """
+    B, n = double(to_numpy(basis)), moments.count
+    # As n rows of weight one would scatter: weights are relative.
+    spread = moments.within.scaled(np.full(len(B), np.sqrt(moments.weights.sum() / n)))
+    anchor = within_anchor(spread, B, n, len(moments.sources), ridge)
+    offset = -moments.means.mean(axis=0) @ anchor.residual
+    return AffinePoint(cast(anchor.residual, basis), cast(offset, basis), basis)
 
 
 @dataclass(frozen=True)
@@ -84,11 +69,11 @@ class Stage:
     """
 
     critics: Critics
-    anchor: AnchoredPoint | tuple[Array, Array]
+    anchor: AffinePoint | tuple[Array, Array]
 
     def targets(self, original: Array) -> Array:
         """Return what the scores of original rows aim for, (n, J)."""
-        if isinstance(self.anchor, AnchoredPoint):
+        if isinstance(self.anchor, AffinePoint):
             return all_scores(self.critics, self.anchor(original))
         weight, bias = self.anchor
         return original @ weight.T + bias
@@ -117,16 +102,10 @@ class Recipe:
     anchor_basis: Array
     n_networks: int = 1  # whose mean is the GELU critic
 
-    def move(self, stage: Stage | Start, H: Array, original: Array) -> Array:
-        """Return h + B Δz for the current rows H of inputs ``original``."""
-        if isinstance(stage, Start):
-            # Vector units report invalid lanes that are beyond a narrow product's end; rows are finite.
-            with np.errstate(invalid="ignore"):
-                return H + (original @ stage.readout + stage.offset) @ self.basis.T
-        return H + self.step(stage, H, original) @ self.basis.T
-
-    def step(self, stage: Stage, H: Array, original: Array) -> Array:
-        """Return the bounded step Δz, shape (n, r), for the current rows H of inputs ``original``."""
+    def move(self, stage: Stage | AffinePoint, H: Array, original: Array) -> Array:
+        """Return h + B Δz, with the bounded step Δz, for the current rows H of inputs ``original``."""
+        if isinstance(stage, AffinePoint):
+            return stage(original)
         xp = namespace(H)
         out = []
         for start in range(0, len(H), STEP_ROWS):
@@ -143,7 +122,7 @@ class Recipe:
                 gram * W[:, :, None] * W[:, None, :], double(e) * W, damping=self.damping, radius=self.radius
             )
             out.append(cast(-xp.einsum("nj,njr->nr", y, wide), A))
-        return xp.concatenate(out, 0)
+        return H + xp.concatenate(out, 0) @ self.basis.T
 
 
 class Rows:
@@ -174,14 +153,14 @@ class Trajectory:
 
     def __init__(self, recipe: Recipe, rows: Rows, held: Rows | None = None) -> None:
         self.recipe, self.rows, self.held = recipe, rows, held
-        self.stages: list[Stage | Start] = []
+        self.stages: list[Stage | AffinePoint] = []  # a first one may be the closed form
 
     @cached_property
-    def anchor(self) -> AnchoredPoint | ConditionalMean:
+    def anchor(self) -> AffinePoint | ConditionalMean:
         """What does not change during a fit: the anchored point, or the regression of scores on Q."""
         recipe, rows = self.recipe, self.rows
         if recipe.target == "within":
-            return AnchoredPoint.fit(rows.moments, recipe.anchor_basis, recipe.ridge)
+            return anchored_point(rows.moments, recipe.anchor_basis, recipe.ridge)
         ridge = PUBLISHED_RIDGE if recipe.ridge is None else recipe.ridge
         weight = None if rows.weight is None else cast(rows.weight, rows.H, namespace(rows.H).float64)
         return ConditionalMean(rows.original, double(recipe.anchor_basis), ridge, weight)
@@ -189,12 +168,12 @@ class Trajectory:
     def fit_stage(self) -> Stage:
         """Fit critics on the current rows, and their anchors (Algorithm 1, step 3)."""
         critics, H = self._fit_critics(), self.rows.H
-        if isinstance(self.anchor, AnchoredPoint):
+        if isinstance(self.anchor, AffinePoint):
             return Stage(critics, self.anchor)
         weight, bias = fit_anchor(self.recipe.target, self.anchor, double(all_scores(critics, H)))
         return Stage(critics, (cast(weight, H), cast(bias, H)))
 
-    def advance(self, stage: Stage | Start) -> None:
+    def advance(self, stage: Stage | AffinePoint) -> None:
         """Move fitting and held-out rows by the stage's bounded step (Algorithm 1, step 4)."""
         for rows in (self.rows, self.held):
             if rows is not None:
@@ -208,46 +187,40 @@ class Trajectory:
             lbfgs = "lbfgs" in recipe.critics
             critics.append(fit_linear(rows.H, rows.codes, K, rows.weight, lbfgs=lbfgs))
         if "gelu" in recipe.critics:
-            judges = None
-            if recipe.patience is not None and self.held is not None:
-                judges = self.held.H, self.held.codes
-            critics.append(
-                fit_network(
-                    rows.H,
-                    rows.codes,
-                    K,
-                    seeds=[
-                        recipe.seed + 20001 + 1009 * len(self.stages) + 7919 * i
-                        for i in range(recipe.n_networks)
-                    ],
-                    epochs=recipe.epochs,
-                    learning_rate=recipe.learning_rate,
-                    sample_weight=rows.weight,
-                    held=judges,
-                    patience=recipe.patience or 0,
-                )
+            first_seed = recipe.seed + 20001 + 1009 * len(self.stages)
+            judges = self.held if recipe.patience is not None else None
+            network = fit_network(
+                rows.H,
+                rows.codes,
+                K,
+                seeds=[first_seed + 7919 * i for i in range(recipe.n_networks)],
+                epochs=recipe.epochs,
+                learning_rate=recipe.learning_rate,
+                sample_weight=rows.weight,
+                held=None if judges is None else (judges.H, judges.codes),
+                patience=recipe.patience or 0,
             )
+            critics.append(network)
         return tuple(critics)
 
 
 def staged_map(
-    stages: Sequence[Stage | Start],
-    critics: Sequence[str],
-    n_sources: int,
+    stages: Sequence[Stage | AffinePoint],
+    recipe: Recipe,
     basis: Any,
-    step: dict[str, Any],
     standardizer: Standardizer,
     *,
-    anchored: AnchoredPoint | None = None,
-    n_networks: int = 1,
+    anchored: AffinePoint | None = None,
     info: MapInfo,
 ) -> StagedMap:
-    """Return fitted stages as a stored map; ``step`` has damping, radius and stabilizer."""
-    d, J = len(basis), n_scores(n_sources)
-    n_linear, n_network = J * bool({"linear", "lbfgs"} & set(critics)), J * ("gelu" in critics)
-    n_hidden = HIDDEN_WIDTH * n_networks if n_network else 0
+    """Return fitted stages as a stored map, with the gate ``basis`` in float64."""
+    d, K = len(basis), len(recipe.sources)
+    J = K if K > 2 else 1  # scores of a critic
+    n_linear = J * bool({"linear", "lbfgs"} & set(recipe.critics))
+    n_network = J * ("gelu" in recipe.critics)
+    n_hidden = HIDDEN_WIDTH * recipe.n_networks if n_network else 0
     n_anchors = n_linear + n_network if anchored is None else 0
-    starts = [stage for stage in stages if isinstance(stage, Start)]
+    starts = [stage for stage in stages if isinstance(stage, AffinePoint)]
     fitted = [stage for stage in stages if isinstance(stage, Stage)]
 
     def stack(parts: list[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -267,8 +240,8 @@ def staged_map(
         point["anchor_offset"] = double(to_numpy(anchored.offset))
         point["anchor_direction"] = double(to_numpy(anchored.direction))
     for start in starts:
-        point["start_readout"] = double(to_numpy(start.readout)) * varies[:, None]
-        point["start_offset"] = double(to_numpy(start.offset))
+        point["start_readout"] = double(to_numpy(-start.readout)) * varies[:, None]
+        point["start_offset"] = double(to_numpy(-start.offset))
     return StagedMap(
         center=standardizer.center,
         scale=standardizer.scale,
@@ -282,6 +255,8 @@ def staged_map(
         anchor_weight=stack([weight for weight, _ in anchors], (n_anchors, d)),
         anchor_bias=stack([bias for _, bias in anchors], (n_anchors,)),
         **point,
-        **step,
+        damping=recipe.damping,
+        radius=recipe.radius,
+        stabilizer=recipe.stabilizer,
         info=info,
     )

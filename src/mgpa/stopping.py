@@ -25,8 +25,6 @@ from .evidence import LEVEL, jackknife
 from .pairs import is_paired, to_numpy
 from .stages import Recipe, Rows, Stage, Trajectory
 
-HELD_OUT = "X_val and source_val"
-
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
 N_FOLDS = 5
@@ -190,9 +188,7 @@ def rank_evidence(
     for scores, positive, unit in runs:
         n1, n0 = int(positive.sum()), int((~positive).sum())
         variance += n1 * n0 * (n1 + n0 + 1) / 12.0
-        many = (
-            len(np.unique(unit)) > MOST_UNITS
-        )  # then rows of a unit are few, and units are dealt into groups
+        many = len(np.unique(unit)) > MOST_UNITS  # then a unit has few rows, and units are dealt into groups
         groups = unit % MOST_UNITS if many else unit
         negatives = {v: np.sort(scores[~positive & (groups == v)]) for v in np.unique(groups[~positive])}
         for u in np.unique(groups[positive]):
@@ -241,7 +237,7 @@ def held_out_folds(
     if n_folds < 2:
         raise UsageError(
             "There are too few rows to hold some out: at least two groups and two rows of each source are "
-            f"needed. Pass {HELD_OUT}{otherwise}."
+            f"needed. Pass X_val and source_val{otherwise}."
         )
     splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed % 2**31)
     folds = list(splitter.split(np.zeros((n, 1)), codes, units))
@@ -250,6 +246,6 @@ def held_out_folds(
     if any(len(np.unique(codes[train])) < n_sources for train, _ in folds):
         raise UsageError(
             "Some source occurs in too few groups to hold any out: without its group nothing of it is left "
-            f"to fit on. Pass {HELD_OUT}{otherwise}."
+            f"to fit on. Pass X_val and source_val{otherwise}."
         )
     return folds, units

@@ -13,12 +13,11 @@ and otherwise the root of the secular equation ‖Δz(ν)‖ = ρ. In the eigenb
 and Newton's method on 1/‖Δz(ν)‖, which is concave and increasing, climbs to the root from the left
 without ever passing it.
 
-All functions take numpy arrays, torch tensors or (for one and two scores) plain floats.
+All functions take numpy arrays or torch tensors.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy as np
 from ._common.arrays import namespace
 from .errors import ParameterError
 
-Array = Any  # numpy array, torch tensor or float
+Array = Any  # numpy array or torch tensor
 
 # Newton needs about four steps on weighted problems and eleven on the most ill-scaled ones tried
 # (tests/test_trust_region.py holds the result to an independent solver).
@@ -36,25 +35,9 @@ BLIND_NEWTON_STEPS = 8
 _TINY = 1e-37  # a normal number in float32 too
 
 
-class _Floats:
-    """The functions the one- and two-score solutions need, for plain Python floats."""
-
-    sqrt = staticmethod(math.sqrt)
-    maximum = staticmethod(max)
-
-    @staticmethod
-    def where(condition: bool, yes: float, no: float) -> float:
-        return yes if condition else no
-
-
-def functions_for(array: Array) -> Any:
-    """Return the module whose functions work on ``array``: numpy, torch, or plain float arithmetic."""
-    return _Floats if isinstance(array, float) else namespace(array)
-
-
 def smooth_weights(squared_norm: Array, stabilizer: float) -> Array:
     """Return W_jj = (‖A_j‖² + λ²)^(-1/2), eq. (13): critics of different scale count alike."""
-    xp = functions_for(squared_norm)
+    xp = namespace(squared_norm)
     return 1.0 / xp.sqrt(squared_norm + stabilizer * stabilizer)
 
 
@@ -64,7 +47,7 @@ def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: floa
     Every term obeys √(w_i λ_i) / (λ_i + τ + ν) ≤ ρ at the solution, so the largest of the J bounds on ν
     that follow lies left of the root, and ‖Δz‖ there is at most √J ρ whatever the scale of the problem.
     """
-    xp = functions_for(spectrum[0][0])
+    xp = namespace(spectrum[0][0])
     zero = spectrum[0][0] * 0.0
     nu = zero
     for w, lam in spectrum:
@@ -81,39 +64,25 @@ def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: floa
             slope = slope + term * shifted
         newton = length2 / (slope + _TINY) * (xp.sqrt(length2) / radius - 1.0)
         nu = xp.maximum(nu + newton, zero)
-        if not blind and _settled(newton, nu + damping):
+        # Convergence is quadratic: after a step this small the error is below rounding.
+        if not blind and not (newton > 1e-9 * (nu + damping)).any():
             break
     return nu
 
 
-def _settled(newton: Array, scale: Array) -> bool:
-    # Convergence is quadratic: after a step this small the error is below rounding.
-    if isinstance(newton, float):
-        return bool(newton <= 1e-9 * scale)
-    if isinstance(newton, np.ndarray):
-        return not bool(np.any(newton > 1e-9 * scale))
-    return not bool((newton > 1e-9 * scale).any())
-
-
 def _is_blind(array: Array) -> bool:
     """Return whether the program is being recorded and so cannot branch on its numbers."""
-    if isinstance(array, (float, np.ndarray)):
+    if isinstance(array, np.ndarray):
         return False
     torch = namespace(array)
     return bool(torch.compiler.is_compiling() or (array.is_cuda and torch.cuda.is_current_stream_capturing()))
-
-
-def one_score(g: Array, e: Array, damping: float, radius: float) -> Array:
-    """Return y for a single score with squared gated gradient norm ``g``."""
-    nu = multiplier([(e * e, g)], damping, radius)
-    return e / (g + damping + nu)
 
 
 def two_scores(
     g11: Array, g22: Array, g12: Array, e1: Array, e2: Array, damping: float, radius: float
 ) -> tuple[Array, Array]:
     """Return (y₁, y₂) for two scores, from the spectral projectors of their 2 x 2 Gram matrix."""
-    xp = functions_for(e1)
+    xp = namespace(e1)
     mean, half = 0.5 * (g11 + g22), 0.5 * (g11 - g22)
     gap = xp.sqrt(half * half + g12 * g12)
     # (e' G e - mean ‖e‖²) / gap: how the residual splits between the two eigenvectors. Without a gap
@@ -132,10 +101,11 @@ def two_scores(
 
 def step_coefficients(gram: Array, e: Array, *, damping: float, radius: float) -> Array:
     """Return y, shape (n, J), such that Δz = -Aᵀ y solves eq. (5), as in eq. (14)."""
-    xp = functions_for(e)
+    xp = namespace(e)
     n_scores = e.shape[-1]
     if n_scores == 1:
-        return one_score(gram[:, 0, 0], e[:, 0], damping, radius)[:, None]
+        nu = multiplier([(e * e, gram[:, 0])], damping, radius)
+        return e / (gram[:, 0] + damping + nu)
     if n_scores == 2:
         y = two_scores(gram[:, 0, 0], gram[:, 1, 1], gram[:, 0, 1], e[:, 0], e[:, 1], damping, radius)
         return xp.stack(y, -1)
@@ -179,7 +149,7 @@ def trust_region_step(A: Array, e: Array, *, damping: float, radius: float) -> A
     for name, value in (("damping", damping), ("radius", radius)):
         if not value > 0:
             raise ParameterError(name, value, "a number above 0")
-    xp = functions_for(e)
+    xp = namespace(e)
     # The replay works from Gram matrices of weighted rows, which is fast and well conditioned. Here the
     # rows may have any scale, so take the singular values themselves rather than their squares.
     U, sigma, Vt = xp.linalg.svd(A, full_matrices=False)

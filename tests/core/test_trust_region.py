@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mgpa.trust_region import one_score, smooth_weights, step_coefficients, trust_region_step, two_scores
+from mgpa.trust_region import smooth_weights, step_coefficients, trust_region_step
 
 ROUNDINGS = 20
 SIZES = [(J, r) for J in range(1, 6) for r in range(1, 9)]
@@ -143,23 +143,6 @@ def test_nothing_to_do_is_no_step(J, r):
         assert not trust_region_step(A, e, damping=1e-3, radius=0.6).any()
         y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, damping=1e-3, radius=0.6)
         assert not np.einsum("nj,njr->nr", y, A).any()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("radius", [0.05, 0.6, 1e3])
-def test_plain_floats_give_the_same_one_and_two_score_steps(kind, radius):
-    rng = np.random.default_rng(6)
-    for J in (1, 2):
-        A, e = kind(rng, 200, J, 3)
-        gram = A @ np.swapaxes(A, 1, 2)
-        y = step_coefficients(gram, e, damping=1e-3, radius=radius)
-        for row, G, residual in zip(y, gram.tolist(), e.tolist(), strict=True):
-            if J == 1:
-                alone = [one_score(G[0][0], residual[0], 1e-3, radius)]
-            else:
-                alone = two_scores(G[0][0], G[1][1], G[0][1], *residual, 1e-3, radius)
-            assert all(type(value) is float for value in alone)
-            np.testing.assert_allclose(alone, row, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

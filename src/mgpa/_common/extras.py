@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from ..errors import ParameterError, UsageError
+
 CPU_TORCH = "on Linux without a GPU add --index-url https://download.pytorch.org/whl/cpu, or it brings CUDA"
 
 
@@ -25,6 +27,23 @@ def missing(purpose: str, *packages: str) -> ImportError:
     command = "pip install " + " ".join(f"'{requirement(name)}'" for name in packages)
     note = f" ({CPU_TORCH})" if "torch" in packages else ""
     return ImportError(f"{purpose} needs {', '.join(packages)}: {command}{note}", name=packages[0])
+
+
+def torch_device(device: str, method: str) -> Any:
+    """Return where networks are trained; "auto" is CUDA if torch sees it."""
+    try:
+        import torch
+    except ImportError:
+        raise missing(f"{method}, which trains networks,", "torch") from None
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ParameterError("device", device, "'auto' or a torch device such as 'cpu'") from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'.")
+    return place
 
 
 def requirement(package: str) -> str:

@@ -26,10 +26,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_float_matrix, require_finite
+from .._common.extras import torch_device
 from .._common.parameters import Constraint, check_parameters, read_seed, seed, text, whole
 from ..critics import balanced_weights
 from ..errors import UsageError
-from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
 from ..tables.table import Table
 from ..tokens import as_tokens

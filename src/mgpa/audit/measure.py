@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from .._common.extras import torch_device
 from ..endpoint import movement
 from ..errors import UsageError
-from ..estimators.staged import torch_device
 from ..maps import CorrectionMap
 from ..moments import Standardizer
 from ..tables.rows import corrected_rows

@@ -17,10 +17,10 @@ from joblib import delayed
 from threadpoolctl import threadpool_limits
 
 from .. import __version__
+from .._common.extras import torch_device
 from .._common.progress import in_processes, waiting
 from ..coordinates import Coordinates
 from ..errors import ParameterError, TableError, UsageError, printable
-from ..estimators.staged import torch_device
 from ..maps.io.mapfile import map_digest
 from ..tables.columns import ROLES
 from ..tables.rows import in_coordinates, row_digests

@@ -40,8 +40,8 @@ from threadpoolctl import threadpool_limits
 
 from .._common.arrays import double, namespace, zeros
 from .._common.checks import as_float_matrix, require_finite
+from .._common.extras import torch_device
 from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic, fit_logistic_on_device
-from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
 from ..tokens import as_tokens, token_mean
 
@@ -217,18 +217,19 @@ def train_networks(
     """
     import torch
 
-    from ..networks import AdamW, HiddenLayerNetwork, TokenNetwork, Training
+    from ..networks import HiddenLayerNetwork, TokenNetwork, Training
 
     shape, n_classes, n_sets = sets[0].shape[1:], int(codes.max()) + 1, len(sets)
     network: HiddenLayerNetwork | TokenNetwork
     if architecture == "gelu":
-        network, optimizer = HiddenLayerNetwork(math.prod(shape), HIDDEN_WIDTH, n_classes), AdamW(1e-3)
+        network = HiddenLayerNetwork(math.prod(shape), HIDDEN_WIDTH, n_classes)
+        optimizer: dict[str, Any] = {"learning_rate": 1e-3}
     else:
         network = TokenNetwork(shape[0], shape[1], n_classes)
-        optimizer = AdamW(5e-4, batch_size=128, clip=5.0)
+        optimizer = {"learning_rate": 5e-4, "batch_size": 128, "clip": 5.0}
     inputs = [_as_input(X, device) for X in sets]
     rows = inputs[0] if n_sets == 1 else torch.cat(inputs)
-    training = Training(network, rows, codes, seeds, optimizer, n_sets=n_sets)
+    training = Training(network, rows, codes, seeds, n_sets=n_sets, **optimizer)
     trained: list[Trained] = [{} for _ in sets]
     for epoch in range(1, max(checkpoints) + 1):
         training.epoch()

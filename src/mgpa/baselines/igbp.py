@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from .._common.extras import torch_device
 from .._common.parameters import Constraint, flag, number, read_seed, seed, text, whole
 from .._common.progress import progress
-from ..estimators.base import FitData, MethodTags, require_several
-from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
+from ..estimators.base import FitData, MethodTags, SequentialEstimator, complete_stages_kept, require_several
 from ..maps import MapInfo, ProjectiveMap
 from ..maps.sequential import project
 from ..moments import Standardizer
 from ..pairs import to_numpy
+from ..stages import Rows
 
 Array = Any  # torch.Tensor
 ONE_THREAD_WIDTH = 256  # features up to which one thread is fastest
@@ -96,8 +97,6 @@ class IGBP(SequentialEstimator):
         device = torch_device(self.device, "IGBP")
         import torch
 
-        from ..networks import Watch
-
         weight = data.sample_weight
         K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
         held, held_codes = self._read_held_out(data, "they decide how long each network trains")
@@ -107,7 +106,7 @@ class IGBP(SequentialEstimator):
         self.sources_, self.history_ = data.sources, []
         H = torch.as_tensor(standardizer.apply(data.X), device=device)
         watched = H if held is None else torch.as_tensor(standardizer.apply(held), device=device)
-        watch = Watch(watched, data.codes if held is None else held_codes, weight if held is None else None)
+        watch = Rows(watched, data.codes if held is None else held_codes, weight if held is None else None)
         varies = torch.as_tensor(standardizer.varies, dtype=H.dtype, device=device)
         stages: list[list[NDArray[Any]]] = []
         with (
@@ -121,10 +120,10 @@ class IGBP(SequentialEstimator):
                 with torch.no_grad():
                     H, held_rows = (
                         torch.cat([project(part, *stage) for part in rows.split(PROJECTED_ROWS)])
-                        for rows in (H, watch.rows)
+                        for rows in (H, watch.H)
                     )
-                watch.rows = H if held is None else held_rows
-                if not (torch.isfinite(H).all() and torch.isfinite(watch.rows).all()):
+                watch.H = H if held is None else held_rows
+                if not (torch.isfinite(H).all() and torch.isfinite(watch.H).all()):
                     raise ValueError(
                         f"IGBP diverged in stage {k + 1}: its steps are not bounded. Use n_stages={k} or "
                         "fewer, or train longer."
@@ -133,10 +132,10 @@ class IGBP(SequentialEstimator):
                 stages.append([to_numpy(tensor) for tensor in stage])
 
     def _train(
-        self, H: Array, data: FitData, n_sources: int, watch: Any, seed: int
+        self, H: Array, data: FitData, n_sources: int, watch: Rows, seed: int
     ) -> tuple[list[Array], dict[str, Any]]:
         """Return W₁, b₁, W₂, b₂ of one stage's network, and how its training went."""
-        from ..networks import AdamW, HiddenLayerNetwork, Patience, Training
+        from ..networks import HiddenLayerNetwork, Patience, Training
 
         d = H.shape[1]
         training = Training(
@@ -144,7 +143,9 @@ class IGBP(SequentialEstimator):
             H,
             data.codes,
             [seed],
-            AdamW(self.learning_rate, self.batch_size, WEIGHT_DECAY),
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            weight_decay=WEIGHT_DECAY,
             shuffle_seeds=[seed + 1],
             sample_weight=data.sample_weight,
         )
@@ -152,7 +153,8 @@ class IGBP(SequentialEstimator):
         accuracies: list[float] = []
         while len(accuracies) < self.max_epochs:
             training.epoch()
-            accuracies.append(watch.accuracy(training.logits(watch.rows)[0]))
+            predicted = training.logits(watch.H)[0].argmax(1)
+            accuracies.append(float(np.average(to_numpy(predicted) == watch.codes, weights=watch.weight)))
             if patience.is_over(accuracies[-1]):
                 break
         weights = [p[0] for p in training.parameters()]

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from .._common.extras import torch_device
 from .._common.parameters import Constraint, nothing, read_seed, seed, text, whole
-from ..estimators.base import FitData, MethodTags, require_several
-from ..estimators.staged import SequentialEstimator, torch_device
+from ..estimators.base import FitData, MethodTags, SequentialEstimator, require_several
 from ..maps import ManifoldMap
 from ..maps.sequential import ERASURE, blocks_of, neighbour_offsets, tangent_step
 from ..moments import Scatter, Standardizer

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.extras import torch_device
 from .._common.progress import progress
-from ..estimators.staged import torch_device
 from .trials import as_trials
 
 Scaling = float | Literal["zscore"]

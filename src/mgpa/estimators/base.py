@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, ClassVar, Self
@@ -16,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .._common.checks import is_tensor, refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
-from ..maps import CorrectionMap, MapInfo
+from ..maps import CorrectionMap, MapInfo, SequentialMap
 from ..maps.check import FittedRange
 from ..moments import Moments, Standardizer, sample_rows
 from ..pairs import (
@@ -426,3 +428,49 @@ class GatedEstimator(CorrectionEstimator):
         contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
         # A feature that never varied has no scale: its differences would drown the others.
         return float(self.gate_.coverage(contrasts * self.map_.varies))
+
+
+class SequentialEstimator(CorrectionEstimator):
+    """Base of estimators whose map is a sequence of stages: any prefix of it can be applied."""
+
+    map_: SequentialMap
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        strength: float | None = None,
+        n_stages: int | None = None,
+        fraction: float = 1.0,
+        out: Any = None,
+    ) -> Any:
+        """Correct embeddings. Never takes a source.
+
+        Parameters
+        ----------
+        X : (n, d) array or torch tensor
+            New embeddings.
+        strength : float or None
+            Apply this multiple of the whole displacement.
+        n_stages, fraction : int, float
+            Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
+        out : (n, d) numpy array or None
+            Where to write the corrected rows; X itself corrects in place. See
+            :meth:`mgpa.CorrectionMap.transform`.
+        """
+        check_is_fitted(self)
+        return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction, out=out)
+
+
+@contextmanager
+def complete_stages_kept(finish: Callable[[], None]) -> Iterator[None]:
+    """Call ``finish`` after the stages of a fit, and also when they are interrupted (Ctrl-C).
+
+    An interrupted fit keeps its complete stages, since a prefix is a map. After an error nothing is kept.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        finish()
+        raise
+    finish()

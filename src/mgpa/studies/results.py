@@ -166,9 +166,9 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
     from ..audit.bootstrap import DRAWS, SEED
     from ..audit.readers import SHRINKAGE
     from ..critics import HIDDEN_WIDTH
-    from ..networks import AdamW
+    from ..networks import BATCH_SIZE, WEIGHT_DECAY
 
-    study, exact, adam = result.study, protocol(result), AdamW(1e-3)
+    study, exact = result.study, protocol(result)
     facts: dict[str, Any] = {}
     for kind in ("closed_form_mgpa", "iterative_mgpa"):
         methods = [m for m in result.settings["methods"].values() if m["method"] == kind]
@@ -183,8 +183,8 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
         "logistic solver": "converged Newton" if result.device.startswith("cuda") else "lbfgs",
         "hidden width": HIDDEN_WIDTH,
         "optimizer": "AdamW",
-        "batch": adam.batch_size,
-        "weight decay": adam.weight_decay,
+        "batch": BATCH_SIZE,
+        "weight decay": WEIGHT_DECAY,
         "bootstrap draws": DRAWS,
         "bootstrap seed": SEED,
         "whitening shrinkage": SHRINKAGE,
