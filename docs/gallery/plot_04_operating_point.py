@@ -140,15 +140,14 @@ except endpoint.BudgetNotAttained as error:
 # cost no head more than .01 without association.
 
 A, B, y, person = record(20)
-heads = audit.fit_association_heads(*record(20))
+heads = audit.fit_association_heads(*record(20))  # with the shortcut, and without
 worst, control, moved = [], [], []
 candidates = list(endpoint.operating_points(staged))
 for m in candidates:
     views = m.transform(A), m.transform(B)
-    shortcut = audit.association_auroc(
-        *(heads.shortcut.predict_proba(V)[:, 1] for V in views), y, person
-    ).values
-    plain = audit.association_auroc(*(heads.control.predict_proba(V)[:, 1] for V in views), y, person).values
+    shortcut, plain = (
+        audit.association_auroc(*(head.predict_proba(V)[:, 1] for V in views), y, person)[1] for head in heads
+    )
     worst.append(audit.curve_minimum(audit.curve_coefficients(shortcut.mean(axis=0)))[0])
     control.append([shortcut.mean(axis=0)[1], plain.mean(axis=0)[1]])
     moved.append(endpoint.relative_movement(m, X_val))

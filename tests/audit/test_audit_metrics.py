@@ -39,7 +39,7 @@ def test_parts_of_a_metric_are_metrics(table):
 
 EXTRA = replace(
     METRICS["T_f"], name="extra", title="Extra heads", subject="extra heads", symbol="E",
-    values=lambda result: result.frozen[..., 0],
+    values=lambda result: result.heads["frozen"][..., 0],
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def planted(name, seed=0):
 def best_of_bank(head, source, held, truth, **options):
     read = audit.read_token_sources if head.ndim == 3 else audit.read_sources
     reading = read(head, source, held, device="cpu", **options)
-    return max(roc_auc_score(truth, scores) for scores in reading.scores.T)
+    return max(roc_auc_score(truth, scores) for scores in reading.values())
 
 
 def best_of_sklearn(head, source, held, truth):

@@ -35,13 +35,13 @@ def test_everything_is_measured(found, table):
         result = found[name]
         assert result.participants == tuple(people)
         assert result.source_auroc.shape == (result.n_fits, len(people), 3)
-        assert result.frozen.shape == (result.n_fits, len(people), 2)
+        assert result.heads["frozen"].shape == (result.n_fits, len(people), 2)
     assert found["igbp"].n_fits == 2
     assert found["iterative"].n_fits == 2
     assert found["leace"].n_fits == 1
     assert found["coral"].source_blind is False
     assert found["identity"].estimate("M").value == 0
-    np.testing.assert_array_equal(found["identity"].frozen, found["identity"].refitted)
+    np.testing.assert_array_equal(found["identity"].heads["frozen"], found["identity"].heads["refitted"])
 
 
 def test_measurements_equal_their_parts(found, table):
@@ -50,7 +50,7 @@ def test_measurements_equal_their_parts(found, table):
     H, E = ((part.X - mean) / spread for part in (head, evaluation))
     reader = LogisticRegression(C=1.0, max_iter=2500, class_weight="balanced").fit(H, head.source)
     by_hand = audit.participant_auroc(reader.decision_function(E), evaluation.source, evaluation.participant)
-    np.testing.assert_allclose(found["identity"].source_auroc[0, :, 0], by_hand.values, atol=1e-12)
+    np.testing.assert_allclose(found["identity"].source_auroc[0, :, 0], by_hand[1], atol=1e-12)
     m = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1))
     val = table.rows("VAL")
     m.fit(fit.X, source=fit.source, pair_id=fit.pair_id)

@@ -13,18 +13,8 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from mgpa.audit import readers
-from mgpa.audit.heads import (
-    TokenNetworkHead,
-    fit_heads,
-    ridge_head,
-    transfer_scores,
-)
-from mgpa.audit.readers import (
-    read_residuals,
-    read_sources,
-    read_token_sources,
-    token_residuals,
-)
+from mgpa.audit.heads import TokenNetworkHead, fit_heads, ridge_head, transfer_scores
+from mgpa.audit.readers import read_residuals, read_sources, read_token_sources, token_residuals
 from mgpa.critics import fit_logistic
 
 torch = pytest.importorskip("torch")
@@ -59,7 +49,11 @@ def ordered_tokens(n=1200, t=4, d=8, seed=0, noise=0.5):
 
 
 def aurocs(reading, source):
-    return {name: roc_auc_score(source, reading.scores[:, i]) for i, name in enumerate(reading.readers)}
+    return {name: roc_auc_score(source, scores) for name, scores in reading.items()}
+
+
+def stacked(reading):
+    return np.stack(list(reading.values()), axis=1)
 
 
 def plain_run(make, X, codes, seed, checkpoints, batch, rate, clip=None):
@@ -107,8 +101,8 @@ def test_the_bank_has_eleven_readers_in_order():
     X, source = shifted(40)
     reading = read_sources(X, source, X[:7], device="cpu", checkpoints=(1, 2, 3))
     networks = [f"gelu r{r} e{e}" for r in range(3) for e in (1, 2, 3)]
-    assert reading.readers == ("linear", "whitened_linear", *networks)
-    assert reading.scores.shape == (7, 11)
+    assert list(reading) == ["linear", "whitened_linear", *networks]
+    assert {scores.shape for scores in reading.values()} == {(7,)}
     assert readers.restart_seeds(98, 3) == [1099, 11099, 21099]
     assert readers.CHECKPOINTS == (12, 50, 200)
 
@@ -117,11 +111,10 @@ def test_restarts_side_by_side_equal_plain_runs_one_by_one():
     X, source = shifted(700, 12, gap=0.3)
     head, held = X[:600], X[600:]
     codes, checkpoints = source[:600], (2, 20)
-    reading = read_sources(head, codes, held, device="cpu", checkpoints=checkpoints)
+    ours = read_sources(head, codes, held, device="cpu", checkpoints=checkpoints)
     for r in range(3):
         runs = plain_run(lambda: gelu_net(12), head, codes, 98 + 1001 + 10000 * r, checkpoints, 256, 1e-3)
         early, late = (difference(logits_of(net, held)) for net in runs)
-        ours = {name: reading.scores[:, i] for i, name in enumerate(reading.readers)}
         np.testing.assert_allclose(ours[f"gelu r{r} e2"], early, atol=1e-4 * np.abs(early).max())
         np.testing.assert_allclose(ours[f"gelu r{r} e20"], late, atol=1e-3 * np.abs(late).max())
         gap = roc_auc_score(source[600:], ours[f"gelu r{r} e20"]) - roc_auc_score(source[600:], late)
@@ -131,12 +124,11 @@ def test_restarts_side_by_side_equal_plain_runs_one_by_one():
 def test_reading_twice_gives_the_same_bits_whatever_the_global_seed():
     X, source = shifted(300)
     torch.manual_seed(1)
-    first = read_sources(X, source, X, **QUICK)
+    first = stacked(read_sources(X, source, X, **QUICK))
     state = torch.get_rng_state()
-    second = read_sources(X, source, X, **QUICK)
-    assert np.array_equal(first.scores, second.scores)
+    assert np.array_equal(first, stacked(read_sources(X, source, X, **QUICK)))
     assert torch.equal(state, torch.get_rng_state())
-    assert not np.array_equal(first.scores, read_sources(X, source, X, **QUICK, seed=99).scores)
+    assert not np.array_equal(first, stacked(read_sources(X, source, X, **QUICK, seed=99)))
 
 
 def test_linear_readers_equal_plain_scikit_learn():
@@ -151,24 +143,26 @@ def test_linear_readers_equal_plain_scikit_learn():
     white = LogisticRegression(max_iter=2500, class_weight="balanced")
     white.fit((head - head.mean(0)) @ root, codes)
     reading = read_sources(head, codes, held, restarts=0)
-    np.testing.assert_allclose(reading.scores[:, 0], plain.decision_function(held), rtol=1e-8)
+    np.testing.assert_allclose(reading["linear"], plain.decision_function(held), rtol=1e-8)
     expected = white.decision_function((held - head.mean(0)) @ root)
-    np.testing.assert_allclose(reading.scores[:, 1], expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(reading["whitened_linear"], expected, rtol=1e-5, atol=1e-7)
 
 
 def test_three_sources_give_probabilities():
     X, source = shifted(600, K=3, gap=1.5)
     names = np.array(["dry", "gel", "wet"])[source]
-    reading = read_sources(X[:400], names[:400], X[400:], device="cpu", restarts=2, checkpoints=(2, 30))
-    assert reading.scores.shape == (200, 6, 3)
-    np.testing.assert_allclose(reading.scores.sum(2), 1.0)
+    reading = stacked(
+        read_sources(X[:400], names[:400], X[400:], device="cpu", restarts=2, checkpoints=(2, 30))
+    )
+    assert reading.shape == (200, 6, 3)
+    np.testing.assert_allclose(reading.sum(2), 1.0)
     for i in (0, 1, 3, 5):
-        assert roc_auc_score(names[400:], reading.scores[:, i], multi_class="ovr") > 0.9
+        assert roc_auc_score(names[400:], reading[:, i], multi_class="ovr") > 0.9
     plain = LogisticRegression(max_iter=2500, class_weight="balanced").fit(X[:400], names[:400])
-    np.testing.assert_allclose(reading.scores[:, 0], plain.predict_proba(X[400:]), atol=1e-8)
+    np.testing.assert_allclose(reading[:, 0], plain.predict_proba(X[400:]), atol=1e-8)
     (net,) = plain_run(lambda: gelu_net(6, 3), X[:400], source[:400], 1099, (2,), 256, 1e-3)
     expected = torch.softmax(torch.from_numpy(logits_of(net, X[400:])), 1).numpy()
-    np.testing.assert_allclose(reading.scores[:, 2], expected, atol=1e-5)
+    np.testing.assert_allclose(reading[:, 2], expected, atol=1e-5)
 
 
 def test_the_linear_readers_need_no_torch():
@@ -182,7 +176,7 @@ sys.meta_path.insert(0, NoTorch())
 import numpy as np
 from mgpa.audit.readers import read_sources
 X, source = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
-assert read_sources(X, source, X, restarts=0).scores.shape == (20, 2)
+assert len(read_sources(X, source, X, restarts=0)) == 2
 try:
     read_sources(X, source, X)
 except ImportError as error:
@@ -220,39 +214,25 @@ def test_the_token_bank_has_forty_one_readers():
     schedule = {"device": "cpu", "checkpoints": (1, 2, 3)}
     residual = read_residuals(X, source, X[:9], **schedule)
     reading = read_token_sources(X, source, X[:9], residual=residual, **schedule)
-    assert reading.scores.shape == (9, 41)
-    count = [sum(name.startswith(part) for name in reading.readers) for part in ("mean", "tokens", "resid")]
+    assert stacked(reading).shape == (9, 41)
+    count = [sum(name.startswith(part) for name in reading) for part in ("mean", "tokens", "resid")]
     assert count == [11, 20, 10]
-    assert len(set(reading.readers)) == 41
-    without = read_token_sources(X, source, X[:9], **schedule)
-    assert without.readers == reading.readers[:31]
-    assert np.array_equal(without.scores, reading.scores[:, :31])
 
 
 def test_token_readers_equal_plain_runs():
     X, source = ordered_tokens(400, t=3, d=5, seed=2)
     head, held, codes, checkpoints = X[:300], X[300:], source[:300], (2, 20)
     schedule = {"device": "cpu", "checkpoints": checkpoints}
-    reading = read_token_sources(head, codes, held, **schedule)
-    ours = {name: reading.scores[:, i] for i, name in enumerate(reading.readers)}
+    ours = read_token_sources(head, codes, held, **schedule)
     center, scale = head.mean(0), np.maximum(head.std(0), 1e-5)
     H, E = (head - center) / scale, (held - center) / scale
-    residual = read_residuals(head, codes, held, **schedule)
-    ours |= {name: residual.scores[:, i] for i, name in enumerate(residual.readers)}
+    ours |= read_residuals(head, codes, held, **schedule)
     rest = token_residuals(head)
     center, scale = rest.mean(0), np.maximum(rest.std(0), 1e-5)
     rH, rE = (rest - center) / scale, (token_residuals(held) - center) / scale
     for r in range(3):
         for name, make, x, e, batch, rate, clip in (
-            (
-                "tokens flat_gelu",
-                lambda: gelu_net(15),
-                H.reshape(300, 15),
-                E.reshape(100, 15),
-                256,
-                1e-3,
-                None,
-            ),
+            ("tokens flat_gelu", lambda: gelu_net(15), H.reshape(-1, 15), E.reshape(-1, 15), 256, 1e-3, None),
             ("tokens grid_gelu", lambda: grid_net(3, 5), H, E, 128, 5e-4, 5.0),
             ("residual grid_gelu", lambda: grid_net(3, 5), rH, rE, 128, 5e-4, 5.0),
         ):
@@ -278,7 +258,7 @@ def test_a_token_order_signature_is_found_by_networks_of_tokens_only():
     residual = read_residuals(head, codes, held, **schedule)
     reading = read_token_sources(head, codes, held, residual=residual, **schedule)
     found = aurocs(reading, source[800:])
-    assert reading.scores.dtype == np.float64
+    assert stacked(reading).dtype == np.float64
     for name, value in found.items():
         if name.startswith("mean") or "linear" in name:
             assert value < 0.6, name
@@ -288,7 +268,7 @@ def test_a_token_order_signature_is_found_by_networks_of_tokens_only():
 
 def test_bad_tokens_are_refused_with_a_reason():
     X, source = ordered_tokens(40)
-    assert read_residuals(X, source, X, restarts=0).readers == ("residual linear_standardized",)
+    assert list(read_residuals(X, source, X, restarts=0)) == ["residual linear_standardized"]
     for arguments, message in (
         ((X[:, 0], source, X), "expected tokens"),
         ((X, source, X[:, 1:]), r"X_eval has tokens of shape \(3, 8\)"),
@@ -326,14 +306,7 @@ def test_ridge_heads_equal_plain_scikit_learn():
     assert ridge_head(alpha=3.0)[-1].alpha == 3.0
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        None,
-        RandomForestClassifier(n_estimators=5),
-        SVC(),
-    ],
-)
+@pytest.mark.parametrize("head", [None, RandomForestClassifier(n_estimators=5), SVC()])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_any_classifier_is_a_head_and_is_left_as_it_was(head, classes):
     X, y, source = task(classes=classes)
@@ -355,10 +328,7 @@ def tokens_task(n=240, t=3, d=4, classes=3, seed=0):
 def test_token_heads_equal_a_plain_run(classes):
     X, y, source = tokens_task(classes=classes)
     heads = fit_heads(X, y, source, TokenNetworkHead(epochs=4, device="cpu"))
-    for seed, rows, head in (
-        (108, source == 0, heads[0]),
-        (109, source == 1, heads[1]),
-    ):
+    for seed, rows, head in ((108, source == 0, heads[0]), (109, source == 1, heads[1])):
         center, scale = X[rows].mean(0), np.maximum(X[rows].std(0), 1e-5)
         standard = (X[rows] - center) / scale
         (net,) = plain_run(lambda: grid_net(3, 4, classes), standard, y[rows], seed, (4,), 128, 5e-4, 5.0)
@@ -408,9 +378,10 @@ def test_a_gpu_reads_the_same():
     X, source = shifted(1200, 16, gap=0.3)
     schedule = {"restarts": 3, "checkpoints": (2, 20)}
     with threadpool_limits(1):
-        cpu = read_sources(X[:700], source[:700], X[700:], device="cpu", **schedule).scores
-        gpu = read_sources(X[:700], source[:700], X[700:], device="cuda", **schedule).scores
-        again = read_sources(X[:700], source[:700], X[700:], device="cuda", **schedule).scores
+        cpu, gpu, again = (
+            stacked(read_sources(X[:700], source[:700], X[700:], device=device, **schedule))
+            for device in ("cpu", "cuda", "cuda")
+        )
     assert np.array_equal(gpu, again)
     np.testing.assert_allclose(gpu[:, [2, 4, 6]], cpu[:, [2, 4, 6]], atol=1e-4 * np.abs(cpu).max())
     np.testing.assert_allclose(gpu, cpu, atol=1e-2 * np.abs(cpu).max())
@@ -423,7 +394,7 @@ def test_a_gpu_reads_tokens_the_same():
     for device in ("cpu", "cuda"):
         schedule = {"device": device, "restarts": 3, "checkpoints": (2,)}
         residual = read_residuals(X, source, X, **schedule)
-        scores.append(read_token_sources(X, source, X, residual=residual, **schedule).scores)
+        scores.append(stacked(read_token_sources(X, source, X, residual=residual, **schedule)))
     # Networks agree; logistic readers of the mean stop earlier on a CPU, as scikit-learn does.
     np.testing.assert_allclose(scores[1], scores[0], atol=5e-3)
 
@@ -437,14 +408,14 @@ def test_banks_of_several_corrections_are_those_of_each_alone():
     how = {"restarts": 2, "checkpoints": (1, 3), "device": "cpu"}
     alone = [read_sources(head, codes, held, **how) for head, held in sets]
     for one, other in zip(alone, read_many_sources(sets, codes, **how), strict=True):
-        assert one.readers == other.readers
-        np.testing.assert_array_equal(one.scores, other.scores)
+        assert list(one) == list(other)
+        np.testing.assert_array_equal(stacked(one), stacked(other))
     # As one program, which is what a GPU does.
     heads = [head for head, _ in sets]
     trained = train_networks("gelu", heads, codes, restart_seeds(98, 2), (1, 3), device=torch.device("cpu"))
     for own, one, (_, held) in zip(trained, alone, sets, strict=True):
         for name, scores in network_scores("gelu", own, held).items():
-            np.testing.assert_allclose(scores, one.scores[:, one.readers.index(name)], atol=1e-5)
+            np.testing.assert_allclose(scores, one[name], atol=1e-5)
 
 
 @pytest.mark.parametrize("n_sources", [2, 3])

@@ -25,7 +25,6 @@ from mgpa.audit.bootstrap import (
     leave_one_out,
 )
 from mgpa.audit.heads import (
-    C_GRID,
     assign_endpoints,
     assignment_probability,
     association_auroc,
@@ -169,32 +168,32 @@ def test_participant_auroc_is_scikit_learn_for_each_participant_and_reader(seed,
     scores = raw / raw.sum(axis=-1, keepdims=True)
     given_scores = scores[:, :, 1] if n_classes == 2 else scores
     order = rng.permutation(n)
-    result = participant_auroc(
+    people, values = participant_auroc(
         given_scores[order], labels[order], who[order], weight=None if weight is None else weight[order]
     )
-    assert result.participants == ("p10", "p9", "q")
+    assert people == ("p10", "p9", "q")
     for i, reader in product(range(3), range(2)):
-        mine = who == result.participants[i]
+        mine = who == people[i]
         expected = roc_auc_score(
             labels[mine],
             scores[mine, reader, 1] if n_classes == 2 else scores[mine, reader],
             multi_class="ovr",
             sample_weight=None if weight is None else weight[mine],
         )
-        assert result.values[i, reader] == pytest.approx(expected, abs=1e-12)
+        assert values[i, reader] == pytest.approx(expected, abs=1e-12)
     single = participant_auroc(given_scores[:, 0], labels, who, weight=weight)
-    np.testing.assert_allclose(single.values, result.values[:, 0], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(single[1], values[:, 0], rtol=0, atol=1e-13)
 
 
 def test_classes_decide_which_one_is_positive_and_whose_column_is_whose():
     scores, labels, who = [0.1, 0.9, 0.2, 0.8], ["no", "yes", "no", "yes"], [1, 1, 2, 2]
-    assert participant_auroc(scores, labels, who).values.tolist() == [1, 1]
-    assert participant_auroc(scores, labels, who, classes=("yes", "no")).values.tolist() == [0, 0]
+    assert participant_auroc(scores, labels, who)[1].tolist() == [1, 1]
+    assert participant_auroc(scores, labels, who, classes=("yes", "no"))[1].tolist() == [0, 0]
     columns = np.eye(3)[[0, 1, 2, 0, 1, 2]]
     letters = list("abcabc")
-    assert participant_auroc(columns, letters, ["p"] * 6).values.tolist() == [1]
+    assert participant_auroc(columns, letters, ["p"] * 6)[1].tolist() == [1]
     turned = participant_auroc(columns[:, [1, 2, 0]], letters, ["p"] * 6, classes=np.array(["b", "c", "a"]))
-    assert turned.values.tolist() == [1]
+    assert turned[1].tolist() == [1]
 
 
 @pytest.mark.parametrize("classes", [None, ("no", "yes")])
@@ -259,11 +258,6 @@ def test_intervals_recompute_the_statistic_in_every_draw(statistic, shape, plain
         [ours.low, ours.high], np.quantile(draws_a - draws_b, [0.025, 0.975]), rtol=0, atol=2 * atol
     )
     assert ours.value == pytest.approx(once - np.mean([plain(fit.mean(axis=0)) for fit in b]), abs=2 * atol)
-
-    narrow = estimate(a, statistic, n_draws=400, level=0.5)
-    np.testing.assert_allclose(
-        [narrow.low, narrow.high], np.quantile(draws_a, [0.25, 0.75]), rtol=0, atol=atol
-    )
 
 
 def test_the_maximum_is_taken_for_each_orientation_before_averaging():
@@ -336,10 +330,10 @@ def weighted_auroc(scores0, scores1, y, mine, who, xi):
 @examples(5)
 def test_auroc_is_exactly_quadratic_in_the_association(seed, tied):
     scores0, scores1, y, who = paired_scores(seed, tied=tied)
-    result = association_auroc(scores0, scores1, y, who)
-    coefficients = curve_coefficients(result.values)
+    people, values = association_auroc(scores0, scores1, y, who)
+    coefficients = curve_coefficients(values)
     grid = np.linspace(-1, 1, 21)
-    for i, name in enumerate(result.participants):
+    for i, name in enumerate(people):
         mine = who == name
         brute = [weighted_auroc(scores0, scores1, y, mine, who, xi) for xi in grid]
         np.testing.assert_allclose(curve_at(coefficients[i], grid), brute, rtol=0, atol=1e-12)
@@ -421,7 +415,7 @@ def test_endpoints_are_drawn_in_string_order_positives_first():
 
 def test_realised_assignments_have_the_exact_auroc_on_average():
     scores0, scores1, y, who = paired_scores(4, n=200, n_people=1, tied=False)
-    exact = association_auroc(scores0, scores1, y, who).values[0]
+    exact = association_auroc(scores0, scores1, y, who)[1][0]
     for column, xi in enumerate(ASSOCIATIONS):
         seen = [
             roc_auc_score(y, np.where(assign_endpoints(y, who, xi, seed) == 1, scores1, scores0))
@@ -484,12 +478,11 @@ def test_heads_follow_the_protocol_step_by_step():
             score = fit(seen[0], ~out, C)
             values.append(roc_auc_score(np.tile(y[out], 2), np.r_[score(X0[out]), score(X1[out])]))
         means.append(np.mean(values))
-    np.testing.assert_allclose(heads.auroc, means, rtol=0, atol=1e-12)
-    assert heads.C_grid[int(np.argmax(heads.auroc))] == heads.C
-    np.testing.assert_allclose(heads.C_grid, 10.0 ** np.arange(-6, 2))
+    best = 10.0 ** (np.argmax(means) - 6)
     everyone = np.ones(len(y), bool)
-    for head, xi in ((heads.shortcut, 1), (heads.control, 0)):
-        np.testing.assert_allclose(shortcut_scores(head, X1), fit(seen[xi], everyone, heads.C)(X1), atol=1e-9)
+    for head, xi in zip(heads, (1, 0), strict=True):
+        assert pytest.approx(best) == head[-1].C
+        np.testing.assert_allclose(shortcut_scores(head, X1), fit(seen[xi], everyone, best)(X1), atol=1e-9)
 
 
 def test_the_shortcut_head_pays_for_its_shortcut_and_the_control_head_has_none():
@@ -497,10 +490,10 @@ def test_the_shortcut_head_pays_for_its_shortcut_and_the_control_head_has_none()
     heads = fit_association_heads(X0, X1, y, who)
     E0, E1, y_new, who_new = paired_features(seed=1)
     curves = {
-        name: association_auroc(
-            shortcut_scores(head, E0), shortcut_scores(head, E1), y_new, who_new
-        ).values.mean(axis=0)
-        for name, head in (("shortcut", heads.shortcut), ("control", heads.control))
+        name: association_auroc(shortcut_scores(head, E0), shortcut_scores(head, E1), y_new, who_new)[1].mean(
+            axis=0
+        )
+        for name, head in zip(("shortcut", "control"), heads, strict=True)
     }
     reverse, independent, aligned = curves["shortcut"]
     assert aligned > 0.8
@@ -521,6 +514,4 @@ def test_the_shortcut_head_pays_for_its_shortcut_and_the_control_head_has_none()
 def test_fitting_heads_says_what_is_wrong(change, message):
     X0, X1, y, who = paired_features()
     with pytest.raises(ValueError, match=message):
-        fit_association_heads(
-            **({"X0": X0, "X1": X1, "y": y, "participants": who, "C_grid": C_GRID[:1]} | change)
-        )
+        fit_association_heads(**({"X0": X0, "X1": X1, "y": y, "participants": who} | change))

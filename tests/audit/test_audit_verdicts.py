@@ -198,7 +198,7 @@ def test_a_tie_is_called_a_tie_and_a_winner_only_one_that_is_lower_by_its_interv
 
 
 def test_the_task_comes_before_the_source(labelled):
-    task = labelled["leace"].frozen
+    task = labelled["leace"].heads["frozen"]
     result = with_source(labelled, leace=(0.5, 1), other=(0.55, 1), third=(0.56, -1))
     result = changed(result, leace={"frozen": task - 0.2})
     names, leaders = ranking(result)
@@ -219,7 +219,7 @@ def test_the_task_comes_before_the_source(labelled):
 )  # fmt: skip
 def test_how_many_more_follows_from_the_spread(labelled, loss, needed):
     wave = np.resize([0.04, -0.04], labelled.n_people)[None, :, None]
-    result = changed(labelled, leace={"frozen": labelled["identity"].frozen - loss + wave})
+    result = changed(labelled, leace={"frozen": labelled["identity"].heads["frozen"] - loss + wave})
     assert result.outcome("leace", "T_f") == "unclear"
     (entry,) = [e for e in result.plan() if e["question"] == "kept"]
     assert entry["now"] == labelled.n_people == 8
@@ -319,7 +319,7 @@ def test_swapped_labels_give_the_auroc_of_swapped_labels():
         swapped = [again.permuted(np.tile(codes[who == p], (3, 1)), axis=1) for p in (0, 1)]
         for draw in range(3):
             labels = np.concatenate([part[draw] for part in swapped])
-            expected = audit.participant_auroc(scores, labels, who).values
+            expected = audit.participant_auroc(scores, labels, who)[1]
             np.testing.assert_allclose(drawn[draw], expected)
 
 

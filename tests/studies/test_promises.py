@@ -111,9 +111,9 @@ def settings():
 def readers():
     X, source = np.random.default_rng(0).normal(size=(40, 2, 3)), np.arange(40) % 2
     quick = {"device": "cpu", "checkpoints": (1, 2, 3)}
-    assert len(read_sources(X[:, 0], source, X[:5, 0], **quick).readers) == 11
+    assert len(read_sources(X[:, 0], source, X[:5, 0], **quick)) == 11
     residual = read_residuals(X, source, X[:5], **quick)
-    assert len(read_token_sources(X, source, X[:5], residual=residual, **quick).readers) == 41
+    assert len(read_token_sources(X, source, X[:5], residual=residual, **quick)) == 41
     assert recorded("temporal-n170").readers.seed == SEED == 98 != 17
     return "differs: reader seed 98 as in the public release; the text says 17"
 

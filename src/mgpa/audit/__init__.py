@@ -28,20 +28,18 @@ from .measure import movement_by_group
 from .method_result import MethodResult
 from .metrics import METRICS, Metric, find_metric
 from .protocol import AuditPlan, run
-from .ranks import ByParticipant, participant_auroc
-from .readers import SourceReading, read_residuals, read_sources, read_token_sources
+from .ranks import participant_auroc
+from .readers import read_residuals, read_sources, read_token_sources
 from .result import Audit
 
 __all__ = [
     "METRICS",
     "Audit",
     "AuditPlan",
-    "ByParticipant",
     "Estimate",
     "MethodResult",
     "Metric",
     "PairCheck",
-    "SourceReading",
     "assign_endpoints",
     "assignment_probability",
     "association_auroc",

@@ -142,8 +142,6 @@ def estimate(
     resampling: Resampling = PAPER,
     *,
     n_draws: int = DRAWS,
-    seed: int = SEED,
-    level: float = LEVEL,
 ) -> Estimate:
     """Return a statistic and its interval over participants.
 
@@ -153,10 +151,8 @@ def estimate(
         See the table at the top of this module.
     resampling : Resampling
         How participants are drawn.
-    n_draws, seed : int
-        Draws; the defaults are the paper's.
-    level : float
-        Coverage of the interval.
+    n_draws : int
+        Draws; the default is the paper's.
 
     Examples
     --------
@@ -164,8 +160,7 @@ def estimate(
     .606 [.583, .631]
     """
     fits = _read(values, statistic)
-    evaluate = _evaluator(fits, statistic, resampling)
-    return _interval(evaluate, fits.shape[1], resampling, n_draws, seed, level)
+    return _interval(_evaluator(fits, statistic, resampling), fits.shape[1], resampling, n_draws)
 
 
 def contrast(
@@ -175,8 +170,6 @@ def contrast(
     resampling: Resampling = PAPER,
     *,
     n_draws: int = DRAWS,
-    seed: int = SEED,
-    level: float = LEVEL,
 ) -> Estimate:
     """Return the statistic of a minus that of b, and the interval of the difference in shared draws.
 
@@ -186,7 +179,7 @@ def contrast(
     ----------
     a, b : arrays
         The two methods, on the same participants.
-    statistic, resampling, n_draws, seed, level
+    statistic, resampling, n_draws
         As in :func:`estimate`.
 
     Examples
@@ -200,15 +193,8 @@ def contrast(
         raise ValueError(
             f"a has {first.shape[1]} participants and b {second.shape[1]}; compare the same people."
         )
-    first_side, second_side = (_evaluator(side, statistic, resampling) for side in (first, second))
-    return _interval(
-        lambda counts: first_side(counts) - second_side(counts),
-        first.shape[1],
-        resampling,
-        n_draws,
-        seed,
-        level,
-    )
+    n, (one, other) = first.shape[1], (_evaluator(side, statistic, resampling) for side in (first, second))
+    return _interval(lambda counts: one(counts) - other(counts), n, resampling, n_draws)
 
 
 def leave_one_out(values: Any, statistic: Statistic = "mean", resampling: Resampling = PAPER) -> Floats:
@@ -316,36 +302,29 @@ def _evaluator(fits: Floats, statistic: Statistic, resampling: Resampling) -> Ca
     return evaluate
 
 
-def _interval(
-    evaluate: Callable[[Floats], Floats],
-    n: int,
-    resampling: Resampling,
-    n_draws: int,
-    seed: int,
-    level: float,
-) -> Estimate:
+def _interval(evaluate: Callable[[Floats], Floats], n: int, resampling: Resampling, n_draws: int) -> Estimate:
     """Return the value with every participant once, and its interval over bootstrap draws."""
     _require_several(n)
     value = float(evaluate(np.ones((1, n)))[0])
-    resampled = np.concatenate([evaluate(counts) for counts in _counts(resampling, n, n_draws, seed)])
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    resampled = np.concatenate([evaluate(counts) for counts in _counts(resampling, n, n_draws)])
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     if resampling.widen:
         n_cells = len(resampling.cells(n))
         size, freedom = n / n_cells, max(n - n_cells, 1)
-        quantile = student.ppf((1 + level) / 2, freedom) * np.sqrt(size / max(size - 1, 0.5))
+        quantile = student.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(size / max(size - 1, 0.5))
         half = quantile * float(resampled.std())
-        factor = quantile / student.ppf((1 + level) / 2, np.inf)
+        factor = quantile / student.ppf((1 + LEVEL) / 2, np.inf)
         low, high = value - max(half, factor * (value - low)), value + max(half, factor * (high - value))
     return Estimate(value, float(low), float(high))
 
 
-def _counts(resampling: Resampling, n: int, n_draws: int, seed: int) -> Iterator[Floats]:
+def _counts(resampling: Resampling, n: int, n_draws: int) -> Iterator[Floats]:
     """Yield how often each participant occurs in each draw, blocks of them (B, n) at a time.
 
-    Every cell is drawn by itself; together, the draws of one are ``default_rng(seed).integers``.
+    Every cell is drawn by itself; together, the draws of one are ``default_rng(SEED).integers``.
     """
     cells = resampling.cells(n)
-    generators = [np.random.default_rng(seed + k) for k in range(len(cells))]
+    generators = [np.random.default_rng(SEED + k) for k in range(len(cells))]
     for start in range(0, n_draws, BLOCK):
         size = min(BLOCK, n_draws - start)
         counts = np.empty((size, n))

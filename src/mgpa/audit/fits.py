@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -177,33 +176,22 @@ def pairs_in(coordinates: Any, pairs: Any) -> Any:
     return None if pairs is None else tuple(coordinates.transform(side) for side in pairs)
 
 
-@dataclass(frozen=True)
 class FittingData:
     """What methods are fitted from: FIT rows and after them VAL rows, and the pairs of all or of each method.
 
     Maps carry the ``coordinates`` that the rows are in, so that raw features can be taken to them.
     """
 
-    rows: Table
-    pairs: Any = None
-    standardize: bool = True
-    coordinates: Coordinates | None = None
-
-    @cached_property
-    def fit(self) -> Table:
-        """FIT rows."""
-        return self.rows.take(slice(0, int((self.rows.role == "FIT").sum())))
-
-    @cached_property
-    def val(self) -> Table:
-        """VAL rows."""
-        return self.rows.take(slice(int((self.rows.role == "FIT").sum()), None))
-
-    @cached_property
-    def standardizer(self) -> Standardizer:
-        """Mean and spread of the FIT rows; of tokens, each is a row."""
-        rows = self.fit.X.reshape(-1, self.fit.X.shape[-1])
-        return Standardizer.from_rows(rows, None, self.standardize)
+    def __init__(
+        self, rows: Table, pairs: Any = None, standardize: bool = True, coordinates: Coordinates | None = None
+    ) -> None:
+        self.rows, self.pairs, self.standardize, self.coordinates = rows, pairs, standardize, coordinates
+        n_fit = int((rows.role == "FIT").sum())
+        self.fit, self.val = rows.take(slice(0, n_fit)), rows.take(slice(n_fit, None))
+        # Mean and spread of the FIT rows; of tokens, each is a row.
+        X = self.fit.X.reshape(-1, rows.X.shape[-1])
+        self.standardizer = Standardizer.from_rows(X, None, standardize)
+        self._digests: dict[int | str, str] = {"rows": rows.digest}
 
     def standardizer_for(self, m: CorrectionMap) -> Standardizer:
         """Return the standardizer of a map's features: those of every token, if it corrects them together."""
@@ -215,10 +203,6 @@ class FittingData:
     def pairs_for(self, method: str) -> Any:
         """Return the calibration pairs of one method; None: those among the rows."""
         return self.pairs.get(method) if isinstance(self.pairs, Mapping) else self.pairs
-
-    @cached_property
-    def _digests(self) -> dict[int | str, str]:
-        return {"rows": self.rows.digest}
 
     def key(self, fit: Fit) -> str:
         """Return the name of a fit."""

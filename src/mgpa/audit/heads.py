@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +25,16 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from .._common.checks import as_float_matrix, require_finite
 from .._common.extras import torch_device
 from .._common.parameters import Constraint, check_parameters, read_seed, seed, text, whole
 from ..critics import balanced_weights
 from ..errors import UsageError
 from ..pairs import encode_source, to_numpy
 from ..tables.table import Table
-from ..tokens import as_tokens
 from .bootstrap import ASSOCIATIONS
 from .diagnostics import UNASSOCIATED, confounding
-from .ranks import ByParticipant, check_scores, participant_auroc
-from .readers import SEED, check_tokens, token_scaling, train_networks
+from .ranks import check_scores, participant_auroc
+from .readers import SEED, check_rows, check_tokens, token_scaling, train_networks
 
 Floats = NDArray[np.float64]
 
@@ -161,12 +159,11 @@ def fit_heads(
     >>> {pair: scores.shape for pair, (_, scores, _) in transfer_scores(heads, X, source).items()}
     {('dry', 'wet'): (50,), ('wet', 'dry'): (50,)}
     """
-    rows = _check_rows(X, "X")
+    rows = check_rows(X, "X")
     sources, codes = encode_source(source, len(rows))
     if len(sources) < 2:
         raise ValueError(
-            f"source has {len(sources)} distinct value; transfer goes from one source to another and needs "
-            "two or more."
+            f"source has {len(sources)} distinct value; transfer goes from one source to another."
         )
     labels = to_numpy(y) if task == "regression" else _class_labels(y, codes, sources.tolist())
     if head is None and task == "regression":
@@ -238,7 +235,7 @@ def transfer_scores(
         two classes, higher meaning the second, or (n, K), and the numbers of the classes that it predicts.
         Where labels are numbers, scores and predictions are both what the head predicts.
     """
-    rows = _check_rows(X_eval, "X_eval")
+    rows = check_rows(X_eval, "X_eval")
     sources, codes = encode_source(source_eval, len(rows), "source_eval")
     members = {name: np.flatnonzero(codes == k) for k, name in enumerate(sources.tolist())}
     transfers = {}
@@ -272,15 +269,6 @@ def _scores(head: Any, X: Any) -> Floats:
             "per class. For support vector machines set decision_function_shape='ovr'."
         )
     return scores
-
-
-def _check_rows(X: Any, name: str) -> NDArray[Any]:
-    X = to_numpy(X)
-    if X.ndim == 3:
-        return as_tokens(X, name)
-    rows = as_float_matrix(X, name=name)
-    require_finite(rows, name)
-    return rows
 
 
 # --- association shift -----------------------------------------------------------------------------------
@@ -392,8 +380,10 @@ def assign_endpoints(
     return device
 
 
-def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> ByParticipant:
-    """Return each participant's AUROC at ξ = -1, 0 and 1, exactly, as values (P, 3): no endpoint is drawn.
+def association_auroc(
+    scores0: Any, scores1: Any, y: Any, participants: Any
+) -> tuple[tuple[str, ...], Floats]:
+    """Return the participants, and the AUROC (P, 3) of each at ξ = -1, 0 and 1; no endpoint is drawn.
 
     ``scores0[i]`` and ``scores1[i]`` are a head's scores of two recordings of event i, with label 0 or 1.
     Both count, each with the probability of being the one seen.
@@ -402,7 +392,7 @@ def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> 
     --------
     A head that only sees the device:
 
-    >>> association_auroc([0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0], ["p"] * 4).values.round(3)
+    >>> association_auroc([0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0], ["p"] * 4)[1].round(3)
     array([[0.1, 0.5, 0.9]])
     """
     scores0, scores1 = check_scores(scores0, "scores0"), check_scores(scores1, "scores1")
@@ -418,37 +408,17 @@ def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> 
     for xi in ASSOCIATIONS:
         second = assignment_probability(labels, people, xi)
         weight = np.concatenate([1 - second, second])
-        curves.append(participant_auroc(*twice, classes=(False, True), weight=weight))
-    return ByParticipant(curves[0].participants, np.stack([curve.values for curve in curves], axis=-1))
+        names, values = participant_auroc(*twice, classes=(False, True), weight=weight)
+        curves.append(values)
+    return names, np.stack(curves, axis=-1)
 
 
-class AssociationHeads(NamedTuple):
-    """Heads trained at ξ = 1 (shortcut) and ξ = 0 (control) on the same events, and how C was chosen.
-
-    ``auroc`` is the leave-one-participant-out AUROC of the control head at each C of ``C_grid``.
-    """
-
-    shortcut: Pipeline
-    control: Pipeline
-    C: float
-    C_grid: tuple[float, ...]
-    auroc: tuple[float, ...]
-
-
-def fit_association_heads(
-    X0: Any,
-    X1: Any,
-    y: Any,
-    participants: Any,
-    *,
-    C_grid: Sequence[float] | Floats = C_GRID,
-    seed: int = 1017,
-) -> AssociationHeads:
-    """Fit the shortcut and the control head on one view of each event, as association decides.
+def fit_association_heads(X0: Any, X1: Any, y: Any, participants: Any) -> tuple[Pipeline, Pipeline]:
+    """Fit the shortcut (ξ = 1) and the control head (ξ = 0) on one view of each event.
 
     Both are balanced logistic regressions on scaled features, every participant weighing the same. C is the
-    one with the best AUROC of the control head on participants left out in turn, both their views counting
-    equally; ties go to the smaller C.
+    one of ``C_GRID`` with the best AUROC of the control head on participants left out in turn, both their
+    views counting equally; ties go to the smaller C.
 
     Parameters
     ----------
@@ -456,66 +426,39 @@ def fit_association_heads(
         Original features of the events through device 0 and device 1; row i of both is the same event.
     y, participants : (n,) arrays
         Task labels, 0 or 1, and who each event is from: two or more, each with both labels.
-    C_grid : sequence of float
-        Inverse regularisations to try.
-    seed : int
-        Decides which events are seen through which device; both assignments start from it.
     """
-    X0, X1 = (as_float_matrix(to_numpy(X), name=name) for X, name in ((X0, "X0"), (X1, "X1")))
-    labels = _labels(y)
+    X0, X1, labels = check_rows(X0, "X0"), check_rows(X1, "X1"), _labels(y)
     if not (X0.shape == X1.shape and len(X0) == len(labels)):
         raise ValueError(
             f"X0 has shape {X0.shape}, X1 {X1.shape} and y {labels.shape}; they must be two views and the "
             "label of the same events. Leave out events that only one device saw."
         )
-    require_finite(X0, "X0")
-    require_finite(X1, "X1")
-    grid = sorted({float(C) for C in C_grid})
     people = _people(participants, len(labels))
-    shortcut, control = (
-        np.where(assign_endpoints(labels, people, xi, seed)[:, None] == 1, X1, X0) for xi in (1, 0)
-    )
-    auroc = _left_out_auroc(control, X0, X1, labels, people, grid)
-    C = grid[int(np.argmax(auroc))]
-    return AssociationHeads(
-        shortcut=_fit_heads(shortcut, labels, people, [C])[0],
-        control=_fit_heads(control, labels, people, [C])[0],
-        C=C,
-        C_grid=tuple(grid),
-        auroc=tuple(auroc.tolist()),
-    )
-
-
-def _left_out_auroc(
-    X: NDArray[Any],
-    X0: NDArray[Any],
-    X1: NDArray[Any],
-    labels: NDArray[np.bool_],
-    people: NDArray[np.str_],
-    grid: list[float],
-) -> Floats:
-    """Return, for each C, the mean AUROC over participants of the head fitted on X without them."""
     everyone = np.unique(people)
     if len(everyone) < 2:
         raise ValueError(
             f"All events are from participant {str(everyone[0])!r}; choosing C leaves out each participant "
             "in turn and needs two or more."
         )
-    scores = np.full((2, len(labels), len(grid)), 0.5)
+    shortcut, control = (
+        np.where(assign_endpoints(labels, people, xi)[:, None] == 1, X1, X0) for xi in (1, 0)
+    )
+    scores = np.full((2, len(labels), len(C_GRID)), 0.5)
     # Every participant needs both labels; better known before anything is fitted.
     participant_auroc(scores[0], labels, people, classes=(False, True))
     for name in everyone:
         out = people == name
-        for k, head in enumerate(_fit_heads(X[~out], labels[~out], people[~out], grid)):
+        for k, head in enumerate(_fit_heads(control[~out], labels[~out], people[~out], C_GRID)):
             scores[:, out, k] = shortcut_scores(head, X0[out]), shortcut_scores(head, X1[out])
-    by_person = participant_auroc(
+    _, auroc = participant_auroc(
         np.concatenate(scores), np.tile(labels, 2), np.tile(people, 2), classes=(False, True)
     )
-    return np.asarray(by_person.values.mean(axis=0))
+    best = [C_GRID[int(auroc.mean(axis=0).argmax())]]
+    return _fit_heads(shortcut, labels, people, best)[0], _fit_heads(control, labels, people, best)[0]
 
 
 def _fit_heads(
-    X: NDArray[Any], labels: NDArray[np.bool_], people: NDArray[np.str_], grid: list[float]
+    X: NDArray[Any], labels: NDArray[np.bool_], people: NDArray[np.str_], grid: Sequence[float]
 ) -> list[Pipeline]:
     """Return a balanced, participant-weighted logistic head for each C."""
     _, person, counts = np.unique(people, return_inverse=True, return_counts=True)

@@ -22,7 +22,6 @@ from ..tokens import token_mean
 from .design import Design, require_everyone
 from .fits import is_fitted
 from .heads import (
-    AssociationHeads,
     association_auroc,
     fit_association_heads,
     fit_heads,
@@ -30,13 +29,7 @@ from .heads import (
     transfer_scores,
 )
 from .ranks import between_auroc, within_auroc
-from .readers import (
-    SourceReading,
-    moves_tokens_alike,
-    read_many_sources,
-    read_residuals,
-    read_token_sources,
-)
+from .readers import Scores, moves_tokens_alike, read_many_sources, read_residuals, read_token_sources
 from .store import Arrays, array_digest, cell_key
 
 Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
@@ -201,7 +194,7 @@ class Ground:
         return fit_heads(X, label, source, template, task=design.task, device=self.device)
 
     @cached_property
-    def association_heads(self) -> tuple[AssociationHeads, ...]:
+    def association_heads(self) -> tuple[tuple[Any, Any], ...]:
         """Shortcut and control heads of every direction, of the events that both sources saw."""
         if not self.directions:
             return ()
@@ -212,11 +205,11 @@ class Ground:
         )
 
     @cached_property
-    def residual_reading(self) -> SourceReading:
+    def residual_reading(self) -> Scores:
         """What readers make of differences between tokens, which a common shift cannot change."""
         return self.read_residuals(self.H_head, self.H_eval)
 
-    def read_residuals(self, head: NDArray[Any], held: NDArray[Any]) -> SourceReading:
+    def read_residuals(self, head: NDArray[Any], held: NDArray[Any]) -> Scores:
         """Return what readers of centred HEAD tokens make of EVAL tokens, before or after a correction."""
         schedule = {name: value for name, value in self.bank.items() if name != "bank"}
         return read_residuals(head, self.head.source, held, device=self.device, **schedule)
@@ -238,11 +231,11 @@ class Ground:
             return 1
         return max(1, min(BANKS_TOGETHER, BANK_BYTES // (4 * self.head.X.size)))
 
-    def read(self, corrections: list[Rows]) -> list[SourceReading]:
+    def read(self, corrections: list[Rows]) -> list[Scores]:
         """Return what source readers make of the same rows, no tokens, after several corrections."""
         return read_many_sources(corrections, self.head.source, device=self.device, **self.bank)
 
-    def read_tokens(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> SourceReading:
+    def read_tokens(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Scores:
         """Return what source readers make of corrected tokens."""
         pairs = ((self.H_head, C_head), (self.H_eval, C_eval))
         # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
@@ -268,7 +261,7 @@ def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(token_mean(H)) if H.ndim == 3 else H
 
 
-def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) -> Arrays:
+def measure(ground: Ground, rows: Rows, reading: Scores | None = None) -> Arrays:
     """Return every measurement of one correction, given corrected HEAD and EVAL rows in FIT's coordinates.
 
     ``reading`` is what source readers made of them, if they have been read already.
@@ -316,29 +309,27 @@ def movement_by_group(
     return tuple(names.tolist()), np.array(moved)
 
 
-def source_accessibility(ground: Ground, rows: Rows, reading: SourceReading | None = None) -> Arrays:
+def source_accessibility(ground: Ground, rows: Rows, reading: Scores | None = None) -> Arrays:
     """Return each reader's AUROC on every EVAL unit, and its scores.
 
     Units with several sources are compared within themselves, the others with each other.
     """
     if reading is None:
         reading = ground.read_tokens(*rows) if ground.tokens else ground.read([rows])[0]
+    scores, units = np.stack(list(reading.values()), axis=1), ground.unit_codes
     codes = np.searchsorted(ground.head.sources, ground.evaluation.source)
-    values = within_auroc(reading.scores, codes, ground.unit_codes)
-    alone = ~ground.travelled[ground.unit_codes]
+    values = within_auroc(scores, codes, units)
+    alone = ~ground.travelled[units]
     if alone.any():
-        between = between_auroc(
-            reading.scores[alone], codes[alone], ground.unit_codes[alone], ground.classes[alone]
-        )
-        values[: len(between)] = np.where(
-            ground.travelled[: len(between), None], values[: len(between)], between
-        )
+        between = between_auroc(scores[alone], codes[alone], units[alone], ground.classes[alone])
+        n = len(between)
+        values[:n] = np.where(ground.travelled[:n, None], values[:n], between)
     return {
-        "readers": np.array(reading.readers),
+        "readers": np.array(list(reading)),
         "source_auroc": values,
-        "source_scores": reading.scores.astype(np.float32),
+        "source_scores": scores.astype(np.float32),
         "eval_source": codes,
-        "eval_person": ground.unit_codes,
+        "eval_person": units,
         "eval_class": ground.classes,
     }
 
@@ -420,9 +411,9 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     curves: dict[str, list[NDArray[Any]]] = {}
     for direction, heads in zip(ground.directions, ground.association_heads, strict=True):
         X0, X1, y, people = _paired_events(ground.evaluation, flat, direction)
-        for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
+        for name, head in zip(("shortcut", "control"), heads, strict=True):
             scores = shortcut_scores(head, X0), shortcut_scores(head, X1)
-            curves.setdefault(name, []).append(association_auroc(*scores, y, people).values)
+            curves.setdefault(name, []).append(association_auroc(*scores, y, people)[1])
     return {name: np.mean(values, axis=0) for name, values in curves.items()}
 
 

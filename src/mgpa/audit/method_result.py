@@ -152,16 +152,6 @@ class MethodResult:
             **{name: join([getattr(part, name) for part in parts]) for name in (*MEASURED, "floor_auroc")},
         )
 
-    @property
-    def frozen(self) -> Floats | None:
-        """Task AUROC of heads trained on uncorrected rows, (F, P, D); None without classes."""
-        return self.heads.get("frozen")
-
-    @property
-    def refitted(self) -> Floats | None:
-        """Task AUROC of heads trained on corrected rows, (F, P, D); None without classes."""
-        return self.heads.get("refitted")
-
     @cached_property
     def travelled(self) -> NDArray[np.bool_]:
         """Which units have several sources."""

@@ -43,7 +43,7 @@ from .fits import (
 from .heads import check_head, choose_directions
 from .measure import Ground, Rows, gate_basis, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
-from .readers import CHECKPOINTS, SEED, SourceReading, check_bank
+from .readers import CHECKPOINTS, SEED, Scores, check_bank
 from .result import Audit
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
 from .words import label as shown_as
@@ -445,13 +445,13 @@ class AuditPlan:
         done = self._complete(calls, self.store.get, ground, "cells to measure")
         return [(done[key], None if floor is None else done[floor]) for key, floor in keys]
 
-    def _read_together(self, rows: dict[str, Callable[[], Rows]], ground: Ground) -> dict[str, SourceReading]:
+    def _read_together(self, rows: dict[str, Callable[[], Rows]], ground: Ground) -> dict[str, Scores]:
         """Return what source readers make of cells' rows where all of them train as one program: on a GPU.
 
         Cells go in groups that do not depend on which of them are finished: another group could round
         differently, and a run that was stopped and taken up again would not give the same bits.
         """
-        readings: dict[str, SourceReading] = {}
+        readings: dict[str, Scores] = {}
         cells, together = list(rows), ground.banks_together
         for start in range(0, len(cells) if together > 1 else 0, together):
             group = cells[start : start + together]
@@ -529,7 +529,7 @@ def _cell(
     measures: Callable[..., Arrays],
     ground: Ground,
     rows: Callable[[], Rows],
-    reading: SourceReading | None,
+    reading: Scores | None,
     store: Store,
     key: str,
 ) -> Arrays:

@@ -13,7 +13,7 @@ Between units (each has one source), sources are exchanged among whole units wit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,16 +32,9 @@ LEVEL = 0.025
 FLIPPED = 6
 
 
-class ByParticipant(NamedTuple):
-    """Participants, sorted as text, and one row of values for each."""
-
-    participants: tuple[str, ...]
-    values: Floats
-
-
 def participant_auroc(
     scores: Any, labels: Any, participants: Any, classes: Any = None, weight: Any = None
-) -> ByParticipant:
+) -> tuple[tuple[str, ...], Floats]:
     """Return every participant's AUROC: binary, or the macro average of one class against the rest.
 
     Parameters
@@ -58,13 +51,14 @@ def participant_auroc(
 
     Returns
     -------
-    ByParticipant
-        Values of shape (P,), or (P, R) for several readers.
+    participants : tuple of str
+        Sorted as text.
+    values : (P,) array, or (P, R) for several readers
 
     Examples
     --------
     >>> participant_auroc([0.2, 0.9, 0.8, 0.3], ["no", "yes", "no", "yes"], ["b", "b", "a", "a"])
-    ByParticipant(participants=('a', 'b'), values=array([0., 1.]))
+    (('a', 'b'), array([0., 1.]))
     """
     scores, n = check_scores(scores), len(scores)
     names, who = encode_source(participants, n, name="participants")
@@ -90,7 +84,7 @@ def participant_auroc(
     values = within_auroc(readers, codes, who, weights)
     people = [str(name) for name in names.tolist()]
     order = sorted(range(len(people)), key=people.__getitem__)
-    return ByParticipant(tuple(people[i] for i in order), values[order] if several else values[order, 0])
+    return tuple(people[i] for i in order), values[order] if several else values[order, 0]
 
 
 def within_auroc(scores: NDArray[Any], codes: Codes, units: Codes, weight: Floats | None = None) -> Floats:

@@ -20,7 +20,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -49,7 +48,8 @@ Array = Any  # numpy array or torch.Tensor
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Tokens = NDArray[np.float32]
-Scores = dict[str, Floats]  # by reader
+# By reader: (n,), higher meaning the second of the sorted sources, or the probability of each of them (n, K).
+Scores = dict[str, Floats]
 
 #: The banks: the paper's eleven readers (41 for tokens), and these with boosted trees and spread besides.
 BANKS = ("full", "paper")
@@ -77,23 +77,7 @@ TOKEN_ITERATIONS = 10_000
 RESIDUAL_TOLERANCE = 2e-4
 
 
-@dataclass(frozen=True)
-class SourceReading:
-    """Scores of a bank of source readers on EVAL rows.
-
-    Parameters
-    ----------
-    readers : tuple of str
-        Names, in the order of the scores.
-    scores : (n_eval, n_readers) or (n_eval, n_readers, K) array
-        Two sources: higher means the second of the sorted labels. More: the probability of each of them.
-    """
-
-    readers: tuple[str, ...]
-    scores: Floats
-
-
-def read_sources(X_head: Any, source_head: Any, X_eval: Any, **bank: Any) -> SourceReading:
+def read_sources(X_head: Any, source_head: Any, X_eval: Any, **bank: Any) -> Scores:
     """Train the bank of source readers on HEAD rows and score EVAL rows with each.
 
     The readers are "linear", "whitened_linear" and, for each restart and checkpoint, "gelu r0 e12"; in the
@@ -116,7 +100,9 @@ def read_sources(X_head: Any, source_head: Any, X_eval: Any, **bank: Any) -> Sou
 
     Returns
     -------
-    SourceReading
+    dict of reader to scores
+        Two sources: (n_eval,), higher meaning the second of the sorted labels. More: the probability of each
+        of them, (n_eval, K).
 
     Examples
     --------
@@ -125,11 +111,9 @@ def read_sources(X_head: Any, source_head: Any, X_eval: Any, **bank: Any) -> Sou
     >>> rng = np.random.default_rng(0)
     >>> source = np.tile(["dry", "wet"], 100)
     >>> X = rng.normal(size=(200, 4)) + (source == "wet")[:, None] * np.eye(4)[0]
-    >>> reading = read_sources(X[:100], source[:100], X[100:], restarts=0)
-    >>> reading.readers
-    ('linear', 'whitened_linear')
-    >>> round(float(roc_auc_score(source[100:], reading.scores[:, 0])), 2)
-    0.75
+    >>> scores = read_sources(X[:100], source[:100], X[100:], restarts=0)
+    >>> list(scores), round(float(roc_auc_score(source[100:], scores["linear"])), 2)
+    (['linear', 'whitened_linear'], 0.75)
     """
     return read_many_sources([(X_head, X_eval)], source_head, **bank)[0]
 
@@ -143,14 +127,16 @@ def read_many_sources(
     checkpoints: Sequence[int] = CHECKPOINTS,
     seed: int = SEED,
     device: str = "auto",
-) -> list[SourceReading]:
+) -> list[Scores]:
     """Read the sources of the same rows after several corrections (X_head, X_eval), with a bank for each.
 
     On a GPU the networks of all banks train as one program, those of eight three times as fast as one after
     the other, and trees grow beside them. The other parameters are those of :func:`read_sources`.
     """
-    sets = [(_rows(head, "X_head"), _rows(held, "X_eval")) for head, held in corrections]
+    sets = [(check_rows(head, "X_head"), check_rows(held, "X_eval")) for head, held in corrections]
     for head, held in sets:
+        if head.ndim == 3:
+            raise ValueError(f"X_head has shape {head.shape}; for tokens (n, t, d) use read_token_sources.")
         if held.shape[1] != head.shape[1]:
             raise ValueError(f"X_eval has {held.shape[1]} features; X_head has {head.shape[1]}.")
         if head.shape != sets[0][0].shape:
@@ -176,11 +162,9 @@ def read_many_sources(
 
     if place is None or place.type != "cuda":
         return [
-            as_reading(
-                linear_scores(head, codes, n_sources, held)
-                | networks_of([(head, held)])[0]
-                | further_of(head, held)
-            )
+            linear_scores(head, codes, n_sources, held)
+            | networks_of([(head, held)])[0]
+            | further_of(head, held)
             for head, held in sets
         ]
     import torch
@@ -192,7 +176,7 @@ def read_many_sources(
         on_device = partial(torch.as_tensor, device=place)
         linear = [linear_scores(on_device(head), codes, n_sources, on_device(held)) for head, held in sets]
         parts = zip(linear, networks_of(sets), (trees.result() for trees in further), strict=True)
-        return [as_reading(a | b | c) for a, b, c in parts]
+        return [a | b | c for a, b, c in parts]
 
 
 # --- networks --------------------------------------------------------------------------------------------
@@ -390,12 +374,14 @@ def spread(Z: Floats, codes: Codes, seed: int) -> Callable[[Floats], Floats]:
     """Return a logistic reader of sizes along the directions in which the sources' spreads differ most.
 
     Directions are found on one half of the rows and sizes weighed on the other, then the other way round:
-    directions that fit the rows they were found on would seem to tell more than they do.
+    directions that fit the rows they were found on would seem to tell more than they do. Wide rows are
+    centred in place.
     """
     leading = None
     if Z.shape[1] > SPREAD_DIRECTIONS:
-        leading = PCA(min(SPREAD_DIRECTIONS, len(Z) - 1), svd_solver="randomized", random_state=seed).fit(Z)
-        Z = leading.transform(Z)
+        n_directions = min(SPREAD_DIRECTIONS, len(Z) - 1)
+        leading = PCA(n_directions, svd_solver="randomized", random_state=seed, copy=False).fit(Z)
+        Z = Z @ leading.components_.T  # centred by now, which spares a copy of all rows
     half = np.empty(len(Z), np.int64)
     rng = np.random.default_rng(seed)
     for k in range(codes.max() + 1):  # of every source
@@ -460,7 +446,7 @@ def read_residuals(
     checkpoints: Sequence[int] = CHECKPOINTS,
     seed: int = SEED,
     device: str = "auto",
-) -> SourceReading:
+) -> Scores:
     """Read sources from centred tokens: by a standardised logistic reader and by token networks.
 
     A correction that shifts all tokens of a row alike leaves these as they are, so one reading of uncorrected
@@ -479,7 +465,7 @@ def read_residuals(
         epochs = check_bank("paper", restarts, checkpoints)
         [trained] = train_networks("grid_gelu", [head], codes, seeds, epochs, device=place)
         scores |= network_scores("grid_gelu", trained, held)
-    return as_reading({f"residual {name}": values for name, values in scores.items()})
+    return {f"residual {name}": values for name, values in scores.items()}
 
 
 def read_token_sources(
@@ -487,13 +473,13 @@ def read_token_sources(
     source_head: Any,
     X_eval: Any,
     *,
-    residual: SourceReading | None = None,
+    residual: Scores | None = None,
     bank: str = "paper",
     restarts: int = 3,
     checkpoints: Sequence[int] = CHECKPOINTS,
     seed: int = SEED,
     device: str = "auto",
-) -> SourceReading:
+) -> Scores:
     """Train source readers on HEAD tokens and score EVAL tokens with each.
 
     By name: "mean " and a reader of :func:`read_sources` (11), "tokens linear_raw", "tokens
@@ -504,7 +490,7 @@ def read_token_sources(
     ----------
     X_head, source_head, X_eval : (n, t, d) array, (n,) labels, (n_eval, t, d) array
         Corrected HEAD tokens and their sources, and corrected EVAL tokens.
-    residual : SourceReading or None
+    residual : dict or None
         From :func:`read_residuals`; its readers are added.
     bank, restarts, checkpoints, seed, device
         As in :func:`read_sources`.
@@ -516,7 +502,7 @@ def read_token_sources(
     checkpoints = check_bank(bank, restarts, checkpoints)
     how: dict[str, Any] = {"bank": bank, "restarts": restarts, "checkpoints": checkpoints}
     mean = read_sources(token_mean(head), source_head, token_mean(held), seed=seed, device=device, **how)
-    readings = {f"mean {name}": mean.scores[:, i] for i, name in enumerate(mean.readers)}
+    readings = {f"mean {name}": scores for name, scores in mean.items()}
 
     raw = _fit_token_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
     readings["tokens linear_raw"] = logistic_scores(raw, _flat(held))
@@ -532,9 +518,7 @@ def read_token_sources(
     if bank == "full":
         further = further_scores(_flat(head), codes, _flat(held), seed)
         readings |= {f"tokens {name}": scores for name, scores in further.items()}
-    if residual is not None:
-        readings |= {name: residual.scores[:, i] for i, name in enumerate(residual.readers)}
-    return as_reading(readings)
+    return readings | (residual or {})
 
 
 def token_scaling(X: Tokens) -> tuple[Tokens, Tokens]:
@@ -595,11 +579,6 @@ def _fit_token_logistic(name: str, X: Tokens, codes: Codes, n_sources: int, *, C
 # --- what all share --------------------------------------------------------------------------------------
 
 
-def as_reading(scores: Scores) -> SourceReading:
-    """Return scores by reader name as one array."""
-    return SourceReading(tuple(scores), np.stack(list(scores.values()), axis=1))
-
-
 def source_codes(source: Any, n: int) -> tuple[Codes, int]:
     """Return each HEAD row's source as a number, and how many sources there are."""
     sources, codes = encode_source(source, n, "source_head")
@@ -629,10 +608,11 @@ def check_bank(bank: str, restarts: int, checkpoints: Sequence[int]) -> tuple[in
     return epochs
 
 
-def _rows(X: Any, name: str) -> NDArray[Any]:
+def check_rows(X: Any, name: str) -> NDArray[Any]:
+    """Return X as finite rows (n, d), or tokens (n, t, d), or say what is wrong with it."""
     X = to_numpy(X)
     if X.ndim == 3:
-        raise ValueError(f"{name} has shape {X.shape}; for tokens (n, t, d) use read_token_sources.")
+        return as_tokens(X, name)
     rows = as_float_matrix(X, name=name)
     require_finite(rows, name)
     return rows

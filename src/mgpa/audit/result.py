@@ -182,8 +182,8 @@ class Audit:
         for name, result in self.results.items():
             parts: list[tuple[str, Floats | None, tuple[Any, ...]]] = [
                 ("source", result.source_auroc, result.readers),
-                ("frozen", result.frozen, result.directions),
-                ("refitted", result.refitted, result.directions),
+                ("frozen", result.heads.get("frozen"), result.directions),
+                ("refitted", result.heads.get("refitted"), result.directions),
                 ("shortcut", result.shortcut, (-1, 0, 1)),
                 ("control", result.control, (-1, 0, 1)),
                 ("movement", result.movement[..., None], ("",)),

@@ -224,10 +224,10 @@ def _select(
     for point in points:
         C0, C1 = (_corrected(point, X, s) for X, s in zip((X0, X1), sources, strict=True))
         curves = [
-            association_auroc(
-                shortcut_scores(head, C0), shortcut_scores(head, C1), positive, people
-            ).values.mean(axis=0)
-            for head in (heads.shortcut, heads.control)
+            association_auroc(shortcut_scores(head, C0), shortcut_scores(head, C1), positive, people)[1].mean(
+                0
+            )
+            for head in heads  # shortcut and control
         ]
         worst.append(float(curve_minimum(curve_coefficients(curves[0]))[0]))
         independent.append([float(curve[1]) for curve in curves])
