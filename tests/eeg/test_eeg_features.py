@@ -54,7 +54,6 @@ def test_a_sample_on_an_edge_belongs_to_the_later_bin():
         ({"width": 0.04}, "do not fill the span"),
         ({"width": 0.0}, "do not fill|positive"),
         ({"stop": -1.0}, "do not fill the span"),
-        ({"unit": "mV"}, "unit is 'mV'"),
     ],
 )
 def test_bins_that_make_no_sense_are_refused(settings, message):

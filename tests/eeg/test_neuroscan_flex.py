@@ -11,14 +11,19 @@ from mgpa.eeg.datasets import neuroscan_flex as dataset
 from mgpa.eeg.datasets.raw_files import CHANNELS, read_behaviour, read_flex, read_neuroscan
 from mgpa.eeg.pairing import PairingError
 from mgpa.eeg.simulate import erp
-from mgpa.eeg.simulate.erp import FULL_EVENTS, Defects, simulate_flex
+from mgpa.eeg.simulate.erp import FULL_EVENTS, simulate_flex
 from mgpa.eeg.simulate.files import write_curry
 from mgpa.eeg.trials import Trials
 
 N = 40
 DEFECTS = {
-    ("1020", "N170"): Defects(artifacts=(3, 17), cut_last=True, missing=(20, 21, 22, 23), clock_break=2.0),
-    ("1020", "oddball_active"): Defects(extra=3),
+    ("1020", "N170"): {
+        "artifacts": (3, 17),
+        "cut_last": True,
+        "missing": (20, 21, 22, 23),
+        "clock_break": 2.0,
+    },
+    ("1020", "oddball_active"): {"extra": 3},
 }
 RAW = "Saline Raw Data"
 
@@ -431,21 +436,14 @@ def test_markers_of_another_session_are_refused(session, folder):
         dataset.read_neuroscan_flex(session, "N170")
 
 
-def test_a_gap_needs_its_impedance_note(tmp_path):
-    gap = {("1034", "N170"): Defects(missing=(13, 14), impedance=False)}
-    simulate_flex(tmp_path, participants=["1034"], tasks=["N170"], n_events=30, defects=gap)
-    with pytest.raises(PairingError, match=r"1034 N170: .*events 13 to 14 seem to have none.*there are 0"):
-        dataset.read_neuroscan_flex(tmp_path, "N170")
-
-
 def rewritten(path, events):
     """Write a session's Curry files again with other events."""
     raw = mne.io.read_raw_curry(path, verbose="error")
     write_curry(path, raw.get_data(), raw.ch_names, raw.info["sfreq"], events)
 
 
-def test_no_epoch_spans_the_note_of_a_break(tmp_path):
-    gap = {("1034", "N170"): Defects(missing=(13, 14), clock_break=5.0)}
+def test_a_gap_needs_its_note_and_no_epoch_spans_that(tmp_path):
+    gap = {("1034", "N170"): {"missing": (13, 14), "clock_break": 5.0}}
     truth = simulate_flex(tmp_path, participants=["1034"], tasks=["N170"], n_events=30, defects=gap)
     path = tmp_path / files_of("1034", "N170", "dat")
     trials, report = dataset.read_neuroscan_flex(tmp_path, "N170")
@@ -453,6 +451,9 @@ def test_no_epoch_spans_the_note_of_a_break(tmp_path):
     onset = [round(1000 * t) for t in read_neuroscan(path)[2]]
     code = [int(x) for x in trials.columns["event_code"][::2]]
     events = [(t, c, "") for t, c in zip(onset, code, strict=True)]
+    rewritten(path, events)
+    with pytest.raises(PairingError, match=r"1034 N170: .*events 13 to 14 seem to have none.*there are 0"):
+        dataset.read_neuroscan_flex(tmp_path, "N170")
     # Half a second after the last event before the gap, whose epoch lasts longer.
     rewritten(path, sorted([*events, (onset[11] + 500, 1200002, "Impedance check")]))
     _, report = dataset.read_neuroscan_flex(tmp_path, "N170")
@@ -532,7 +533,7 @@ def test_p300_events_are_counted_after_calibration_and_purge(late, left):
 def test_the_complete_simulation_counts_as_the_recorded_data_set():
     assert FULL_EVENTS == {"N170": 300, "oddball_active": 666, "oddball_passive": 666}
     person = erp.draw_people(["1026"])[0]
-    ones = {task: sum(erp._plan(person, task, n, Defects())["label"]) for task, n in FULL_EVENTS.items()}
+    ones = {task: sum(erp._plan(person, task, n, erp.NO_DEFECTS)["label"]) for task, n in FULL_EVENTS.items()}
     assert ones == {"N170": 150, "oddball_active": 99, "oddball_passive": 99}
 
 
@@ -581,8 +582,9 @@ def test_simulating_again_adds_only_what_is_not_there(tmp_path):
         ({"tasks": ["N400"]}, r"tasks is \['N400'\]"),
         ({"participants": ["13"]}, "expected ids of four digits"),
         ({"n_events": 3}, "1019 N170: 3 events.*expected five or more"),
-        ({"defects": {("1019", "N170"): Defects(missing=(50,))}}, "missing.*50.*expected five or more"),
-        ({"defects": {("1099", "N170"): Defects()}}, "which is not simulated"),
+        ({"defects": {("1019", "N170"): {"missing": (50,)}}}, "missing.*50.*expected five or more"),
+        ({"defects": {("1099", "N170"): {}}}, "which is not simulated"),
+        ({"defects": {("1019", "N170"): {"impedance": 3}}}, "among artifacts, missing"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path, settings, message):
@@ -597,7 +599,7 @@ def test_a_folder_of_other_settings_is_refused(tmp_path):
     with pytest.raises(ValueError, match="random_state 0, not 1"):
         simulate_flex(tmp_path, **settings, random_state=1)
     with pytest.raises(ValueError, match=r"defects.*1019 N170"):
-        simulate_flex(tmp_path, **settings, defects={("1019", "N170"): Defects(extra=1)})
+        simulate_flex(tmp_path, **settings, defects={("1019", "N170"): {"extra": 1}})
     (tmp_path / "settings.json").write_text("[]")
     with pytest.raises(ValueError, match=r"settings\.json cannot be read"):
         simulate_flex(tmp_path, **settings)

@@ -30,6 +30,7 @@ __all__ = ["EEGPT_WEIGHTS", "eegpt", "import_braindecode", "load_checkpoint"]
 ORDER = {"mean": "window", "all": "window, summary"}
 # What EEGPT's file has and the encoder has no use for.
 UNUSED = ("predictor.", "reconstructor.", "final_layer.")
+CHANNEL_TABLE = "chans_id"
 
 
 def eegpt(
@@ -94,6 +95,7 @@ def eegpt(
             f"and simulations, weights='random' makes an untrained network. Got {checkpoint=} and {weights=}."
         )
     braindecode = import_braindecode()
+    import mne
     import torch
 
     table = [name.upper() for name in importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS]
@@ -109,9 +111,9 @@ def eegpt(
     # Building draws random weights; the caller's random numbers must not change by it.
     with torch.random.fork_rng(devices=[]), _quiet():
         torch.manual_seed(random_state)
-        model = braindecode.models.EEGPT(
-            chs_info=_positions(channels), n_times=n_times, sfreq=256.0, **parameters
-        )
+        info = mne.create_info([str(name) for name in channels], 256.0, "eeg", verbose="error")
+        info.set_montage(standard_montage(), match_case=False, on_missing="ignore", verbose="error")
+        model = braindecode.models.EEGPT(chs_info=info["chs"], n_times=n_times, sfreq=256.0, **parameters)
     record: Any = f"random weights, seed {random_state}"
     if checkpoint is None:
         warnings.warn(
@@ -122,9 +124,8 @@ def eegpt(
         # What a RemoteFile should be, it says itself.
         if sha256 is None and not isinstance(checkpoint, RemoteFile):
             sha256 = EEGPT_WEIGHTS.sha256
-        record = load_checkpoint(
-            model, checkpoint, sha256=None if sha256 == "any" else sha256, allow_extra=UNUSED
-        )
+        expected = None if sha256 == "any" else sha256
+        record = load_checkpoint(model, checkpoint, sha256=expected, allow_extra=UNUSED)
     identity = {
         "name": "EEGPT",
         "architecture": {key: repr(v) if callable(v) else v for key, v in (architecture or {}).items()},
@@ -142,24 +143,16 @@ def eegpt(
     return TorchEncoder(model, channels, n_times, **settings)
 
 
-def _positions(channels: Sequence[str]) -> list[Any]:
-    """Return channels as braindecode wants them, with standard 10-05 positions."""
-    import mne
-
-    info = mne.create_info([str(name) for name in channels], 256.0, "eeg", verbose="error")
-    info.set_montage(standard_montage(), match_case=False, on_missing="ignore", verbose="error")
-    return list(info["chs"])
-
-
 def load_checkpoint(
     model: Any,
     checkpoint: str | os.PathLike[str] | RemoteFile,
     *,
     sha256: str | None = None,
-    allow_missing: Sequence[str] = ("chans_id",),
     allow_extra: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Load trained weights into a torch module: all of them, or none and a CheckpointError.
+
+    EEGPT's table of the channels in use, ``chans_id``, stays as the model has it.
 
     Parameters
     ----------
@@ -170,8 +163,6 @@ def load_checkpoint(
         user's cache, once.
     sha256 : str or None
         Checksum of the file. None accepts any; the returned dict says which it was.
-    allow_missing : sequence of str
-        Names that stay as the model has them, whatever the file says: EEGPT's table of the channels in use.
     allow_extra : sequence of str
         What names in the file may begin with that the model has no use for.
     """
@@ -181,12 +172,12 @@ def load_checkpoint(
         origin = {"url": checkpoint.url}
     else:
         path = Path(checkpoint)
-    stored, content = _read(path, sha256)
-    wanted = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
-    _require_equal(stored, wanted, path, type(model).__name__, (*allow_extra, *allow_missing))
-    # Not strict, because of allow_missing only; everything else has been compared.
+    stored, facts = _read(path, sha256)
+    wanted = {name: value for name, value in model.state_dict().items() if name != CHANNEL_TABLE}
+    _require_equal(stored, wanted, path, type(model).__name__, (*allow_extra, CHANNEL_TABLE))
+    # Not strict, because of the table only; everything else has been compared.
     model.load_state_dict({name: stored[name] for name in wanted}, strict=False)
-    return {"file": path.name, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)} | origin
+    return facts | origin
 
 
 def _fetch(file: RemoteFile) -> Path:
@@ -201,8 +192,8 @@ def _fetch(file: RemoteFile) -> Path:
     return folder / file.name
 
 
-def _read(path: Path, sha256: str | None) -> tuple[dict[str, Any], bytes]:
-    """Return a file's tensors by name and its content, or raise and say why it cannot be the one meant."""
+def _read(path: Path, sha256: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a file's tensors by name, and which file it is; or raise and say why it is not the one meant."""
     from safetensors.torch import load
 
     if not path.is_file():
@@ -216,7 +207,7 @@ def _read(path: Path, sha256: str | None) -> tuple[dict[str, Any], bytes]:
             "pass its sha256 if it is the file you mean."
         )
     try:
-        return dict(load(content)), content
+        return dict(load(content)), {"file": path.name, "sha256": checksum, "size": len(content)}
     except Exception as error:  # damaged files fail in many ways, all of which mean the same
         raise CheckpointError(
             f"{path} is not a whole .safetensors file ({error}). Download it again; save weights of other "

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class TemporalBins:
     """Mean signal of each channel in consecutive bins of time.
 
     The defaults are the paper's for N170: fifteen bins of 50 ms from the event on, which makes 240 features
-    of 16 channels. All bins of the first channel come first, then those of the second.
+    of 16 channels, in µV. All bins of the first channel come first, then those of the second.
 
     Parameters
     ----------
@@ -35,18 +35,13 @@ class TemporalBins:
         Seconds after the event; the bins fill this span, its end excluded.
     width : float
         Of a bin, in seconds.
-    unit : {"uV", "V"}
-        Of the features.
     """
 
     start: float = 0.0
     stop: float = 0.75
     width: float = 0.05
-    unit: Literal["uV", "V"] = "uV"
 
     def __post_init__(self) -> None:
-        if self.unit not in ("uV", "V"):
-            raise ValueError(f"unit is {self.unit!r}; expected 'uV' or 'V'.")
         _require_filled(self.start, self.stop, self.width, "s")
 
     @property
@@ -57,7 +52,7 @@ class TemporalBins:
     @property
     def identity(self) -> dict[str, Any]:
         """What the features depend on besides the trials."""
-        return {"name": "temporal bins", **asdict(self), "layout": "channel-major"}
+        return {"name": "temporal bins", **asdict(self), "unit": "uV", "layout": "channel-major"}
 
     def feature_names(self, channels: Sequence[str]) -> list[str]:
         """Return a name for every feature, as "Cz 0.050 s"."""
@@ -81,7 +76,7 @@ class TemporalBins:
             )
         bins = [trials.data[:, :, lo:hi].mean(axis=2, dtype=np.float64) for lo, hi in pairwise(bounds)]
         features = np.stack(bins, axis=2).reshape(len(trials), len(trials.channels) * self.n_bins)
-        return (features * (MICROVOLTS if self.unit == "uV" else 1.0)).astype(np.float32)
+        return (features * MICROVOLTS).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -174,7 +169,7 @@ class BandPower:
 
 @dataclass(frozen=True)
 class WindowedPower:
-    """Power in narrow bands, window by window: a token for every window, like a network's.
+    """Log power in narrow bands, window by window: a token for every window, like a network's.
 
     Parameters
     ----------
@@ -183,8 +178,6 @@ class WindowedPower:
     low, high, width : float
         The bands: from ``low`` on, each ``width`` wide, up to ``high``, in Hz. Windows are padded with zeros
         until every band holds a frequency.
-    log : bool
-        Take the logarithm of power plus ``floor``.
     floor : float
         As for :class:`BandPower`, in µV².
     """
@@ -194,24 +187,17 @@ class WindowedPower:
     low: float = 4.0
     high: float = 36.0
     width: float = 2.0
-    log: bool = True
     floor: float = 1e-4
 
     def __post_init__(self) -> None:
-        for name in ("window", "step", "width", "floor"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
+        if not min(self.window, self.step, self.width, self.floor) > 0:
+            raise ValueError(f"{self}: window, step, width and floor must be positive.")
         _require_filled(max(self.low, 0.0), self.high, self.width, "Hz")
-
-    @property
-    def n_bands(self) -> int:
-        """Bands a channel."""
-        return round((self.high - self.low) / self.width)
 
     @property
     def identity(self) -> dict[str, Any]:
         """What the features depend on besides the trials."""
-        return {"name": "windowed power", **asdict(self), "layout": "channel-major"}
+        return {"name": "windowed power", **asdict(self), "log": True, "layout": "channel-major"}
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
         """Return the features, (n, windows, channels × bands), of trials or MNE epochs."""
@@ -228,8 +214,8 @@ class WindowedPower:
         frequency = np.fft.rfftfreq(n_fft, 1 / trials.sfreq)
         band = np.floor((frequency - self.low) / self.width + TIME_TOLERANCE).astype(int)
         starts = range(0, trials.data.shape[2] - length + 1, step)
-        shape = (len(trials), len(starts), len(trials.channels), self.n_bands)
-        power = np.empty(shape, np.float64)
+        n_bands = round((self.high - self.low) / self.width)
+        power = np.empty((len(trials), len(starts), len(trials.channels), n_bands))
         # As a density: bands do not depend on the window's length, nor on the padding.
         unit = 2 / (trials.sfreq * (taper**2).sum()) * frequency[1]
         for i in range(0, len(trials), BLOCK):
@@ -238,10 +224,10 @@ class WindowedPower:
                 part = signal[:, :, start : start + length]
                 part = (part - part.mean(axis=2, keepdims=True)) * taper
                 spectrum = np.abs(np.fft.rfft(part, n_fft, axis=2)) ** 2 * unit
-                for k in range(self.n_bands):
+                for k in range(n_bands):
                     power[i : i + BLOCK, t, :, k] = spectrum[:, :, band == k].sum(axis=2)
-        power = np.log(power + self.floor) if self.log else power
-        return power.reshape(*shape[:2], shape[2] * shape[3]).astype(np.float32)
+        log = np.log(power + self.floor).astype(np.float32)
+        return log.reshape(*log.shape[:2], len(trials.channels) * n_bands)
 
 
 def _require_filled(start: float, stop: float, width: float, unit: str) -> None:

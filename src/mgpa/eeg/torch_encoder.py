@@ -83,22 +83,27 @@ class TorchEncoder:
         self.channels, self.n_times, self.sfreq = tuple(map(str, channels)), int(n_times), float(sfreq)
         if scaling != "zscore" and not (isinstance(scaling, (int, float)) and 0 < scaling < np.inf):
             raise ValueError(f"scaling is {scaling!r}; expected 'zscore' or a positive number of volts.")
-        self.scaling, self.resample = scaling, _check_resample(resample, self.n_times)
+        up, down = resample or (1, 1)
+        if not (isinstance(up, int) and isinstance(down, int) and min(up, down) >= 1) or n_times * down % up:
+            raise ValueError(
+                f"resample is {resample!r}; expected None, or positive integers (up, down), as (2, 1), that "
+                f"make {n_times} samples of a whole number of them."
+            )
+        self.scaling, self.resample = scaling, None if resample is None else (up, down)
         self.batch_size = BATCH.get(self.device.type, BATCH["cpu"]) if batch_size is None else batch_size
         self.precision, self.dtype = precision, np.dtype(dtype)
         self._tokens, self._identity = tokens, dict(identity or {})
         check_choice("precision", precision, ("float32", "float16", "bfloat16"))
         check_choice("dtype", dtype, ("float32", "float16"))
-        if not (isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1):
+        if self.batch_size < 1:
             raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
         self.shape = self._measure_shape()
 
     def __repr__(self) -> str:
         name = self._identity.get("name", type(self.module).__name__)
         tokens, width = self.shape
-        return (
-            f"<{name}: {len(self.channels)} channels x {self.n_times} samples to {tokens} x {width} tokens>"
-        )
+        samples = f"{len(self.channels)} channels x {self.n_times} samples"
+        return f"<{name}: {samples} to {tokens} x {width} tokens>"
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -118,15 +123,7 @@ class TorchEncoder:
         }
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[Any]:
-        """Return the tokens, (n, tokens, d), of trials or MNE epochs.
-
-        Parameters
-        ----------
-        trials : Trials, mne.Epochs, or a list of mne.Epochs
-            At the encoder's rate and length; see ``resample``.
-        verbose : bool
-            Show progress.
-        """
+        """Return the tokens, (n, tokens, d), of trials or MNE epochs at the encoder's rate and length."""
         import torch
 
         trials = as_trials(trials)
@@ -134,7 +131,7 @@ class TorchEncoder:
         index = trials.index(self.channels)
         columns: Any = slice(None) if index == list(range(len(trials.channels))) else index
         out = np.empty((len(trials), *self.shape), self.dtype)
-        starts = range(0, len(trials), int(self.batch_size))
+        starts = range(0, len(trials), self.batch_size)
         finite = torch.ones((), dtype=torch.bool, device=self.device)
         sent: deque[tuple[int, Any, Any]] = deque()
 
@@ -191,12 +188,10 @@ class TorchEncoder:
 
     def _compute(self, batch: Any) -> Any:
         """Return the tokens of a batch, in float32."""
-        import torch
-
         with arithmetic(self.device.type, self.precision):
             batch = scaled(batch, self.scaling)
             tokens = self.module(batch) if self._tokens is None else self._tokens(self.module, batch)
-        return tokens.to(torch.float32)
+        return tokens.float()
 
     def _to_host(self, tokens: Any) -> tuple[Any, Any]:
         """Start copying tokens to the host; return where to, and what to wait for."""
@@ -242,19 +237,6 @@ def arithmetic(device: str, precision: str) -> Any:
         return torch.autocast(device, dtype=getattr(torch, precision))
     # Convolutions on CUDA would use TF32, with ten bits of mantissa, unless told otherwise.
     return torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
-
-
-def _check_resample(resample: Any, n_times: int) -> tuple[int, int] | None:
-    if resample is None:
-        return None
-    factors = tuple(resample)
-    whole = len(factors) == 2 and all(isinstance(f, (int, np.integer)) and f >= 1 for f in factors)
-    if not whole or n_times * factors[1] % factors[0]:
-        raise ValueError(
-            f"resample is {resample!r}; expected None, or positive integers (up, down), as (2, 1), that "
-            f"make {n_times} samples of a whole number of them."
-        )
-    return int(factors[0]), int(factors[1])
 
 
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,32 +58,23 @@ COMPONENTS: dict[str, tuple[tuple[tuple[str, ...], float, float, tuple[float, fl
         (("Fz", "F3", "F4"), 0.170, 0.035, (-4e-9, -28e-9)),
     ),
 }
-# What the amplifier receives for an event: of a category and an orientation, or of a tone.
 ORIENTATIONS = ("upright", "inverted")
 CATEGORIES = ("watch", "face")
-TONES = (1, 3)
 
 
-class Defects(NamedTuple):
-    """What goes wrong in one recording. Events are counted from 1.
-
-    In the events ``artifacts`` the headset's front electrodes jump by 300 µV. ``cut_last``: the amplifier
-    stops 0.3 s after the last event. It missed the triggers of the events ``missing``, in one run; if these
-    are not the first, it notes an ``impedance`` check just before the first event after them, and its clock
-    then jumps ahead by ``clock_break`` seconds. ``extra`` triggers are of an earlier run that was broken off,
-    and that only the amplifier recorded. ``stray_csv``: the headset's own csv file lies beside its recording.
-    """
-
-    artifacts: tuple[int, ...] = ()
-    cut_last: bool = False
-    missing: tuple[int, ...] = ()
-    impedance: bool = True
-    clock_break: float = 0.0
-    extra: int = 0
-    stray_csv: bool = False
+#: What may go wrong in one recording; events are counted from 1. In the events ``artifacts`` the headset's
+#: front electrodes jump by 300 µV. ``cut_last``: the amplifier stops 0.3 s after the last event. It missed
+#: the triggers of the events ``missing``, in one run; if these are not the first, it notes a check of
+#: impedances just before the next event, and its clock then jumps ahead by ``clock_break`` seconds. ``extra``
+#: triggers are of an earlier run that was broken off, and that only the amplifier recorded. ``stray_csv``:
+#: the headset's own csv file lies beside its recording.
+NO_DEFECTS: dict[str, Any] = {
+    **{"artifacts": (), "missing": (), "clock_break": 0.0},
+    **{"cut_last": False, "extra": 0, "stray_csv": False},
+}
 
 
-def recorded_defects(n_events: Mapping[str, int]) -> dict[tuple[str, str], Defects]:
+def recorded_defects(n_events: Mapping[str, int]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return what went wrong in the recorded data set, for sessions of this many events.
 
     1016 was started twice, 1034's amplifier missed four events in the middle of N170 and the first three of
@@ -91,11 +82,11 @@ def recorded_defects(n_events: Mapping[str, int]) -> dict[tuple[str, str], Defec
     """
     n = n_events.get("N170", 0)
     gap = tuple(range(n // 2 + 1, n // 2 + 5)) if n - n // 2 - 4 >= MIN_SIDE else ()
-    defects = {
-        ("1016", "N170"): Defects(extra=min(23, n // 4)),
-        ("1018", "N170"): Defects(stray_csv=True),
-        ("1034", "N170"): Defects(missing=gap, clock_break=5.0 if gap else 0.0),
-        ("1034", "oddball_passive"): Defects(missing=(1, 2, 3)),
+    defects: dict[tuple[str, str], dict[str, Any]] = {
+        ("1016", "N170"): {"extra": min(23, n // 4)},
+        ("1018", "N170"): {"stray_csv": True},
+        ("1034", "N170"): {"missing": gap, "clock_break": 5.0 if gap else 0.0},
+        ("1034", "oddball_passive"): {"missing": (1, 2, 3)},
     }
     return {key: one for key, one in defects.items() if key[1] in n_events}
 
@@ -108,7 +99,7 @@ def simulate_flex(
     random_state: int = 0,
     n_events: int | Mapping[str, int] = 40,
     crosstalk: float = 0.0,
-    defects: Mapping[tuple[str, str], Defects] | None = None,
+    defects: Mapping[tuple[str, str], dict[str, Any]] | None = None,
     verbose: bool = False,
 ) -> dict[str, Any]:
     """Write simulated recordings in the files of the Neuroscan/Flex data set, with the defects of its own.
@@ -131,8 +122,9 @@ def simulate_flex(
         What each marker leaves in the headset's channels, in volts: a deflection that decays within a second,
         the same for every event and, but for a tenth, for every person. It gives the device away, and says
         nothing about the stimulus.
-    defects : dict of (participant, task) to Defects, or None
-        What goes wrong, and where. None: what did in the recorded data set (:func:`recorded_defects`).
+    defects : dict of (participant, task) to dict, or None
+        What goes wrong, as in ``NO_DEFECTS``. None: what did in the recorded data set
+        (:func:`recorded_defects`).
     verbose : bool
         Show a progress line.
 
@@ -158,7 +150,7 @@ def simulate_flex(
     people = draw_people(participants, random_state)
     plans = {
         person.id: {
-            task: _plan(person, task, counts[task], defects.get((person.id, task), Defects()))
+            task: _plan(person, task, counts[task], NO_DEFECTS | defects.get((person.id, task), {}))
             for task in tasks
         }
         for person in people
@@ -172,34 +164,39 @@ def simulate_flex(
     return truth
 
 
-def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]:
+def _plan(person: Person, task: str, n: int, defects: dict[str, Any]) -> dict[str, Any]:
     """Return everything that is decided before a brain does anything: events, labels, clocks."""
-    if n < 5 or not all(1 <= k <= n for k in (*defects.artifacts, *defects.missing)):
+    events = (*defects["artifacts"], *defects["missing"])
+    if n < 5 or not all(1 <= k <= n for k in events) or len(defects) > len(NO_DEFECTS):
         raise ValueError(
-            f"{person.id} {task}: {n} events, {defects}; expected five or more, and defects of these."
+            f"{person.id} {task}: {n} events, {defects}; expected five or more, and defects of these, "
+            f"among {', '.join(NO_DEFECTS)}."
         )
     rng = person.rng(list(TASKS).index(task), 0)
     # Short sessions have more deviants than their share, so that there are enough to tell what they evoke.
     ones = max(round(FULL_ONES[task] / FULL_EVENTS[task] * n), min(n // 5, 10))
     label = rng.permutation((np.arange(n) < ones).astype(int))
     # The headset was switched on for the run that counts.
-    early = np.cumsum(rng.uniform(0.9, 1.3, defects.extra))
-    flex_start = float(rng.uniform(10.0, 25.0)) + 1.3 * defects.extra
+    early = np.cumsum(rng.uniform(0.9, 1.3, defects["extra"]))
+    flex_start = float(rng.uniform(10.0, 25.0)) + 1.3 * defects["extra"]
     onset = flex_start + 6.0 + np.cumsum(rng.uniform(0.9, 1.3, n))
     # At least 45 s on either device, more than the longest filter.
     end = max(float(onset[-1]) + 6.0, flex_start + 45.0)
-    stop = float(onset[-1]) + 0.3 if defects.cut_last else end
+    stop = float(onset[-1]) + 0.3 if defects["cut_last"] else end
+    orientation = rng.integers(0, 2, n) if task == "N170" else None
     return {
         # In seconds since the sources began.
         "onset": onset.round(6).tolist(),
         "label": label.tolist(),
-        "orientation": rng.integers(0, 2, n).tolist() if task == "N170" else None,
+        "orientation": None if orientation is None else orientation.tolist(),
+        # What the amplifier receives: of a category and an orientation, or of a tone.
+        "code": (1 + 2 * label + (0 if orientation is None else orientation)).tolist(),
         "extra": (4.0 + early).round(6).tolist(),
         "end": end,
         "behaviour": {"start": round(float(rng.uniform(-600.0, -60.0)), 3), "drift": 0.0},
         "neuroscan": {"start": 3.0, "drift": 0.0, "stop": stop},
         "flex": {"start": flex_start, "drift": float(rng.uniform(-1.5e-3, 1.5e-3)), "stop": end},
-        "defects": defects._asdict(),
+        "defects": defects,
     }
 
 
@@ -226,35 +223,25 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
     times = {name: (onset - clock["start"]) * (1 + clock["drift"]) for name, clock in clocks.items()}
     if crosstalk:
         _add_crosstalk(volts["flex"], times["flex"], crosstalk, person)
-    codes = _codes(task, plan)
-    _write_neuroscan(path["neuroscan"], volts["neuroscan"], times["neuroscan"], codes, plan)
+    _write_neuroscan(path["neuroscan"], volts["neuroscan"], times["neuroscan"], plan)
     # The headset's software puts the year into names; four digits that are not an id.
     headset = path["flex"].with_stem(f"{person.id}_{task}_2018")
-    _write_flex(headset, volts["flex"], times["flex"], codes, plan)
+    _write_flex(headset, volts["flex"], times["flex"], plan)
     if plan["defects"]["stray_csv"]:
         write_atomically(headset.with_suffix(".csv"), b"COUNTER,INTERPOLATED,Cz\n0,0,4200.0\n")
-    write_atomically(path["behaviour"], _behaviour(task, times["behaviour"], codes, plan))
+    write_atomically(path["behaviour"], _behaviour(task, times["behaviour"], plan))
 
 
-def _codes(task: str, plan: dict[str, Any]) -> list[int]:
-    """Return what the amplifier receives for each event."""
-    if task == "N170":
-        return [1 + 2 * kind + side for kind, side in zip(plan["label"], plan["orientation"], strict=True)]
-    return [TONES[kind] for kind in plan["label"]]
-
-
-def _behaviour(task: str, times: Array, codes: list[int], plan: dict[str, Any]) -> bytes:
+def _behaviour(task: str, times: Array, plan: dict[str, Any]) -> bytes:
     """Return the experiment's csv file, with the byte order mark and the blanks that such files may have."""
+    lines = ["trial, tone, elapsed_time"]
     if task == "N170":
-        words = [
-            f"{CATEGORIES[a]}, {ORIENTATIONS[b]}, "
-            for a, b in zip(plan["label"], plan["orientation"], strict=True)
-        ]
         lines = ["trial, eventCode, stimCat, stimOrient, stimElapsedTime"]
-    else:
-        words, lines = [""] * len(codes), ["trial, tone, elapsed_time"]
-    events = enumerate(zip(codes, words, times, strict=True), start=1)
-    lines += [f"{i}, {code}, {word}{t:.4f}" for i, (code, word, t) in events]
+    for i, (code, t) in enumerate(zip(plan["code"], times, strict=True)):
+        words = ""
+        if task == "N170":
+            words = f"{CATEGORIES[plan['label'][i]]}, {ORIENTATIONS[plan['orientation'][i]]}, "
+        lines.append(f"{i + 1}, {code}, {words}{t:.4f}")
     return "\n".join([*lines, ""]).encode("utf-8-sig")
 
 
@@ -283,7 +270,7 @@ def _responses(person: Person, task: str, onset: Array, label: Any, end: float) 
     return parts
 
 
-def _write_neuroscan(path: Path, volts: Array, times: Array, codes: list[int], plan: dict[str, Any]) -> None:
+def _write_neuroscan(path: Path, volts: Array, times: Array, plan: dict[str, Any]) -> None:
     defects, clock = plan["defects"], plan["neuroscan"]
     volts = volts[:, : round((clock["stop"] - clock["start"]) * SFREQ)]
     notes = []
@@ -291,24 +278,22 @@ def _write_neuroscan(path: Path, volts: Array, times: Array, codes: list[int], p
         after = min(max(defects["missing"]), len(times) - 1)
         at, held = round((times[after] - 0.4) * SFREQ), round(defects["clock_break"] * SFREQ)
         # Its clock runs on over values that stand still, and the experiment does not.
-        volts = np.concatenate(
-            [volts[:, :at], np.repeat(volts[:, at : at + 1], held, axis=1), volts[:, at:]], 1
-        )
+        volts = np.insert(volts, [at] * held, volts[:, [at]], axis=1)
         times = times + defects["clock_break"] * (np.arange(len(times)) >= after)
-        notes = [(at, IMPEDANCE, "Impedance")] if defects["impedance"] else []
+        notes = [(at, IMPEDANCE, "Impedance")]
     events = [
         (round(t * SFREQ), code, "")
-        for i, (t, code) in enumerate(zip(times, codes, strict=True))
-        if i + 1 not in defects["missing"]
+        for i, (t, code) in enumerate(zip(times, plan["code"], strict=True), start=1)
+        if i not in defects["missing"]
     ]
-    early = [(round((t - clock["start"]) * SFREQ), codes[0], "") for t in plan["extra"]]
+    early = [(round((t - clock["start"]) * SFREQ), plan["code"][0], "") for t in plan["extra"]]
     # The amplifier's caps are labelled in capitals, and an electrode under the eye comes last.
     names = [*(name.upper() for name in NEUROSCAN.channels), "VEO"]
     eye = 2 * volts[[CHANNELS.index("Fp1")]]
     write_curry(path, np.concatenate([volts, eye]), names, SFREQ, sorted(early + events + notes))
 
 
-def _write_flex(path: Path, volts: Array, times: Array, codes: list[int], plan: dict[str, Any]) -> None:
+def _write_flex(path: Path, volts: Array, times: Array, plan: dict[str, Any]) -> None:
     volts, front = volts.copy(), [CHANNELS.index(name) for name in ("Fp1", "Fp2")]
     for ordinal in plan["defects"]["artifacts"]:
         start = round((times[ordinal - 1] + 0.25) * FLEX_RATE)
@@ -317,7 +302,7 @@ def _write_flex(path: Path, volts: Array, times: Array, codes: list[int], plan: 
     markers = np.zeros(volts.shape[1])
     # High when it is switched on, which readers must not take for an event.
     markers[:3] = 1
-    for t, code in zip(times, codes, strict=True):
+    for t, code in zip(times, plan["code"], strict=True):
         at = round(t * FLEX_RATE) - MARKER_DELAY
         markers[at : at + 3] = code
     write_flex_edf(path, volts, CHANNELS, markers)
