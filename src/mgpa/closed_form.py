@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from ._common.parameters import Constraint, flag, gate, number, one_of
@@ -29,7 +28,7 @@ from .gate import MeasurementGate, fit_gate, no_gate
 from .maps import AffineMap
 from .moments import Moments, Scatter, Standardizer, outside
 from .pairs import Contrasts
-from .within import Effect, preserved_axes, shrink_or_raise, solve_within
+from .within import Effect, preserved_axes, projection, shrink_or_raise, solve_within
 
 Floats = NDArray[np.float64]
 
@@ -66,24 +65,6 @@ def _free(overlap: Floats, explained: Floats) -> Floats:
             "separated from theirs. Use more rows, or a larger ridge."
         )
     return free
-
-
-def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
-    """Return D (r, k) and W (r, k) with D Wᵀ = Δ(ΔᵀC⁻¹Δ)⁻¹ΔᵀC⁻¹, the C⁻¹-orthogonal projection on span Δ.
-
-    This is eq. (6) with the score w = C⁻¹Δ and the metric Ω = C⁻¹.
-
-    Sources whose effects coincide leave fewer than K - 1 independent columns; k is that number.
-    """
-    try:
-        solved = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), Delta)
-    except np.linalg.LinAlgError:  # only without shrinkage: a direction without residual variance
-        solved = np.linalg.pinv(C, hermitian=True) @ Delta
-    gram = Delta.T @ solved
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    positive = values > max(values[-1] * 1e-12, np.finfo(np.float64).tiny)
-    whiten = vectors[:, positive] / np.sqrt(values[positive])
-    return np.asarray(Delta @ whiten), np.asarray(solved @ whiten)
 
 
 @dataclass(frozen=True)
@@ -291,15 +272,15 @@ def solve(
             "Use IterativeMGPA, or check that all pairs are ordered alike (first view, second view)."
         )
     if anchor == "pooled":
-        strength, shrinkage = settings["strength"], settings["shrinkage"]
         ridge = 10.0 if ridge == "auto" else float(ridge)
+        strength, shrinkage = settings["strength"], settings["shrinkage"]
         stored, C = solve_pooled(moments, standardizer, B, delta, ridge, shrinkage, strength)
         return Solution(gate, stored, delta, C)
     calibration = data.calibration_moments()
-    path, C, effect = solve_within(
+    stored, C, effect = solve_within(
         moments, data.people, calibration, contrasts, standardizer, B, delta, ridge=ridge, **settings
     )
-    return Solution(gate, path, delta, C, effect)
+    return Solution(gate, stored, delta, C, effect)
 
 
 def solve_pooled(

@@ -2,8 +2,8 @@
 
 Devices are worn by people, in sessions: rows of one person rise and fall together, and what differs between
 sources may be the people. So every decision (whether to act, along which directions, how far to go) compares
-a number with its spread over people, as a t-test of few units should: :class:`Measured`. Where people are
-not known, rows or pairs are the units.
+a number with its standard error over people, as a t-test of few units should (:func:`t_quantile`). Where
+people are not known, rows or pairs are the units.
 
 The published gate takes the directions that hold 90 % of the contrasts' energy. Where paired views differ by
 noise, those are the noise's. ``MeasurementGate(rank="auto")`` therefore asks pairs of other people.
@@ -11,7 +11,6 @@ noise, those are the noise's. ``MeasurementGate(rank="auto")`` therefore asks pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,87 +36,39 @@ CHANCE = 0.01
 ZERO_NORM = 1e-10
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A number, its standard error over independent units, and how many of those there were.
-
-    Attributes
-    ----------
-    value, error : float or (k,) array
-        The error is infinite where the units cannot tell, as with one person in a source.
-    df : float
-        Degrees of freedom of the error.
-    units : str
-        What the units were: "12 people", "800 rows".
-
-    Examples
-    --------
-    >>> bool(Measured(2.0, 0.5, 5, "6 people").is_clear()), bool(Measured(2.0, 0.5, 1).is_clear())
-    (True, False)
-    """
-
-    value: Any
-    error: Any
-    df: float
-    units: str = ""
-
-    def is_clear(self, level: float = LEVEL) -> Any:
-        """Return whether the number differs from zero, with this chance of error where it does not."""
-        return np.abs(self.value) > self.quantile(level / 2) * self.error
-
-    def exceeds(self, level: float = LEVEL, least: float = 0.0) -> Any:
-        """Return whether the number is above ``least``, with this chance of error where it is not."""
-        return self.value - least > self.quantile(level) * self.error
-
-    def quantile(self, level: float) -> float:
-        """Return how many standard errors chance exceeds with this probability."""
-        return float(scipy.stats.t.isf(level, self.df)) if self.df > 0 else np.inf
+def t_quantile(level: float, df: float) -> float:
+    """Return how many standard errors chance exceeds with this probability; none suffices where df is 0."""
+    return float(scipy.stats.t.isf(level, df)) if df > 0 else np.inf
 
 
-def mean_over_units(values: Any, units: Any = None, what: str = "people") -> Measured:
-    """Return the mean of values (m,) or (m, k) and its error, whose rows belong to units that go together.
+def mean_over_units(values: Any, units: Any = None) -> tuple[Any, Any, int]:
+    """Return the mean of values (m,) or (m, k), its standard error, and the error's degrees of freedom.
 
-    Parameters
-    ----------
-    values : array
-        One row for each pair, or each row of an embedding.
-    units : (m,) array or None
-        Participants. None, or a single one: every row is a unit.
-    what : str
-        What to call the units.
+    ``units`` (m,) are participants, whose values rise and fall together. None, or a single one: every value
+    is a unit. The error is infinite where there is one unit only.
     """
     values = np.asarray(values, dtype=np.float64)
     names, codes = np.unique(np.zeros(len(values)) if units is None else units, return_inverse=True)
     if len(names) == 1:  # of one person, or of unknown people, rows are all there is
-        codes, what = np.arange(len(values)), "rows"
+        codes = np.arange(len(values))
     mean, n = values.mean(axis=0), int(codes.max()) + 1
     sums = np.zeros((n, *values.shape[1:]))
     np.add.at(sums, codes, values - mean)
     error = np.sqrt(n / max(n - 1, 1) * np.sum(sums**2, axis=0)) / len(values)
-    return Measured(mean, error if n > 1 else error + np.inf, n - 1, f"{n} {what}")
+    return mean, error if n > 1 else error + np.inf, n - 1
 
 
-def jackknife(value: Any, left_out: Any, n_sources: int, crossed: bool, what: str = "people") -> Measured:
-    """Return an estimate and its error, from the estimates without each unit.
+def jackknife(value: float, left_out: Any, n_sources: int, crossed: bool) -> tuple[float, int]:
+    """Return the standard error of an estimate, and its degrees of freedom, from those without each unit.
 
-    Parameters
-    ----------
-    value : float or (k,) array
-        From all units.
-    left_out : (P,) or (P, k) array
-        Without each of them; NaN where a source had that one unit only: then nothing is known of its error.
-    n_sources : int
-        Number of sources K.
-    crossed : bool
-        Whether every unit has all sources: one mean was taken from P units. If not, K were.
-    what : str
-        What to call the units.
+    ``left_out`` (P,) is NaN where a source had that one unit only: then nothing is known of the error, and it
+    is infinite. Where every unit has all sources (``crossed``), one mean was taken from P units; if not, one
+    of each source's.
     """
     left_out = np.asarray(left_out, dtype=np.float64)
     P = len(left_out)
-    error = np.sqrt((P - 1) / P * np.sum((left_out - value) ** 2, axis=0))
-    df = P - 1 if crossed else P - n_sources
-    return Measured(value, np.where(np.isnan(error), np.inf, error), df, f"{P} {what}")
+    error = float(np.sqrt((P - 1) / P * np.sum((left_out - value) ** 2)))
+    return np.inf if np.isnan(error) else error, P - 1 if crossed else P - n_sources
 
 
 def row_norms(rows: Floats) -> Floats:
@@ -209,25 +160,27 @@ def supported_directions(
     units = people if people.max() > 0 else np.arange(m)
     between = np.tile([0, 1], (m, 1)) if kind is None else np.asarray(kind)
     kinds, kind = np.unique(between, axis=0, return_inverse=True)
+    rows = Scatter(np.eye(contrasts.shape[1])) if rows is None else rows
     held_out = _HeldOut(contrasts, kind.ravel(), folds, rows, norm_quantile)
-    agreed = mean_over_units(held_out.along_mean(), units)
+    agreed, error, df = mean_over_units(held_out.along_mean(), units)
     # Both factors of a product of means are of the same few units: its variance is twice what they show.
-    errors = np.sqrt(2.0) * agreed.quantile(CHANCE / 2)
+    errors = np.sqrt(2.0) * t_quantile(CHANCE / 2, df)
     # Two questions, each at half the chance: do units agree along one direction, and do they in all together?
-    along_one = agreed.df > 1 and bool(agreed.value[0] > errors * agreed.error[0])
+    along_one = df > 1 and bool(agreed > errors * error)
     has_mean = along_one or held_out.mean_chance(units, count_effects(kinds)) < CHANCE / 2
     means = held_out.means_of(np.arange(m), held_out.directions)
     n_effects = count_effects(kinds) if has_mean else 0
     effects = [mean_over_units(held_out.along_effect(j), units) for j in range(n_effects)]
-    clear = np.array([e.value[0] if e.value[0] > errors * e.error[0] else 0.0 for e in effects])
+    clear = np.array([shared if shared > errors * error else 0.0 for shared, error, _ in effects])
     n_shared = 1 + int(np.argmax(cumulative_share(clear) >= ENERGY)) if has_mean else 0
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
         energy, noise, shared = held_out.along_leading(k)
         # What two people share is one number: it cannot tell how far it varies.
-        supported = mean_over_units(energy - 2.0 * noise, units).exceeds(CHANCE) & (agreed.df > 1)
-        enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed.value[0]
+        excess, excess_error, _ = mean_over_units(energy - 2.0 * noise, units)
+        supported = (excess > t_quantile(CHANCE, df) * excess_error) & (df > 1)
+        enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed
         n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
         if n_mean <= n_shared:
             supported[:n_mean] = True
@@ -236,7 +189,7 @@ def supported_directions(
     if has_mean and n_mean > n_supported:
         chosen = orthonormal(principal_directions(means, contrasts.shape[1])[0][:, :n_shared], chosen)
     for j in range(min(n_mean, n_shared), n_effects):
-        if effects[j].value[0] <= errors * effects[j].error[0]:
+        if not clear[j] > 0:
             break
         effect = held_out.effect(np.arange(m), j)
         if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # what little is outside of a gate that has it is noise
@@ -259,19 +212,11 @@ def count_effects(kinds: NDArray[Any]) -> int:
     return int(np.linalg.matrix_rank(between))
 
 
-def effective_dimensions(rows: Scatter | int) -> float:
-    """Return in how many directions rows vary: (tr S)² / tr S², d where all vary alike."""
-    if isinstance(rows, int):
-        return float(rows)
-    gram = rows.gram() if rows.factored else rows.matrix
-    return max(1.0, float(np.trace(gram) ** 2 / np.sum(gram**2)))
-
-
 class _HeldOut:
     """Contrasts against what the others, of all folds but their own, lead one to expect of them."""
 
     def __init__(
-        self, contrasts: Floats, kind: NDArray[np.intp], folds: Folds, rows: Scatter | None, quantile: float
+        self, contrasts: Floats, kind: NDArray[np.intp], folds: Folds, rows: Scatter, quantile: float
     ) -> None:
         norms = row_norms(contrasts)
         moving = norms > ZERO_NORM
@@ -292,10 +237,10 @@ class _HeldOut:
         return means
 
     def along_mean(self) -> Floats:
-        """Return every contrast along the others' mean of its kind, (m, 1)."""
-        along = np.zeros((len(self.directions), 1))
+        """Return every contrast along the others' mean of its kind, (m,)."""
+        along = np.zeros(len(self.directions))
         for means, (_, test) in zip(self.others_means, self.folds, strict=True):
-            along[test, 0] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
+            along[test] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
         return along
 
     def mean_chance(self, units: NDArray[np.intp], n_effects: int) -> float:
@@ -304,7 +249,8 @@ class _HeldOut:
         The length of the mean over units is compared with the spread of units about it. Both add up about as
         many independent squares as rows have dimensions, so that two people can agree by more than chance.
         """
-        dimensions = effective_dimensions(self.directions.shape[1] if self.rows is None else self.rows)
+        gram = self.rows.gram() if self.rows.factored else self.rows.matrix
+        dimensions = max(1.0, float(np.trace(gram) ** 2 / np.sum(gram**2)))  # d, where rows vary alike in all
         common, spread, n_units = 0.0, 0.0, len(np.unique(units))
         for kind in range(self.kind.max() + 1):
             members = np.flatnonzero(self.kind == kind)
@@ -328,12 +274,12 @@ class _HeldOut:
         return principal_directions(means, means.shape[1])[0][:, j : j + 1]
 
     def along_effect(self, j: int) -> Floats:
-        """Return what every contrast shares with the others' mean of its kind in direction j, (m, 1)."""
-        along = np.zeros((len(self.contrasts), 1))
+        """Return what every contrast shares with the others' mean of its kind in direction j, (m,)."""
+        along = np.zeros(len(self.contrasts))
         for train, test in self.folds:
             v, means = self.effect(train, j), self.means_of(train, self.contrasts)
             if v.shape[1]:
-                along[test] = (self.contrasts[test] @ v) * (means @ v)[self.kind[test]]
+                along[test] = ((self.contrasts[test] @ v) * (means @ v)[self.kind[test]])[:, 0]
         return along
 
     def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
@@ -341,24 +287,22 @@ class _HeldOut:
 
         Its energy; what that would be, were it noise; and what it shares with the others' mean of its kind.
         """
-        rows = self.rows
-        total = float(self.directions.shape[1] if rows is None else rows.diagonal.sum())
+        total = float(self.rows.diagonal.sum())
         energy, noise, shared = (np.zeros((len(self.directions), k)) for _ in range(3))
         for means, (train, test) in zip(self.others_means, self.folds, strict=True):
-            V = leading_directions(self._scatter_of(train, test), k)
+            if self.whole is None:
+                scatter = Scatter.of_rows(self.directions[train[self.long_enough[train]]])
+            else:
+                out = self.directions[test[self.long_enough[test]]]
+                scatter = Scatter(self.whole.matrix - out.T @ out)
+            V = leading_directions(scatter, k)
             along, among = self.directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
             energy[among], shared[among] = along**2, along * (means @ V)[self.kind[test]]
             # If a contrast were noise, the rest of it would have the shape of the rest of the rows' spread.
-            variance = np.ones(V.shape[1]) if rows is None else rows.along(V)
+            variance = self.rows.along(V)
             remaining = np.maximum(total - _before(variance[None]), variance)
             noise[among] = (1.0 - _before(along**2)) * variance / remaining
         return energy, noise, shared
-
-    def _scatter_of(self, train: NDArray[np.intp], test: NDArray[np.intp]) -> Scatter:
-        if self.whole is None:
-            return Scatter.of_rows(self.directions[train[self.long_enough[train]]])
-        held_out = self.directions[test[self.long_enough[test]]]  # they leave the rest of the whole
-        return Scatter(self.whole.matrix - held_out.T @ held_out)
 
 
 def _before(values: Floats) -> Floats:

@@ -95,23 +95,13 @@ class MGPA(GatedMomentEstimator):
         data.require_sources()
         contrasts = data.contrasts()
         standardizer, moments = data.standardizer(self.standardize), data.moments
-        if not contrasts.values.any():
-            raise MissingEvidence(
-                f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
-                "measurement effect. Check that the second view really is the other condition."
-            )
         center, scale = standardizer.center, standardizer.scale
-        closed_form: dict[str, Any] = {
-            "anchor": "within",
-            "ridge": "auto",
-            "shrinkage": 0.01,
-            "do_no_harm": True,
-        }
         try:
-            solution = solve(
-                data, contrasts, gate=self.gate, standardize=self.standardize, strength=1.0, **closed_form
-            )
+            options = {"gate": self.gate, "standardize": self.standardize}
+            solution = solve(data, contrasts, anchor="within", ridge="auto", **options)
         except MissingEvidence:
+            if not contrasts.values.any():
+                raise
             identity = AffineMap.identity(len(scale), center=center, scale=scale)
             solution = Solution(no_gate(len(scale)), identity)
         gate, position, effect = solution.gate, solution.map, solution.effect

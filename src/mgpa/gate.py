@@ -159,25 +159,14 @@ class MeasurementGate(Gate):
             it, and do not depend on the contrasts' signs.
         """
         check_parameters(self)
-        self._seen: list[Floats] = []
-        return self._fit(validate_data(self, X, dtype=np.float64), kind, groups, rows)
-
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Add contrasts. The result equals one fit on all of them, whatever the batches.
-
-        The filter and the scaling depend on all contrasts, so they are kept (m x d numbers).
-        """
-        check_parameters(self)
-        first = not getattr(self, "_seen", None)
-        return self._fit(validate_data(self, X, dtype=np.float64, reset=first), None, None, None)
-
-    def _fit(self, X: Floats, kind: Any, groups: Any, rows: Scatter | None) -> Self:
-        self._seen = [*self._seen, X] if hasattr(self, "_seen") else [X]
-        contrasts = self._seen[0] if len(self._seen) == 1 else np.concatenate(self._seen)
+        contrasts = validate_data(self, X, dtype=np.float64)
         some: Any = slice(None)
         if self.max_contrasts is not None and len(contrasts) > self.max_contrasts:
             some = np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)
-        selected = self._select(contrasts[some])
+        norms = row_norms(contrasts[some])
+        moving = norms > ZERO_NORM
+        shortest = np.quantile(norms[moving], self.norm_quantile) if moving.any() else 0.0
+        selected = unit_rows(contrasts[some][norms >= shortest])
         self.n_contrasts_ = len(selected)
         vectors, energy = principal_directions(selected, contrasts.shape[1])
         rank = choose_rank(ENERGY if self.rank == "auto" else self.rank, energy, len(selected), "contrasts")
@@ -190,13 +179,6 @@ class MeasurementGate(Gate):
                 _, rest = principal_directions(selected - along @ basis.T, len(energy))
                 energy = np.concatenate([np.sum(along**2, axis=0), rest])[: len(energy)]
         return self._set_basis(basis, cumulative_share(energy), contrasts.mean(axis=0))
-
-    def _select(self, contrasts: Floats) -> Floats:
-        norms = row_norms(contrasts)
-        moving = norms > ZERO_NORM
-        if not moving.any():
-            return contrasts[:0]
-        return unit_rows(contrasts[moving & (norms >= np.quantile(norms[moving], self.norm_quantile))])
 
 
 class PCAGate(Gate):
@@ -389,7 +371,6 @@ def fit_gate(
         gate = gate.fit(values if editable.all() else values[:, editable], **details)
     else:
         gate = gate.fit(rows()[:, editable])
-    gate._seen = []  # estimators that take more data keep the contrasts themselves
     if not editable.all():
         d = len(editable)
         basis, mean, energy = np.zeros((d, gate.rank_)), np.zeros(d), np.ones(d)
@@ -397,21 +378,17 @@ def fit_gate(
         energy[: editable.sum()] = gate.cumulative_energy_
         gate.basis_, gate.mean_contrast_, gate.cumulative_energy_ = basis, mean, energy
         gate.n_features_in_ = d
-    if gate.rank_ == 0 and gate.fitted_on == "contrasts":
-        _require_direction(gate, len(contrasts))
-    return gate
-
-
-def _require_direction(gate: Any, n_contrasts: int) -> None:
-    """Say why a gate learnt from pairs is empty."""
+    if gate.rank_ or gate.fitted_on != "contrasts":
+        return gate
     if not gate.n_contrasts_:
         raise MissingEvidence(
-            f"All {n_contrasts} contrasts are zero: the paired views are identical, so they show no "
+            f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
             "measurement effect. Check that the second view really is the other condition."
         )
     if gate.rank == "auto":
         raise MissingEvidence(
-            f"The {n_contrasts} pairs show no common difference in position: neither a mean nor a direction "
-            "that some of them differ along is found in the others. MGPA() corrects gains and rotations too. "
-            "Or check that ids join views of the same event, and add pairs."
+            f"The {len(contrasts)} pairs show no common difference in position: neither a mean nor a "
+            "direction that some of them differ along is found in the others. MGPA() corrects gains and "
+            "rotations too. Or check that ids join views of the same event, and add pairs."
         )
+    return gate

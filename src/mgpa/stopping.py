@@ -205,11 +205,11 @@ def rank_evidence(
     without = [(first != u) & (second != u) for u in range(len(units))]
     left_out = [won[rest].sum() / compared[rest].sum() if rest.any() else np.nan for rest in without]
     crossed = set(first.tolist()) == set(second.tolist())
-    over = jackknife(area, left_out, 2, crossed)
-    error = max(float(np.sqrt(variance)) / float(compared.sum()), float(over.error))
-    if over.df < 1 or not np.isfinite(error):
+    over_units, df = jackknife(area, left_out, 2, crossed)
+    error = max(float(np.sqrt(variance)) / float(compared.sum()), over_units)
+    if df < 1 or not np.isfinite(error):
         return area, 0.0
-    return area, float(norm.isf(t.sf((area - 0.5) / error, over.df)))
+    return area, float(norm.isf(t.sf((area - 0.5) / error, df)))
 
 
 def held_out_folds(

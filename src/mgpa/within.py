@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from .evidence import LEVEL, Measured, contrast_folds, jackknife, mean_over_units
+from .evidence import LEVEL, contrast_folds, jackknife, mean_over_units, t_quantile
 from .maps import AffineMap, MapInfo
 from .moments import Means, Moments, PrincipalAxes, Scatter, Standardizer, outside
 from .pairs import Contrasts
@@ -58,7 +58,7 @@ class Effect:
 
     def is_clear(self, level: float) -> bool:
         """Return whether chance gives such an effect in fewer than this share of fits without any."""
-        return self.in_pairs and bool(Measured(self.size, self.error, self.df).is_clear(level))
+        return self.in_pairs and abs(self.size) > t_quantile(level / 2, self.df) * self.error
 
     @property
     def exists(self) -> bool:
@@ -117,15 +117,15 @@ def solve_within(
         n_views, n_means = calibration.weights.sum(), len(calibration.sources)
         anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
         C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
-    path, outcome = mean_directions(C, delta), "correction applied"
+    (D, W), outcome = projection(C, delta.T), "correction applied"
     if do_no_harm and not effect.exists:
-        path, outcome = path[:, :0], "not clear, nothing is corrected"
-    readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
+        D, W, outcome = D[:, :0], W[:, :0], "not clear, nothing is corrected"
+    readout = anchor.residual @ W / scale[:, None]
     stored = AffineMap(
         center=standardizer.center,
         scale=standardizer.scale,
         readout=readout,
-        direction=B @ path * standardizer.scale[:, None],
+        direction=B @ D * standardizer.scale[:, None],
         offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
         strength=float(strength),
         info=MapInfo(evidence=f"{effect}: {outcome}"),
@@ -248,8 +248,8 @@ def measured_effect(
     size = float(np.sum(weights * (gaps @ anchor.residual)))
     if len({person for _, person in people.parts}) > 1:
         left_out, crossed = effects_without_each(moments, people, weights, anchor, scale)
-        estimate = jackknife(size, left_out, len(moments.sources), crossed)
-        return Effect(size, float(estimate.error), estimate.df, estimate.units)
+        error, df = jackknife(size, left_out, len(moments.sources), crossed)
+        return Effect(size, error, df, f"{len(left_out)} people")
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
     return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows")
@@ -275,9 +275,9 @@ def pairs_agree(contrasts: Contrasts, C: Floats, basis: Floats, n_sources: int) 
         effects = np.concatenate([np.zeros((1, len(C))), effects])
         expected = effects[contrasts.second[test]] - effects[contrasts.first[test]]
         along[test] = np.sum((values[test] @ whiten) * expected, axis=1)
-    agreed = mean_over_units(along, contrasts.people)
+    agreed, error, df = mean_over_units(along, contrasts.people)
     # Both factors of a product of means are of the same few people: its variance is twice what they show.
-    return bool(agreed.value > np.sqrt(2.0) * agreed.quantile(LEVEL) * agreed.error)
+    return bool(agreed > np.sqrt(2.0) * t_quantile(LEVEL, df) * error)
 
 
 def effects_without_each(
@@ -335,8 +335,19 @@ def effects_without_each(
     return np.array(effects), len(E) == n_units * K
 
 
-def mean_directions(C: Floats, delta: Floats) -> Floats:
-    """Return the span of the mean contrasts as C⁻¹-orthonormal columns, (r, k), the longest first."""
-    L = np.linalg.cholesky(C)
-    _, sizes, axes = np.linalg.svd(scipy.linalg.solve_triangular(L, delta.T, lower=True).T)
-    return np.asarray(L @ axes[: int(np.sum(sizes > sizes[0] * 1e-10))].T)
+def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
+    """Return D (r, k) and W (r, k) with D Wᵀ = Δ(ΔᵀC⁻¹Δ)⁻¹ΔᵀC⁻¹, the C⁻¹-orthogonal projection on span Δ.
+
+    This is eq. (6) with the score w = C⁻¹Δ and the metric Ω = C⁻¹.
+
+    Sources whose effects coincide leave fewer than K - 1 independent columns; k is that number.
+    """
+    try:
+        solved = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), Delta)
+    except np.linalg.LinAlgError:  # only without shrinkage: a direction without residual variance
+        solved = np.linalg.pinv(C, hermitian=True) @ Delta
+    gram = Delta.T @ solved
+    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    positive = values > max(values[-1] * 1e-12, np.finfo(np.float64).tiny)
+    whiten = vectors[:, positive] / np.sqrt(values[positive])
+    return np.asarray(Delta @ whiten), np.asarray(solved @ whiten)

@@ -416,14 +416,3 @@ def test_a_refused_batch_leaves_the_evidence_usable(rows, changes):
         np.testing.assert_array_equal(streamed.transform(X), whole.transform(X))
     else:  # a batch may be of one source, of constant rows, or with views that are identical
         assert set(changes) <= {"source", "pairs"} or (rows == 1).all()
-
-
-def test_bad_contrasts_leave_a_gate_usable():
-    gate = MeasurementGate(rank=1).fit(B - A)
-    basis = gate.basis_.copy()
-    for bad, words in ((spoilt(B - A, 3), "contains NaN"), ((B - A)[:, :4], "has 4 features")):
-        with refused(words):
-            gate.partial_fit(bad)
-    np.testing.assert_array_equal(gate.basis_, basis)
-    both = MeasurementGate(rank=1).fit(np.concatenate([B - A, B - A]))
-    np.testing.assert_allclose(gate.partial_fit(B - A).basis_, both.basis_, atol=1e-12)

@@ -58,7 +58,7 @@ def test_rank_zero_changes_nothing(dtype):
 # Invariances.
 
 
-@examples(20)
+@examples(6)
 @given(SEEDS)
 def test_which_view_comes_first_does_not_matter(seed):
     data = two_sources(seed)
@@ -70,7 +70,7 @@ def test_which_view_comes_first_does_not_matter(seed):
     assert_close(iterative[1], iterative[0], 1e-6)
 
 
-@examples(20)
+@examples(6)
 @given(SEEDS)
 def test_the_order_of_rows_and_pairs_does_not_matter(seed):
     data, rng = two_sources(seed), np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def test_the_order_of_rows_and_pairs_does_not_matter(seed):
     assert_close(shuffled.fit(linear()).transform(X), data.fit(linear()).transform(X), 1e-5)
 
 
-@examples(20)
+@examples(6)
 @given(SEEDS)
 def test_scaled_and_shifted_features_give_scaled_and_shifted_output(seed):
     data, rng = two_sources(seed), np.random.default_rng(seed)
@@ -94,7 +94,7 @@ def test_scaled_and_shifted_features_give_scaled_and_shifted_output(seed):
         assert_close(actual, expected, tolerance)
 
 
-@examples(15)
+@examples(6)
 @given(SEEDS)
 def test_renaming_the_sources_changes_nothing(seed):
     data = several_sources(seed)
@@ -108,7 +108,7 @@ def test_renaming_the_sources_changes_nothing(seed):
     assert_close(swapped.fit(linear()).transform(X), two.fit(linear()).transform(X), 1e-5)
 
 
-@examples(20)
+@examples(6)
 @given(SEEDS)
 def test_whole_number_weights_equal_repeated_rows(seed):
     data, rng = two_sources(seed), np.random.default_rng(seed)
@@ -123,7 +123,7 @@ def test_whole_number_weights_equal_repeated_rows(seed):
     assert np.abs(data.fit(linear()).transform(X) - models[0].transform(X)).max() > 1e-6
 
 
-@examples(20)
+@examples(6)
 @given(SEEDS, st.floats(-12, 12))
 def test_weights_of_the_within_source_anchor_are_relative(seed, exponent):
     data, rng = two_sources(seed), np.random.default_rng(seed)
@@ -151,7 +151,7 @@ GATES = [
 ]
 
 
-@examples(20)
+@examples(6)
 @given(
     SEEDS,
     st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=3),

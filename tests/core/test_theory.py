@@ -142,52 +142,14 @@ def test_the_cost_of_a_target_at_fixed_context(context, target, separation):
         "zero score": -logit(model.p(q)),
         "off by two": model.mean_score(q) + 2.0,
     }[target]
-    _, z = model.sample(np.repeat(q[None], 100_000, axis=0), np.random.default_rng(3))
+    _, z = model.sample(np.repeat(q[None], 50_000, axis=0), np.random.default_rng(3))
     corrected = model.editable_map(q, kappa).transform(z)
     np.testing.assert_allclose(model.ell(q, corrected), kappa, rtol=0, atol=1e-10)  # the level is reached
     assert_mean(squared_movement(z, corrected, np.linalg.inv(model.Sigma)), model.cost(q, kappa))
-
-
-@pytest.mark.parametrize("target", ["conditional mean", "zero score", "constant"])
-def test_the_cost_of_a_target_averaged_over_contexts(gaussian, target):
-    rng = np.random.default_rng(4)
-    q = gaussian.contexts(60_000, rng)
-    _, z = gaussian.sample(q, rng)
-    kappa = {
-        "conditional mean": gaussian.mean_score(q),
-        "zero score": -logit(gaussian.p(q)),
-        "constant": np.full(len(q), 0.5),
-    }[target]
-    D, W = projection(gaussian.Sigma, gaussian.delta[:, None])
-    aim = gaussian.m(q) + np.outer(kappa, gaussian.delta) / gaussian.D
-    corrected = z - (z - aim) @ W @ D.T
-    movement = squared_movement(z, corrected, np.linalg.inv(gaussian.Sigma))
-    assert_mean(movement - gaussian.cost(q, kappa), 0.0)
-
-
-@pytest.mark.parametrize("context", [-0.9, -0.5, 0.3, 0.9])
-@pytest.mark.parametrize("separation", [0.5, 4.0])
-def test_aiming_at_zero_pays_the_stated_excess(context, separation):
-    model = Gaussian.random(separation=separation)
-    q = np.array([context, 0.3, -1.0, 0.5])
-    p, evidence = model.p(q), logit(model.p(q))
-    _, z = model.sample(np.repeat(q[None], 100_000, axis=0), np.random.default_rng(5))
-    metric = np.linalg.inv(model.Sigma)
-    zero, mean = (
-        squared_movement(z, model.editable_map(q, kappa).transform(z), metric)
-        for kappa in (-evidence, model.mean_score(q))
-    )
-    excess = (evidence + (2 * p - 1) * model.D / 2) ** 2 / model.D  # eq. (10)
-    assert excess > 0
-    assert_mean(zero - mean, excess)
-
-
-def test_aiming_at_zero_costs_nothing_extra_where_the_context_says_nothing(gaussian):
-    q = np.array([0.0, 0.3, -1.0, 0.5])
-    _, z = gaussian.sample(np.repeat(q[None], 100, axis=0), np.random.default_rng(6))
-    zero = gaussian.editable_map(q, -logit(gaussian.p(q))).transform(z)
-    mean = gaussian.editable_map(q, gaussian.mean_score(q)).transform(z)
-    np.testing.assert_allclose(zero, mean, rtol=0, atol=1e-12)
+    p = model.p(q)
+    excess = (logit(p) + (2 * p - 1) * model.D / 2) ** 2 / model.D  # eq. (10): nothing at p = 1/2
+    least = model.cost(q, model.mean_score(q))
+    assert model.cost(q, -logit(p)) - least == pytest.approx(excess, abs=1e-12)
 
 
 def test_every_target_erases_the_source_given_the_context(gaussian):
@@ -244,7 +206,7 @@ def score_map(w, b, Omega, a):
     return T, D[:, 0] / c, w @ inverse @ w
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("euclidean", [True, False])
 def test_the_cost_of_an_affine_score_needs_no_gaussian_data(seed, euclidean):
     rng = np.random.default_rng(seed)
@@ -263,7 +225,7 @@ def test_the_cost_of_an_affine_score_needs_no_gaussian_data(seed, euclidean):
     assert min(costs, key=costs.get) == score.mean()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_other_edit_to_the_same_score_is_shorter(seed):
     rng = np.random.default_rng(seed)
     z, w, half = skewed(50, rng), rng.normal(size=RANK), rng.normal(size=(RANK, RANK))
@@ -447,7 +409,7 @@ def test_an_estimated_anchor_costs_its_error(gaussian):
     Omega = np.linalg.inv(gaussian.Sigma)
     contexts = np.array([[0.0, 0.0, 0.0, 0.0], [0.8, 1.0, -1.0, 0.5]])
     anchors = []
-    for _ in range(300):
+    for _ in range(200):
         H, _, _ = gaussian.rows(40, rng)
         coefficients, intercept = ConditionalMean(H, gaussian.B, 10.0).fit((H @ gaussian.B @ w)[:, None])
         np.testing.assert_allclose(coefficients @ gaussian.B, 0.0, rtol=0, atol=1e-10)  # reads Q only
@@ -455,7 +417,7 @@ def test_an_estimated_anchor_costs_its_error(gaussian):
     anchors = np.array(anchors)  # (fits, contexts)
     for i, q in enumerate(contexts):
         mu = w @ (gaussian.m(q) + (gaussian.p(q) - 0.5) * gaussian.delta)
-        _, z = gaussian.sample(np.repeat(q[None], 20_000, axis=0), rng)
+        _, z = gaussian.sample(np.repeat(q[None], 5_000, axis=0), rng)
 
         def cost(a, z=z):
             T, _, _ = score_map(w, 0.0, Omega, a)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.moments import Scatter
-from mgpa.within import Effect, within_anchor
+from mgpa.within import Effect
 
 D = 8
 
@@ -106,18 +105,6 @@ def test_what_few_pairs_leave_of_the_source_is_the_error_of_their_mean(n_pairs):
         model.fit(X + source[:, None] * shift, source=source, pairs=pairs)
         left.append(np.sum((model.transform(shift[None]) - model.transform(np.zeros((1, D)))) ** 2))
     assert np.mean(left) == pytest.approx(2.0 * (D - 1) / n_pairs, rel=0.2)
-
-
-@pytest.mark.parametrize("n", [20, 300])
-def test_moments_that_are_rows_and_matrices_give_one_anchor(n):
-    rng = np.random.default_rng(7)
-    F, B = rng.normal(size=(n, 30)), np.linalg.qr(rng.normal(size=(30, 3)))[0]
-    few, many = Scatter.of_rows(F), Scatter(F.T @ F)
-    a, b = (within_anchor(spread, B, n, 2, None) for spread in (few, many))
-    np.testing.assert_allclose(a.residual, b.residual, atol=1e-8)
-    np.testing.assert_allclose(a.covariance, b.covariance, atol=1e-8)
-    assert a.ridge == pytest.approx(b.ridge)
-    np.testing.assert_allclose(a.leverage(F[:3]), b.leverage(F[:3]), atol=1e-8)
 
 
 @pytest.mark.parametrize("n", [7, 2000])  # moments are kept as rows, and as a matrix
