@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -93,13 +93,13 @@ class PairCheck:
                 f"These {self.n_pairs} pairs show nothing: what some of them differ by is not found in the "
                 "others. Check that ids join views of the same event, and add pairs."
             )
-        shown = f"The pairs show a difference ({self.rank} direction{'s' * (self.rank > 1)})"
+        text = f"The pairs show a difference ({self.rank} direction{'s' * (self.rank > 1)})"
         if not self.effect.exists:
             return (
-                f"{shown}, but the rows do not clearly differ by it ({self.effect}): there is nothing to "
+                f"{text}, but the rows do not clearly differ by it ({self.effect}): there is nothing to "
                 "remove, or rows are too few to tell. A fit leaves them as they are."
             )
-        text = f"{shown}, and the rows differ by it: {self.effect}."
+        text += f", and the rows differ by it: {self.effect}."
         if self.closeness > NO_CLOSER:
             text += (
                 " But views of one event are as far apart as views of different events: their mean can be "
@@ -125,11 +125,6 @@ class PairCheck:
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(f"  {name:<10}{text}" for name, text in self.facts.items())])
-
-    @property
-    def shuffled_range(self) -> Floats:
-        """By rank, the 2.5 %, 50 % and 97.5 % quantiles of pairs with views exchanged; shape (3, k)."""
-        return np.asarray(np.quantile(self.shuffled, [0.025, 0.5, 0.975], axis=0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers and text."""
@@ -159,12 +154,20 @@ def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose
     (1, True, True)
     """
     rows = FitRows(table)
-    paired = _paired_rows(rows, pairs)
-    views, (first, second) = paired.X, paired.matched()
+    pair_rows = rows if pairs is None else FitRows(pairs)
+    require_columns(["pair_id"], pair_rows.columns, pair_rows.name)
+    ids, chosen = pair_rows.columns["pair_id"], pair_rows.positions("FIT")
+    chosen = chosen[is_paired(ids[chosen])]
+    chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last
+    paired, _ = read_pairs(pair_rows.read(np.sort(chosen)), rows, None)
+    assert isinstance(paired, LabelledPairs)  # as it is of a table
+    first, second = paired.matched()
     if len(first) < FOLDS:
         raise MissingEvidence(f"{len(first)} pairs are too few to hold some out; {FOLDS} are needed.")
     people = None if paired.participant is None else paired.participant[first]
-    X, source = _some_rows(rows)
+    chosen = rows.positions("FIT")
+    some = rows.read(np.sort(chosen[draw_rows(rows.columns["source"][chosen], MAX_ROWS, 0)]))
+    X, source = _vectors(some.X), np.asarray(some.source)
     try:
         model = fit_table(ClosedFormMGPA(do_no_harm=False), table, pairs=pairs)
         row_model = getattr(model, "estimator_", model)
@@ -173,58 +176,43 @@ def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose
         effect, gate = None, None
         scale = np.where((spread := X.std(axis=0)) > 0, spread, 1.0)
     both = fit_table(MGPA(), table, pairs=pairs)
-    spread = getattr(both, "estimator_", both).spread_
-    A, B = views[first] / scale, views[second] / scale
+    A, B = (_vectors(paired.X)[side] / scale for side in (first, second))
     names = (source_names(paired.source[side]) for side in (first, second))
     kind = np.array([f"{a}/{b}" for a, b in zip(*names, strict=True)])
     # Without ids for participants any two events may exchange views.
     blocks = kind if people is None else np.char.add(np.char.add(kind, "/"), people.astype(str))
     rng = np.random.default_rng(random_state)
     contrasts = [B - A, *(B[_exchanged(blocks, rng)] - A for _ in range(SHUFFLES))]
-    exchanged = contrasts[1:]
     by = people if people is not None and len(np.unique(people)) >= FOLDS else None
     curves = [
         held_out_coverage(contrasts[i], groups=by, n_splits=FOLDS)
         for i in progress(range(len(contrasts)), "checking pairs", verbose)
     ]
     k = min(map(len, curves))
-    means = np.stack([X[source == label].mean(axis=0) for label in np.unique(source)]) / scale
-    gaps = means - means.mean(axis=0)
-    inside = 0.0 if gate is None else float(np.sum((gaps @ gate.basis_) ** 2) / np.sum(gaps**2))
+    by_source = [X[source == label] / scale for label in np.unique(source)]
+    gaps = np.stack([part.mean(axis=0) for part in by_source])
+    gaps -= gaps.mean(axis=0)
+    # Root mean square distance of two rows of a source, and mean length of the kinds' mean contrasts.
+    distance = np.sqrt(2.0 * np.mean([part.var(axis=0).sum() for part in by_source]))
+    length = np.mean([np.linalg.norm((B - A)[kind == name].mean(axis=0)) for name in np.unique(kind)])
+    matched, *exchanged = (_spread(c, kind) for c in contrasts)
     return PairCheck(
         sources={str(name): int(np.sum(kind == name)) for name in np.unique(kind)},
         n_people=None if people is None else len(np.unique(people)),
         rank=0 if gate is None else gate.rank_,
         coverage=curves[0][:k],
         shuffled=np.stack([curve[:k] for curve in curves[1:]]),
-        closeness=_spread(B - A, kind) / float(np.mean([_spread(c, kind) for c in exchanged])),
-        size=_mean_length(B - A, kind) / _distance(X / scale, source),
+        closeness=matched / float(np.mean(exchanged)),
+        size=float(length / distance),
         effect=effect,
-        inside=inside,
-        spread=spread,
+        inside=0.0 if gate is None else float(np.sum((gaps @ gate.basis_) ** 2) / np.sum(gaps**2)),
+        spread=getattr(both, "estimator_", both).spread_,
     )
 
 
-def _paired_rows(rows: FitRows, pairs: Any) -> LabelledPairs:
-    """Return paired FIT rows, the table's own or those of another one; of very many, the first ids'."""
-    table = rows if pairs is None else FitRows(pairs)
-    require_columns(["pair_id"], table.columns, table.name)
-    ids, chosen = table.columns["pair_id"], table.positions("FIT")
-    chosen = chosen[is_paired(ids[chosen])]
-    chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last
-    paired, _ = read_pairs(table.read(np.sort(chosen)), rows, None)
-    assert isinstance(paired, LabelledPairs)  # as it is of a table
-    X = token_rows(paired.X, "mean") if paired.X.ndim == 3 else paired.X
-    return replace(paired, X=np.asarray(X, dtype=np.float64))
-
-
-def _some_rows(rows: FitRows) -> tuple[Floats, NDArray[Any]]:
-    """Return FIT rows and their sources; of very many, a draw."""
-    chosen = rows.positions("FIT")
-    chosen = chosen[draw_rows(rows.columns["source"][chosen], MAX_ROWS, 0)]
-    table = rows.read(np.sort(chosen))
-    X = token_rows(table.X, "mean") if table.X.ndim == 3 else table.X
-    return np.asarray(X, dtype=np.float64), np.asarray(table.source)
+def _vectors(X: Any) -> Floats:
+    """Return rows in double precision, tokens by their mean."""
+    return np.asarray(token_rows(X, "mean") if X.ndim == 3 else X, dtype=np.float64)
 
 
 def _exchanged(blocks: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
@@ -242,16 +230,6 @@ def _spread(contrasts: Floats, kind: NDArray[Any]) -> float:
     for name in np.unique(kind):
         centred[kind == name] -= contrasts[kind == name].mean(axis=0)
     return float(np.sqrt(np.mean(np.sum(centred**2, axis=1))))
-
-
-def _mean_length(contrasts: Floats, kind: NDArray[Any]) -> float:
-    return float(np.mean([np.linalg.norm(contrasts[kind == name].mean(axis=0)) for name in np.unique(kind)]))
-
-
-def _distance(X: Floats, source: NDArray[Any]) -> float:
-    """Return the root mean square distance of two rows of a source."""
-    variances = [X[source == label].var(axis=0).sum() for label in np.unique(source)]
-    return float(np.sqrt(2.0 * np.mean(variances)))
 
 
 @dataclass(frozen=True)
@@ -277,14 +255,11 @@ class Confounding:
 
     def sentences(self) -> list[str]:
         """Return what follows, in words."""
-        lines = []
-        if self.source_label is not None:
-            strength = (
-                "no" if self.source_label < UNASSOCIATED else "some" if self.source_label < 0.4 else "strong"
-            )
-            text = f"Source and task show {strength} association in the fitting rows"
-            text += f" (Cramér's V {self.source_label:.2f})"
-            if self.source_label >= UNASSOCIATED:
+        lines, v = [], self.source_label
+        if v is not None:
+            strength = "no" if v < UNASSOCIATED else "some" if v < 0.4 else "strong"
+            text = f"Source and task show {strength} association in the fitting rows (Cramér's V {v:.2f})"
+            if v >= UNASSOCIATED:
                 text += ": methods that erase whatever predicts the source remove task with it"
             lines.append(f"{text}.")
         if self.nested_participants:

@@ -67,17 +67,15 @@ class Audit:
         """
         if not audits:
             raise ValueError("audits is empty; pass the audits to pool.")
-        first = audits[0]
         # A method that one audit omits would be measured on fewer participants than the others.
         omitted: dict[str, str] = {}
         for audit in audits:
             omitted |= audit.settings.get("omitted", {})
-        if omitted and len(audits) > 1:
-            audits = [
-                replace(audit, results={name: r for name, r in audit.results.items() if name not in omitted})
-                for audit in audits
-            ]
-            first = audits[0]
+        audits = [
+            replace(audit, results={name: r for name, r in audit.results.items() if name not in omitted})
+            for audit in audits
+        ]
+        first = audits[0]
         for other in audits[1:]:
             if other.methods != first.methods:
                 raise ValueError(
@@ -85,19 +83,17 @@ class Audit:
                 )
         if len(audits) == 1:
             return first
-        rows = {role: sum(a.settings["rows"][role] for a in audits) for role in first.settings["rows"]}
+        every = [audit.settings for audit in audits]
         results = {
             name: MethodResult.pool([audit.results[name] for audit in audits]) for name in first.methods
         }
-        people = dict(first.settings["participants"]) | {"EVAL": len(results["identity"].participants)}
-        data = hashlib.sha256(" ".join(a.settings["data"] for a in audits).encode()).hexdigest()[:16]
-        missed = [a.settings.get("unattained", {}) for a in audits]
-        settings = first.settings | {
-            "rows": rows,
-            "participants": people,
-            "data": data,
-            "duplicates": dict(sum((Counter(a.settings["duplicates"]) for a in audits), Counter())),
-            "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
+        missed = [s.get("unattained", {}) for s in every]
+        settings = every[0] | {
+            "rows": {role: sum(s["rows"][role] for s in every) for role in every[0]["rows"]},
+            "participants": every[0]["participants"] | {"EVAL": len(results["identity"].participants)},
+            "data": hashlib.sha256(" ".join(s["data"] for s in every).encode()).hexdigest()[:16],
+            "duplicates": dict(sum((Counter(s["duplicates"]) for s in every), Counter())),
+            "directions": list(dict.fromkeys(way for s in every for way in s["directions"])),
             "splits": len(audits),
             "omitted": omitted,
             # How many fits missed their budget, and of how many.
@@ -195,7 +191,7 @@ class Audit:
                     rows.append((name, f, result.participants[p], metric, names[k], float(value)))
         return pandas.DataFrame(rows, columns=["method", "fit", "participant", "metric", "part", "value"])
 
-    def check_pairs(self, *, verbose: bool = False) -> PairCheck | None:
+    def check_pairs(self) -> PairCheck | None:
         """Return what the pairs in the fitting rows show; None without pairs, or with too few.
 
         It is computed when it is first asked for, as a report does.
@@ -204,7 +200,7 @@ class Audit:
             self._cache["pairs"] = None
             if self.paired_rows is not None:
                 with suppress(MissingEvidence):
-                    self._cache["pairs"] = check_pairs(self.paired_rows, verbose=verbose)
+                    self._cache["pairs"] = check_pairs(self.paired_rows)
         return self._cache["pairs"]  # type: ignore[no-any-return]
 
     def verdict(self, method: str | None = None) -> list[str]:
@@ -246,13 +242,11 @@ class Audit:
 
         return plot(self, chart, *arguments, **options)
 
-    def figures(
-        self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png"), *, verbose: bool = False
-    ) -> list[Path]:
+    def figures(self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
         """Write every chart that applies to a folder, in every format, and return the paths."""
         from .plots import draw_all, save_figures
 
-        return save_figures(draw_all(self), folder, formats, verbose=verbose)
+        return save_figures(draw_all(self), folder, formats)
 
     def report(self, path: Any, title: str = "Correction audit", **options: Any) -> Path:
         """Write everything as one HTML file that opens offline (:func:`mgpa.audit.report.report`)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Iterable
 from itertools import dropwhile
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from ..errors import printable
 from .bootstrap import Estimate, number
 from .design import FEW, TOO_FEW
 from .metrics import METRICS, Metric
-from .words import READERS, label, listed, reader_summary
+from .words import label, listed, reader_summary
 
 if TYPE_CHECKING:
     from .result import Audit
@@ -117,10 +116,9 @@ def units(audit: Audit, n: int | None = None) -> str:
 
 def _uncorrected(audit: Audit) -> str:
     identity, source = audit["identity"], named(audit, "source")
+    not_, beyond = ("", "") if identity.chance.excluded else ("do not ", " beyond chance")
     values = f"S {number(identity.S)}; chance reaches {number(identity.chance.high)}"
-    if identity.chance.excluded:
-        return f"Your embeddings reveal the {source} ({values})."
-    return f"Your embeddings do not reveal the {source} beyond chance ({values})."
+    return f"Your embeddings {not_}reveal the {source}{beyond} ({values})."
 
 
 def led_by(audit: Audit) -> list[str]:
@@ -132,70 +130,43 @@ def led_by(audit: Audit) -> list[str]:
 
 
 def _leader(audit: Audit, group: tuple[str, ...]) -> str:
-    """Return what a leader did, or that several are tied and what tells them apart."""
-    metric = audit.settings.get("outcome", "S")
-    values = listed(number(audit[name].estimate(metric).value) for name in group)
+    """Return what a leader did, or that several are tied; all of them kept the task."""
+    metric, task, several = audit.settings.get("outcome", "S"), task_metric(audit), len(group) > 1
     who = listed(map(label, group))
     who += "" if audit[group[0]].source_blind else ", told the source of every row,"
-    task = _task_words(audit, group)
-    if len(group) == 1:
-        first = _hides(audit, group[0]) if metric == "S" else f"is best on {metric} ({values})"
-        return f"{who} {_clauses([first, *task])}."
-    did = [f"{'lower' if _some_readable(audit, group) else 'hide'} it"] if metric == "S" else []
-    sentence = f"{who} are tied on {metric} ({values})"
-    sentence += f": {'both' if len(group) == 2 else 'all'} {_clauses([*did, *task])}" if did or task else ""
-    moved = {name: audit[name].estimate("M").value for name in group}
-    calmest, *others = sorted(group, key=moved.__getitem__)
-    if all(moved[other] - moved[calmest] > 0.01 and _beats(audit, calmest, other, "M") for other in others):
-        sentence += f"; {label(calmest)} moves rows less"
-    return f"{sentence}."
+    keeps = [f"keep{'' if several else 's'} the task"] if task else []
+    if several:
+        values = listed(number(audit[name].estimate(metric).value) for name in group)
+        readable = any(audit[name].chance.excluded for name in group)
+        did = [*(["lower it" if readable else "hide it"] if metric == "S" else []), *keeps]
+        both = f": {'both' if len(group) == 2 else 'all'} {listed(did)}" if did else ""
+        return f"{who} are tied on {metric} ({values}){both}."
+    [name] = group
+    first = _hides(audit, name) if metric == "S" else f"is best on {metric} ({_value(audit, name, metric)})"
+    gains = {"improved": "gains", "suffered": "loses"}
+    if verb := gains.get(str(audit.outcome(name, "A_f"))):
+        points = f"{abs(100 * audit.contrast(name, metric='A_f').value):.0f}"
+        keeps.append(f"your decoder {verb} {points} point{'' if points == '1' else 's'}")
+    if str(audit.outcome(name, "RMSEP_f")) in gains:
+        before, after = (_value(audit, m, "RMSEP_f") for m in ("identity", name))
+        keeps.append(f"your model errs by {after} instead of {before} (RMSEP)")
+    return f"{who} {listed([first, *keeps])}."
+
+
+def _value(audit: Audit, name: str, metric: str) -> str:
+    return number(audit[name].estimate(metric).value)
 
 
 def _hides(audit: Audit, name: str) -> str:
-    S = number(audit[name].S)
+    S = _value(audit, name, "S")
     return f"lowers it to {S}" if audit[name].chance.excluded else f"hides it ({S})"
 
 
-def _clauses(parts: list[str]) -> str:
-    """Return clauses as one list: "hides it, keeps the task, and your decoder gains 9 points"."""
-    *first, last = parts
-    return f"{', '.join(first)}{',' * (len(first) > 1)} and {last}" if first else last
-
-
-def _task_words(audit: Audit, group: tuple[str, ...]) -> list[str]:
-    """Return what became of the task and of the user's head, where all of a group agree."""
-
-    def agreed(metric: str) -> str | None:
-        outcomes = {audit.outcome(name, metric) for name in group}
-        return outcomes.pop() if len(outcomes) == 1 else "kept" if outcomes == {"kept", "improved"} else None
-
-    words, s = [], "" if len(group) > 1 else "s"
-    outcome = agreed(task.name) if (task := task_metric(audit)) else None
-    if outcome in ("kept", "improved"):
-        words.append(f"{'keep' if outcome == 'kept' else 'improve'}{s} the task")
-    if (outcome := agreed("A_f")) in ("improved", "suffered"):
-        points = _range(f"{abs(100 * audit.contrast(name, metric='A_f').value):.0f}" for name in group)
-        plural = "" if points == "1" else "s"
-        words.append(f"your decoder {'gains' if outcome == 'improved' else 'loses'} {points} point{plural}")
-    if agreed("RMSEP_f") in ("improved", "suffered"):
-        before, *after = (number(audit[name].estimate("RMSEP_f").value) for name in ("identity", *group))
-        words.append(f"your model errs by {_range(after)} instead of {before} (RMSEP)")
-    return words
-
-
-def _range(values: Iterable[str]) -> str:
-    """Return equal values once, different ones from the first to the last."""
-    different = sorted(set(values), key=float)
-    return different[0] if len(different) == 1 else f"{different[0]} to {different[-1]}"
-
-
 def _no_leader(audit: Audit, names: list[str]) -> str:
-    """Return why no method is best, and what would help."""
+    """Return why no method is best."""
     if too_few(audit):
-        fitted = "folds" in audit.settings or any(r.fitted_elsewhere for r in audit.results.values())
-        help_ = "" if fitted else ", or folds, which score every participant once"
         cell = "" if audit.n_people < TOO_FEW else " for every source and label"
-        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{cell}{help_}."
+        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{cell}."
     if not audit["identity"].chance.excluded:
         return "There is nothing to remove that these readers find."
     lowered = [name for name in names if audit.outcome(name, "S") == "improved" and not audit[name].fitted_on]
@@ -204,14 +175,8 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
         but = "it harms the task" if harmed else "whether it keeps the task is not clear"
         change = audit.contrast(name, metric=task.name)
         return f"{label(name)} {_hides(audit, name)}, but {but} ({task.name} {change:+.3f})."
-    floors = [label(name) for name in names if audit[name].floor_explains]
-    if floors:
-        return (
-            f"No method clearly lowered it. What the gate of {listed(floors)} preserves is as readable as "
-            "the result: a wider gate may help, more data will not."
-        )
     lowest = min(names, key=lambda name: audit[name].S)
-    return f"No method clearly lowered it. The lowest S is {number(audit[lowest].S)} ({label(lowest)})."
+    return f"No method clearly lowered it. The lowest S is {_value(audit, lowest, 'S')} ({label(lowest)})."
 
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
@@ -220,20 +185,17 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
     if not too_few(audit):
         lines.append(f"Intervals are over {units(audit)}.")
         # Which of several methods that hide the source has the lower S is of no use.
-        asked = [e for e in plan(audit) if e["question"] == "kept" or _some_readable(audit, e["methods"])]
-        lines += [entry["sentence"] for entry in asked[:1]]
+        useful = (e for e in plan(audit) if any(audit[name].chance.excluded for name in e["methods"])
+                  or e["question"] == "kept")  # fmt: skip
+        lines += [entry["sentence"] for entry in useful][:1]
     return " ".join(lines)
-
-
-def _some_readable(audit: Audit, methods: Iterable[str]) -> bool:
-    return any(audit[name].chance.excluded for name in methods)
 
 
 def warnings(audit: Audit) -> dict[str, str]:
     """Return what every output says before its numbers are believed: a sentence by a short badge."""
     s, marks = audit.settings, {}
     if s["preliminary"]:
-        few = "few, briefly trained readers" if has_networks(audit) else missing_networks(audit)
+        few = missing_networks(audit) or "few, briefly trained readers"
         marks["Preliminary"] = f"Preliminary: {few}, so S may be too low."
     if too_few(audit):
         cell, n = smallest_cell(audit)
@@ -249,15 +211,11 @@ def warnings(audit: Audit) -> dict[str, str]:
     return marks
 
 
-def has_networks(audit: Audit) -> bool:
-    """Return whether networks were among the source readers."""
-    return any("gelu" in reader for reader in audit["identity"].readers)
-
-
 def missing_networks(audit: Audit) -> str:
-    """Return that no networks were among the readers, and why."""
+    """Return that no networks were among the source readers, and why; nothing if there were."""
     why = " (torch is not installed)" if audit.settings.get("no_networks") else ""
-    return f"no networks among the readers{why}"
+    networks = any("gelu" in reader for reader in audit["identity"].readers)
+    return "" if networks else f"no networks among the readers{why}"
 
 
 def caveats(audit: Audit) -> list[str]:
@@ -287,13 +245,10 @@ def caveats(audit: Audit) -> list[str]:
 
 def readers_note(audit: Audit) -> str:
     """Return who read the source, and what the paper's readers alone reach, if there were others."""
-    readers, s = audit["identity"].readers, audit.settings
+    readers = audit["identity"].readers
     note = f"S: the best of {len(readers)} readers ({reader_summary(readers)})."
-    note += "" if has_networks(audit) else f" There were {missing_networks(audit)}."
-    if sample := s.get("reader_sample"):
-        who = listed(READERS[name] for name in sample["readers"])
-        note += f" Of {sample['of']:,} HEAD rows, {who} were trained on a sample of {sample['rows']:,}."
-    if s["bank"] == "paper":
+    note += f" There were {missing}." if (missing := missing_networks(audit)) else ""
+    if audit.settings["bank"] == "paper":
         return f"{note} All of them are the paper's."
     alone = (f"{printable(name)} {number(r.estimate('S_paper').value)}" for name, r in audit.results.items())
     return f"{note} By the paper's readers alone (S_paper): {', '.join(alone)}."
@@ -304,9 +259,9 @@ def shortcut_note(audit: Audit) -> str:
     ways, origin = audit.settings["directions"], audit.settings["directions_of"]
     if not ways:
         return f"worst and control were not measured: {origin}." if origin else ""
-    how = "as stated" if origin == "stated" else f"as in the {origin} rows"
     if len(ways) > 1:
         return "worst: the mean over heads that learned each possible shortcut."
+    how = "as stated" if origin == "stated" else f"as in the {origin} rows"
     return f"worst: heads learned the shortcut that {ways[0]} ({how})."
 
 
@@ -317,17 +272,15 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
     ``needed`` (None: more will hardly help), and a ``sentence``.
     """
     names, leaders = ranking(audit)
-    task, metric = task_metric(audit), audit.settings.get("outcome", "S")
-    now, unit, entries = audit.n_people, named(audit, "participant"), []
+    task, metric, entries = task_metric(audit), audit.settings.get("outcome", "S"), []
 
     def ask(question: str, methods: tuple[str, ...], measured: str, margin: float, spread: float) -> None:
+        now, unit, who = audit.n_people, named(audit, "participant"), listed(map(label, methods))
         needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
         enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
-        who, most = listed(map(label, methods)), number(METRICS[measured].kept or 0, ".2f")
-        separate = question == "separate"
-        goal = (
-            f"tell {who} apart on {measured}" if separate else f"show that {who} keeps the task within {most}"
-        )
+        goal = f"tell {who} apart on {measured}"
+        if question == "kept":
+            goal = f"show that {who} keeps the task within {number(METRICS[measured].kept or 0, '.2f')}"
         sentence = f"About {enough} {unit}s would {goal}." if enough else f"More {unit}s will hardly {goal}."
         entries.append({"question": question, "methods": methods, "metric": measured, "now": now,
                         "needed": enough, "sentence": sentence})  # fmt: skip
@@ -355,44 +308,51 @@ def findings(audit: Audit, method: str) -> list[str]:
     """Return what a method did: to heads, to the source, to the rows; and what to try next."""
     if method == "identity":
         return [_uncorrected(audit)]
-    measured = dict.fromkeys([*HEADS, *(m for m in audit.metrics if METRICS[m].kept is not None)])
-    heads = [_head_sentence(audit, method, METRICS[m]) for m in measured if m in audit.metrics]
-    lines = [*_caution(audit, method), *heads, _source_sentence(audit, method), *_left(audit, method)]
+    result, lines = audit[method], _caution(audit, method)
+    for m in dict.fromkeys([*HEADS, *(m for m in audit.metrics if METRICS[m].kept is not None)]):
+        if m not in audit.metrics:
+            continue
+        outcome, subject = str(audit.outcome(method, m)), METRICS[m].subject
+        words, most = OUTCOMES[outcome], number(METRICS[m].kept or 0, ".2f")
+        if METRICS[m].kept and outcome in ("kept", "unclear"):
+            words += f"; {'any loss is below' if outcome == 'kept' else 'the loss may exceed'} {most} (95 %)"
+        lines.append(f"{subject[0].upper()}{subject[1:]} ({m}): {_change(audit, method, m)}: {words}.")
+    lines.append(_source_sentence(audit, method))
+    for part in ("S_travelled", "S_stayed"):
+        if result.has(part) and audit["identity"].has(part):
+            who = named(audit, "participant").capitalize()
+            lines.append(f"{who}s that {part[2:]}: S {_change(audit, method, part)}.")
+    if result.has("floor"):
+        explains = ": more data would not lower S; a gate of higher rank may" * result.floor_explains
+        lines.append(f"Floor: readers of what the gate preserves reach {result.estimate('floor')}{explains}.")
+    if result.chance.excluded and result.has("L"):
+        linear = f"Linear readers reach {result.estimate('L')}"
+        linear += "" if result.linear_chance.excluded else ", no more than chance"
+        shape = f"; the rest is in spread and shape (best reader: {result.best_reader()}). Try mgpa.MGPA"
+        lines.append(f"{linear}{shape if result.beyond_linear else ''}.")
     if "worst" in audit.metrics:
         change = _change(audit, method, "worst")
         lines.append(f"Worst-case AUROC of a head trained on the shortcut: {change}.")
-    lines.append(f"Rows moved by {100 * audit[method].estimate('M').value:.1f} % of their size.")
+    lines.append(f"Rows moved by {100 * result.estimate('M').value:.1f} % of their size.")
     return lines
 
 
 def _change(audit: Audit, method: str, metric: str) -> str:
-    before, after = (number(audit[name].estimate(metric).value) for name in ("identity", method))
+    before, after = (_value(audit, name, metric) for name in ("identity", method))
     return f"{before} → {after} ({audit.contrast(method, metric=metric):+.3f})"
-
-
-def _head_sentence(audit: Audit, method: str, metric: Metric) -> str:
-    outcome, most = str(audit.outcome(method, metric.name)), number(metric.kept or 0, ".2f")
-    words = OUTCOMES[outcome]
-    if metric.kept and outcome in ("kept", "unclear"):
-        words += f"; {'any loss is below' if outcome == 'kept' else 'the loss may exceed'} {most} (95 %)"
-    subject = f"{metric.subject[0].upper()}{metric.subject[1:]} ({metric.name})"
-    return f"{subject}: {_change(audit, method, metric.name)}: {words}."
 
 
 def _source_sentence(audit: Audit, method: str) -> str:
     """Return whether the source can be read, compared with what the best reader reaches by chance."""
-    outcome, chance = str(audit.outcome(method, "S")), audit[method].chance
+    chance = audit[method].chance
     kinds = {"improved": "harder to read, but still readable", "suffered": "easier to read"}
-    now = kinds.get(outcome, "still readable, not clearly different")
+    now = kinds.get(str(audit.outcome(method, "S")), "still readable, not clearly different")
     if not chance.excluded:
         was = audit["identity"].chance.excluded
         now = "hidden (indistinguishable from chance)" if was else "indistinguishable from chance, as before"
-    below = (
-        " S is below chance: readers learned a rule that reverses on new participants. This happens when a "
-        "map was fitted on its EVAL participants, or overshoots."
-    ) * (audit[method].estimate("S").high < 0.5)
-    reaches = number(chance.high)
-    return f"Source (S): {_change(audit, method, 'S')}; chance reaches {reaches}: {now}.{below}"
+    if audit[method].estimate("S").high < 0.5:
+        now += ". S is below chance: readers learned a rule that reverses on new participants"
+    return f"Source (S): {_change(audit, method, 'S')}; chance reaches {number(chance.high)}: {now}."
 
 
 def _caution(audit: Audit, method: str) -> list[str]:
@@ -409,27 +369,6 @@ def _caution(audit: Audit, method: str) -> list[str]:
         )
     elif result.fitted_elsewhere and result.fitted_on is None:
         lines.append("It was fitted elsewhere, perhaps on these participants.")
-    return lines
-
-
-def _left(audit: Audit, method: str) -> list[str]:
-    """Return what the gate preserves, and which readers still read the source."""
-    result, lines = audit[method], []
-    for part in ("S_travelled", "S_stayed"):
-        if result.has(part) and audit["identity"].has(part):
-            who = units(audit).partition(" ")[2].capitalize()
-            lines.append(f"{who} that {part[2:]}: S {_change(audit, method, part)}.")
-    if result.has("floor"):
-        explains = ": more data would not lower S; a gate of higher rank may" * result.floor_explains
-        lines.append(f"Floor: readers of what the gate preserves reach {result.estimate('floor')}{explains}.")
-    if result.chance.excluded and result.has("L"):
-        linear = f"Linear readers reach {result.estimate('L')}"
-        linear += "" if result.linear_chance.excluded else ", no more than chance"
-        if result.beyond_linear:
-            linear += (
-                f"; the rest is in spread and shape (best reader: {result.best_reader()}). Try mgpa.MGPA"
-            )
-        lines.append(f"{linear}.")
     return lines
 
 

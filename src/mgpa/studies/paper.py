@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .._common.files import claim, csv_lines, write_atomically
-from ..audit.report.tables import latex_text
+from ..audit.report import latex_text
 from ..errors import StudyError
 from .config import CONTROLLED, REUSE, TASKS, load_study, presets
 

@@ -12,7 +12,7 @@ from typing import Any
 from .._common.files import claim, csv_cell, csv_lines, write_atomically
 from ..audit import Audit, Estimate
 from ..audit.metrics import METRICS
-from ..audit.report.tables import bullets, plain_table
+from ..audit.report import bullets, plain_table
 from ..audit.store import key_of, versions
 from ..audit.words import label
 from .recordings import reader_versions

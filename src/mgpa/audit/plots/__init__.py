@@ -1,8 +1,7 @@
 """Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
 
-Every function takes ``ax`` (or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches: 3.4
-is one column of most journals, 7.0 the full page. A method has the same colour and marker everywhere;
-source-aware methods are hollow.
+Every function makes a figure as wide as a column or a page of most journals, or draws into your ``ax`` (or
+``axes``). A method has the same colour and marker everywhere; source-aware methods are hollow.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from ..._common.files import write_atomically
 from ..._common.progress import progress
 from ..bootstrap import curve_at, number
-from ..metrics import find_metric
+from ..metrics import METRICS, find_metric
 from ..verdict import warnings
 from ..words import reader_rows
 from . import drawing as draw
@@ -39,25 +38,23 @@ __all__ = [
 ]  # fmt: skip
 
 
-def plot_tradeoff(
-    audit: Audit, ax: Any = None, *, x: str = "S", y: str | None = None, width: float = COLUMN
-) -> Any:
+def plot_tradeoff(audit: Audit, ax: Any = None) -> Any:
     """Draw source accessibility against the task: further left is less source, further up more task.
 
-    ``x`` and ``y`` are metrics; y is T_f where the table has labels and the movement M otherwise.
+    The task is T_f, or R² of numbers; without labels, the movement M stands in its place.
     """
-    y = y or next((m for m in ("T_f", "R2_f") if m in audit.metrics), "M")
-    across, up = find_metric(x), find_metric(y)
+    y = next((m for m in ("T_f", "R2_f") if m in audit.metrics), "M")
+    up = METRICS[y]
     with style():
-        figure, [ax] = canvas(ax, width, 0.86 * width if width < 5 else 0.55 * width)
+        figure, [ax] = canvas(ax, COLUMN, 0.86 * COLUMN)
         places: list[tuple[float, float]] = []
         for name, look in reversed(looks(audit).items()):
-            ex, ey = audit[name].estimate(x), audit[name].estimate(y)
+            ex, ey = audit[name].estimate("S"), audit[name].estimate(y)
             draw.whisker(ax, ex, ey.value, look)
             draw.whisker(ax, ex.value, ey, look)
             # Where methods coincide, the earlier ones are larger, so that all are seen.
             above = sum(abs(ex.value - px) + abs(ey.value - py) < 0.004 for px, py in places)
-            title, size = f"{look.label}\n{x} {ex}\n{y} {ey}", 5.5 + 3 * above
+            title, size = f"{look.label}\nS {ex}\n{y} {ey}", 5.5 + 3 * above
             points(ax, ex.value, ey.value, look, title, ms=size, zorder=4 - 0.1 * above)
             places.append((ex.value, ey.value))
         ax.margins(0.09)
@@ -65,31 +62,29 @@ def plot_tradeoff(
             low, high = ax.get_ylim()
             high = min(max(high, low + 0.1), 1.01)
             ax.set_ylim(min(low, high - 0.1), high)
-        if across.unit == "AUROC":
-            ax.axvline(0.5, **draw.CHANCE, zorder=1)
+        ax.axvline(0.5, **draw.CHANCE, zorder=1)
         if up.better != "neither":
             ax.axhline(audit["identity"].estimate(y).value, **draw.BEFORE)
-        ways = {"lower": "\n← lower is better", "higher": "\nhigher is better →", "neither": ""}
-        ax.set_xlabel(draw.axis_label(across) + ways[across.better])
-        ax.set_ylabel(draw.axis_label(up) + ways[up.better])
-        draw.legend(ax, audit, 3 if width < 5 else 6)
+        ax.set_xlabel(f"{draw.axis_label(METRICS['S'])}\n← lower is better")
+        ax.set_ylabel(draw.axis_label(up) + "\nhigher is better →" * (up.better == "higher"))
+        draw.legend(ax, audit, 3)
         if not all(audit[name].source_blind for name in audit):
             ax.set_title("hollow: told the source", fontsize=6.5, color=draw.MUTED, loc="right", pad=3)
     return figure
 
 
-def plot_readers(audit: Audit, axes: Any = None, *, width: float = PAGE) -> Any:
+def plot_readers(audit: Audit, axes: Any = None) -> Any:
     """Draw every reader's source AUROC before (grey) and after each method; the ringed reader sets S."""
     styles, before = looks(audit), audit["identity"].reader_means()
     names = audit.methods[1:] or audit.methods
     readers = reader_rows(audit["identity"].readers)
-    columns = min(len(names), 3 if width > 5 else 1)
+    columns = min(len(names), 3)
     # Groups stand apart by an empty row.
     starts = [i for i in range(len(readers)) if i == 0 or readers[i][0] != readers[i - 1][0]]
     y = np.array([i + 1.2 * sum(s <= i for s in starts) for i in range(len(readers))])
     size, step = (6.5, 0.135) if len(readers) <= 16 else (5.2, 0.1)
     with style():
-        figure, panels = canvas(axes, width, 0.45 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
+        figure, panels = canvas(axes, PAGE, 0.45 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
             look, after = styles[name], audit[name].reader_means()
             draw.mark(ax.hlines(y, before, after, color=look.color, lw=1.0, alpha=0.45, zorder=1), "", name)
@@ -116,11 +111,11 @@ def plot_readers(audit: Audit, axes: Any = None, *, width: float = PAGE) -> Any:
     return figure
 
 
-def plot_association(audit: Audit, ax: Any = None, *, width: float = COLUMN) -> Any:
+def plot_association(audit: Audit, ax: Any = None) -> Any:
     """Draw the shortcut head's AUROC over the association ξ of source and label; markers are the minima."""
     xi = np.linspace(-1, 1, 81)
     with style():
-        figure, [ax] = canvas(ax, width, 0.86 * width if width < 5 else 0.45 * width)
+        figure, [ax] = canvas(ax, COLUMN, 0.86 * COLUMN)
         for name, look in looks(audit).items():
             curve, lowest, where = audit[name].association_curve()
             title = f"{look.label}: lowest {number(lowest)} at ξ = {number(where, '.2f')}"
@@ -134,11 +129,11 @@ def plot_association(audit: Audit, ax: Any = None, *, width: float = COLUMN) -> 
         ax.set_xlabel("Association ξ of source and label")
         ax.set_ylabel("AUROC of the shortcut head")
         grid(ax, "y")
-        draw.legend(ax, audit, 3 if width < 5 else 6)
+        draw.legend(ax, audit, 3)
     return figure
 
 
-def plot_participants(audit: Audit, metric: str = "S", axes: Any = None, *, width: float = PAGE) -> Any:
+def plot_participants(audit: Audit, metric: str = "S", axes: Any = None) -> Any:
     """Draw a metric of every participant without (left) and with (right) each method, and their means."""
     names, styles = audit.methods[1:], looks(audit)
     if not names:
@@ -147,8 +142,8 @@ def plot_participants(audit: Audit, metric: str = "S", axes: Any = None, *, widt
     here = np.flatnonzero(np.isfinite(before))  # in mixed designs some have no such value
     before, people = before[here], [audit["identity"].participants[i] for i in here]
     with style():
-        columns = min(len(names), 6 if width > 5 else 3)
-        figure, panels = canvas(axes, width, 1.9, len(names), columns, sharey=True)
+        columns = min(len(names), 6)
+        figure, panels = canvas(axes, PAGE, 1.9, len(names), columns, sharey=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
             look, after = styles[name], audit[name].by_participant(metric)[here]
             changes = zip(people, before, after, strict=True)
@@ -172,7 +167,7 @@ def plot_participants(audit: Audit, metric: str = "S", axes: Any = None, *, widt
     return figure
 
 
-def plot_embedding(audit: Audit, axes: Any = None, *, width: float = PAGE) -> Any:
+def plot_embedding(audit: Audit, axes: Any = None) -> Any:
     """Draw evaluation rows before and after, in the two leading directions they had before, by source."""
     clouds = {name: audit[name].cells[0]["picture"] for name in audit.methods}
     styles, (sources, codes) = looks(audit), np.unique(audit.picture_source, return_inverse=True)
@@ -181,10 +176,10 @@ def plot_embedding(audit: Audit, axes: Any = None, *, width: float = PAGE) -> An
     low, high = everything.min(axis=0), everything.max(axis=0)
     margin = 0.04 * (high - low).max()
     with style():
-        rows = -(-len(clouds) // (4 if width > 5 else 2))
+        rows = -(-len(clouds) // 4)
         columns = -(-len(clouds) // rows)  # five are three and two
-        tall = width / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
-        figure, panels = canvas(axes, width, tall + 0.2, len(clouds), columns, extra=0.35)
+        tall = PAGE / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
+        figure, panels = canvas(axes, PAGE, tall + 0.2, len(clouds), columns, extra=0.35)
         for (name, cloud), ax in zip(clouds.items(), panels, strict=True):
             # In turns, or the source drawn last would hide the others.
             order = np.random.default_rng(0).permutation(len(cloud))[:CLOUD_ROWS]
@@ -207,7 +202,7 @@ def plot_embedding(audit: Audit, axes: Any = None, *, width: float = PAGE) -> An
     return figure
 
 
-def plot_pairs(source: Audit | PairCheck, ax: Any = None, *, width: float = COLUMN) -> Any:
+def plot_pairs(source: Audit | PairCheck, ax: Any = None) -> Any:
     """Draw what pairs show: held-out coverage by rank, of the pairs and of permuted pairs.
 
     ``source`` is an audit whose fitting rows have pairs, or what :func:`mgpa.audit.check_pairs` returned.
@@ -216,15 +211,15 @@ def plot_pairs(source: Audit | PairCheck, ax: Any = None, *, width: float = COLU
     if check is None:
         raise ValueError("The fitting rows have no pairs, or too few; plot_pairs has nothing to draw.")
     with style():
-        figure, (ax,) = canvas(ax, width, 0.75 * width)
+        figure, (ax,) = canvas(ax, COLUMN, 0.75 * COLUMN)
         ranks = np.arange(1, len(check.coverage) + 1)
-        low, middle, high = check.shuffled_range
+        low, middle, high = np.quantile(check.shuffled, [0.025, 0.5, 0.975], axis=0)
         ax.fill_between(ranks, low, high, color=draw.MUTED, alpha=0.2, lw=0)
         ax.plot(ranks, middle, color=draw.MUTED, label="views permuted between events")
         (line,) = ax.plot(ranks, check.coverage, "o-", ms=3, color=COLORS[1], label="pairs as they are")
         shares = zip(ranks, check.coverage, middle, strict=True)
         draw.mark(
-            line, (f"{rank} directions: {share:.1%}, permuted {chance:.1%}" for rank, share, chance in shares)
+            line, (f"{k} directions: {share:.1%}, permuted {chance:.1%}" for k, share, chance in shares)
         )
         if check.rank:
             ax.axvline(check.rank, **draw.CHANCE)
@@ -243,17 +238,16 @@ def gates(audit: Audit) -> list[tuple[list[str], dict[str, Any]]]:
         facts = result.facts[0] if result.facts else {}
         if "gate_energy" not in facts:
             continue
-        same = [
-            users for users, other in different if np.array_equal(other["gate_basis"], facts["gate_basis"])
-        ]
-        if same:
-            same[0].append(name)
+        for users, other in different:
+            if np.array_equal(other["gate_basis"], facts["gate_basis"]):
+                users.append(name)
+                break
         else:
             different.append(([name], facts))
     return different
 
 
-def plot_gate(audit: Audit, axes: Any = None, *, width: float | None = None) -> Any:
+def plot_gate(audit: Audit, axes: Any = None) -> Any:
     """Draw how much of the paired contrasts the leading directions hold, and the rank the gate took.
 
     The diamond is what the chosen gate covers of contrasts of participants it was not fitted on. Where
@@ -269,8 +263,7 @@ def plot_gate(audit: Audit, axes: Any = None, *, width: float | None = None) -> 
     named = bool(names) and len(names or ()) == len(free) and axes is None
     scalps = _bands(names or ()) if named else {}
     with style():
-        width = width or (PAGE if named else COLUMN)
-        ratios = [3, *([2] * len(scalps) or [3] * named)]
+        width, ratios = PAGE if named else COLUMN, [3, *([2] * len(scalps) or [3] * named)]
         figure, (ax, *others) = canvas(axes, width, 2.2, len(ratios), len(ratios), width_ratios=ratios)
         for users, facts in different:
             energy, rank = np.asarray(facts["gate_energy"]), facts["gate_basis"].shape[1]
@@ -312,19 +305,18 @@ def _bands(names: Sequence[str]) -> dict[str, dict[str, int]]:
             return {}
         bands.setdefault(part[2], {})[part[1]] = i
     try:
-        placed_channels = {*_montage().ch_names}
+        channels_of_mne = {*_montage().ch_names}
     except ImportError:
         return {}
-    placed = all(len(channels) > 3 and placed_channels >= {*channels} for channels in bands.values())
+    placed = all(len(channels) > 3 and channels_of_mne >= {*channels} for channels in bands.values())
     return dict(list(bands.items())[:6]) if placed else {}
 
 
 def _montage() -> Any:
     from mne.channels import get_builtin_montages, make_standard_montage
 
-    return make_standard_montage(
-        "colin27_1005" if "colin27_1005" in get_builtin_montages() else "standard_1005"
-    )
+    newer = "colin27_1005" in get_builtin_montages()
+    return make_standard_montage("colin27_1005" if newer else "standard_1005")
 
 
 def _scalp_maps(figure: Any, panels: list[Any], bands: dict[str, dict[str, int]], free: NDArray[Any]) -> None:
@@ -352,9 +344,8 @@ def _by_feature(ax: Any, names: list[str], free: NDArray[Any]) -> None:
         order = np.argsort(x)
         ax.fill_between(x[order], free[order], color=COLORS[1], alpha=0.15, lw=0)
         ax.plot(x[order], free[order], color=COLORS[1])
-        ax.set(
-            xlabel=f"Feature ({word})" if (word := str(unit.pop())) else "Feature", xlim=(x.min(), x.max())
-        )
+        word = str(unit.pop())
+        ax.set(xlabel=f"Feature ({word})" if word else "Feature", xlim=(x.min(), x.max()))
         ax.set(ylabel="Share that may change", ylim=(0, None))
         grid(ax, "y")
         return

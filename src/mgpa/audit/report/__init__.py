@@ -11,7 +11,8 @@ import hashlib
 import json
 import re
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from html import escape
 from importlib.resources import files
 from io import BytesIO
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from ..._common.files import write_atomically
+from ..._common.files import csv_lines, write_atomically
 from .. import verdict as words
 from ..bootstrap import number
 from ..metrics import METRICS
@@ -27,16 +28,14 @@ from ..plots import draw_all
 from ..plots import drawing as draw
 from ..plots.drawing import COLORS, SOURCE_COLORS
 from ..words import label, reader_summary
-from .tables import bullets, contrast_csv, csv_table, html_table, latex_table, minus, plain_table, sentence
-from .tables import method as method_html
 
 if TYPE_CHECKING:
     from ..result import Audit
 
-__all__ = ["contrast_csv", "csv_table", "html_report", "inline_verdict", "latex_table", "report"]
-
 # Charts of one fit, which is the first fold's where there are folds.
 ONE_FIT = ("gate", "embedding")
+# Colours of outcomes in the table of differences.
+JUDGED = {"improved": "good", "kept": "good", "suffered": "bad", "unclear": "warn"}
 # Colours of figures, by the names they have in the style sheet.
 VARIABLES = {
     **{color: f"m{i}" for i, color in enumerate(COLORS)},
@@ -141,15 +140,13 @@ def _tiles(audit: Audit) -> str:
     names, leaders = words.ranking(audit)
     if not names:
         return ""
-    name, task = leaders[0][0] if leaders else names[0], words.task_metric(audit)
-    shown = dict.fromkeys(["S", "A_f", task.name if task else "", "T_r"])
-    tiles = []
-    for metric in [*[m for m in shown if m in audit.metrics][:3], "M"]:
-        before, after = audit["identity"].estimate(metric), audit[name].estimate(metric)
-        if metric == "M":
-            big, small = f"{100 * after.value:.1f} %", "of the rows' size"
-        else:
-            big = f"{number(before.value)} → {number(after.value)}"
+    name, task, tiles = leaders[0][0] if leaders else names[0], words.task_metric(audit), []
+    metrics = dict.fromkeys(["S", "A_f", task.name if task else "", "T_r"])
+    for metric in [*[m for m in metrics if m in audit.metrics][:3], "M"]:
+        before, after = (audit[m].estimate(metric).value for m in ("identity", name))
+        big, small = f"{100 * after:.1f} %", "of the rows' size"
+        if metric != "M":
+            big = f"{number(before)} → {number(after)}"
             small = minus(f"change {audit.changes[name][metric]:+.3f}".replace(", ", ",\N{NO-BREAK SPACE}"))
         tiles.append(
             f'<div class="tile"><div class="what">{sentence(METRICS[metric].subject)}</div>'
@@ -214,12 +211,11 @@ def _settings(audit: Audit) -> str:
     s, readers = audit.settings, audit["identity"].readers
     roles = [[what, *s[what].values()] for what in ("rows", "participants")]
     caption = f"Roles; rows over all {s['splits']} folds" if "splits" in s else "Roles"
-    bank = f"{len(readers)}: {reader_summary(readers)}"
-    bank += "" if words.has_networks(audit) else f"; {words.missing_networks(audit)}"
+    bank = [f"{len(readers)}: {reader_summary(readers)}", words.missing_networks(audit)]
     facts = {
         "Data": f"checksum {s['data']}",
         "Features": " tokens × ".join(map(str, s["features"])),
-        "Readers": bank,
+        "Readers": "; ".join(part for part in bank if part),
         "Seeds": ", ".join(map(str, s["seeds"])),
         "Coordinates": s["coordinates"] or "",
         "Movement budget": "" if s["budget"] is None else f"{s['budget']} on validation rows",
@@ -239,14 +235,104 @@ def _facts(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(entries)}</dl>"
 
 
-def _style_sheet() -> str:
-    light, dark = (
-        " ".join(f"--{kind}{i}: {c};" for kind, colors in pairs for i, c in enumerate(colors))
-        for pairs in (
-            (("m", COLORS), ("s", SOURCE_COLORS)),
-            (("m", draw.DARK_COLORS), ("s", draw.DARK_SOURCE_COLORS)),
-        )
+def html_table(audit: Audit, differences: bool = False) -> str:
+    """Return the estimates, or their differences from the identity, as a table that sorts."""
+    shown = audit.changes if differences else audit.estimates
+    metrics = audit.metrics if differences else audit.columns
+    leaders = {name for group in words.ranking(audit)[1] for name in group}
+    rows = []
+    for name in shown:
+        blind = "source-blind" if audit[name].source_blind else "source-aware"
+        cells = [
+            f'<th scope="row" data-value="{escape(label(name))}">{method_html(audit, name)}'
+            f'<span class="group">{blind}</span></th>'
+        ]
+        for m in metrics:
+            e = shown[name].get(m)
+            if e is None:
+                cells.append("<td>–</td>")
+                continue
+            value, _, below = minus(f"{e:+.3f}" if differences else str(e)).partition(" ")
+            kind = ""
+            if m == "S" and not differences:
+                below += f"<br>chance reaches {number(audit[name].chance.high)}"
+            if differences and METRICS[m].better != "neither":
+                outcome = str(audit.outcome(name, m))
+                kind, below = JUDGED[outcome], f"{below}<br>{words.OUTCOMES[outcome]}"
+            cells.append(
+                f'<td data-value="{e.value:.6g}"><span class="{kind}">{value}</span>'
+                f'<span class="ci">{below}</span></td>'
+            )
+        best = ' class="is-best"' if name in leaders else ""
+        rows.append(f"<tr{best}>{''.join(cells)}</tr>")
+    head = "".join(
+        f'<th scope="col">{subscript(m)}<span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
     )
+    caption = f"Means with 95 % intervals. {words.readers_note(audit)} {words.shortcut_note(audit)}".strip()
+    if differences:
+        caption = "Differences from the identity, paired over participants, with 95 % intervals."
+    table = (
+        f'<table class="sortable"><caption><span>{escape(caption)}</span></caption>'
+        f'<thead><tr><th scope="col">Method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
+    return _scrolling(caption, table)
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
+    """Return a plain table; the first cell of a row is its name."""
+    body = "".join(
+        f'<tr><th scope="row">{escape(str(name))}</th>'
+        + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in rows
+    )
+    columns = "".join(f'<th scope="col">{escape(c)}</th>' for c in head)
+    title = f"<caption><span>{escape(caption)}</span></caption>" if caption else ""
+    table = f"<table>{title}<thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
+    return _scrolling(caption or head[0], table)
+
+
+def _scrolling(caption: str, table: str) -> str:
+    """Return a table that scrolls by itself where the page is narrow."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">{table}</div>'
+
+
+def method_html(audit: Audit, name: str) -> str:
+    """Return a method's name after a spot of its colour."""
+    look = draw.looks(audit)[name]
+    kind = f"key m{COLORS.index(look.color)}{' hollow' if look.hollow else ''}"
+    return f'<span class="{kind}" aria-hidden="true"></span>{escape(label(name))}'
+
+
+def minus(numbers: str) -> str:
+    """Return printed numbers with minus signs instead of hyphens."""
+    return numbers.replace("-", "−")
+
+
+def sentence(text: str) -> str:
+    """Return escaped text with minus signs before numbers, and intervals that do not break."""
+    text = re.sub(r"(?<![\w.])-(?=[.\d])", "−", text)
+    text = re.sub(r"\[[^\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    text = re.sub(r"(?<=\bS) (?=[.\d])", "\N{NO-BREAK SPACE}", text)
+    return subscript(text)
+
+
+def subscript(text: str) -> str:
+    """Return escaped text with T_f, A_r and the like as they are printed."""
+    return re.sub(r"\b(A|T|RMSEP|bias|R2)_([fr])\b", r"\1<sub>\2</sub>", escape(text))
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Return sentences as a list."""
+    return f"<ul>{''.join(f'<li>{sentence(line)}</li>' for line in lines)}</ul>"
+
+
+def _style_sheet() -> str:
+    def variables(methods: Sequence[str], sources: Sequence[str]) -> str:
+        colors = (("m", methods), ("s", sources))
+        return " ".join(f"--{kind}{i}: {c};" for kind, group in colors for i, c in enumerate(group))
+
+    light, dark = variables(COLORS, SOURCE_COLORS), variables(draw.DARK_COLORS, draw.DARK_SOURCE_COLORS)
     classes = "\n".join(f".m{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS)))
     return _fill("style.css", {"light": light, "dark": dark, "classes": classes})
 
@@ -325,3 +411,71 @@ def _tell(element: ElementTree.Element, titles: Sequence[str], method: str, peop
             title = ElementTree.Element("title")
             title.text = titles[i]
             target.insert(0, title)
+
+
+def csv_table(audit: Audit) -> str:
+    """Return one line for every method and metric: value, interval, and difference from the identity."""
+    parts = ("value", "low", "high")
+    rows: list[list[Any]] = [
+        ["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts), "note"]
+    ]
+    notes = {"S": words.readers_note(audit), "worst": words.shortcut_note(audit)}
+    for name, estimates in audit.estimates.items():
+        for metric, e in estimates.items():
+            change = audit.changes.get(name, {}).get(metric)
+            difference = ("", "", "") if change is None else astuple(change)
+            note = " ".join([*words.warnings(audit).values(), notes.get(metric, "")]).strip()
+            rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
+    return csv_lines(rows)
+
+
+def contrast_csv(audit: Audit, against: str) -> str:
+    """Return one line for every other method and metric: its difference from ``against``, with interval."""
+    rows: list[list[Any]] = [["method", "against", "metric", "difference", "low", "high", "note"]]
+    for name in audit.methods:
+        for metric in audit.metrics if name != against else ():
+            change = astuple(audit.contrast(name, against, metric))
+            rows.append([name, against, metric, *change, " ".join(words.warnings(audit).values())])
+    return csv_lines(rows)
+
+
+def latex_table(audit: Audit, against: str | None = None) -> str:
+    """Return a table for the booktabs package, source-blind and source-aware methods apart.
+
+    With ``against``, of the differences from that method.
+    """
+    metrics = audit.columns if against is None else audit.metrics
+    notes = (*words.warnings(audit).values(), words.readers_note(audit), words.shortcut_note(audit))
+    comments = [f"% {latex_text(note)}" for note in notes if note]
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        *comments,
+        rf"\begin{{tabular}}{{@{{}}l{'r' * len(metrics)}@{{}}}}",
+        r"\toprule",
+        " & ".join(["Method", *(METRICS[m].latex for m in metrics)]) + r" \\",
+    ]
+    for title, blind in (("Source-blind correction", True), ("Source-aware alignment", False)):
+        names = [name for name in audit.methods if audit[name].source_blind == blind and name != against]
+        if not names:
+            continue
+        lines += [r"\midrule", rf"\multicolumn{{{len(metrics) + 1}}}{{@{{}}l}}{{\emph{{{title}}}}} \\"]
+        for name in names:
+            cells = [latex_text(label(name))]
+            for m in metrics:
+                if against is None:
+                    e = audit.estimates[name].get(m)
+                    text = "–" if e is None else f"{e:.3f}"
+                else:
+                    text = f"{audit.contrast(name, against, m):+.3f}"
+                value, _, interval = text.replace("-", "$-$").replace("–", "--").partition(" ")
+                cells.append(rf"{value} {{\scriptsize {interval}}}" if interval else value)
+            lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def latex_text(text: str) -> str:
+    """Return text that LaTeX prints as it is."""
+    special = {c: "\\" + c for c in "&%$#_{}"}
+    special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {"<": r"\textless{}", ">": r"\textgreater{}", "\n": " ", "→": r"$\to$", "−": "$-$"}
+    return "".join(special.get(c, c) for c in text)
