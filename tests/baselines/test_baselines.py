@@ -28,7 +28,7 @@ from mgpa.baselines import (
     make,
 )
 from mgpa.baselines.leace import erasure_along, oblique_erasure
-from mgpa.baselines.ncm import leading_differences
+from mgpa.baselines.projections import leading_differences
 from mgpa.endpoint import BudgetNotAttained, movement_budget, native, operating_points, relative_movement
 from mgpa.errors import NotEnoughMemory
 from mgpa.moments import Scatter

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..baselines import make
-from ..baselines.identity import Identity
+from ..baselines.projections import Identity
 from ..coordinates import Coordinates
 from ..endpoint import movement_budget, relative_movement, stage_movement
 from ..errors import MissingEvidence, TableError

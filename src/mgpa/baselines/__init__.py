@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-from .calibration_transfer import EPO, FEATMAP, PDS, SST
-from .combat import ComBat
-from .coral import CORAL
-from .identity import Identity
+from .calibration_transfer import FEATMAP, PDS, SST
 from .igbp import IGBP
-from .inlp import INLP
 from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
 from .mance import MANCE
-from .ncm import NCM
-from .pisco import PISCO
+from .matching import CORAL, ComBat
+from .projections import EPO, INLP, NCM, PISCO, Identity
 from .registry import Method, MethodTable, available, make
 from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes
 

@@ -1,6 +1,6 @@
-"""Calibration transfer, learned from samples that were measured on both instruments: pairs.
+"""Calibration transfer, learned from pairs: samples measured on both instruments.
 
-EPO, spectral space transformation, (piecewise) direct standardisation and FEATMAP.
+Spectral space transformation, (piecewise) direct standardisation and FEATMAP.
 """
 
 from __future__ import annotations
@@ -15,30 +15,6 @@ from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import Floats, SourceAware, Transport, reference_index, require_matrices, routed_map
-from .ncm import NCM
-
-
-class EPO(NCM):
-    """External parameter orthogonalisation: project out the leading directions of paired differences.
-
-    Reference: Roger, Chauchard, Bellon-Maurel, "EPO-PLS external parameter orthogonalisation of PLS",
-    Chemometrics and Intelligent Laboratory Systems 66, 2003. The same projection as :class:`NCM`, in the
-    features' own units, as spectra have them, and about the mean of all rows.
-
-    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
-
-    What it cannot do: spare anything inside the removed span.
-
-    Parameters
-    ----------
-    rank : int or float
-        How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
-    standardize : bool
-        Work in features scaled to unit variance.
-    """
-
-    def __init__(self, *, rank: int | float = 0.9, standardize: bool = False) -> None:
-        super().__init__(rank=rank, standardize=standardize)
 
 
 class PairedTransfer(SourceAware):

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import NearestNeighbors
 
 from .._common.extras import torch_device
 from .._common.parameters import Constraint, nothing, read_seed, seed, text, whole
 from ..estimators.base import FitData, MethodTags, SequentialEstimator, require_several
 from ..maps import ManifoldMap
-from ..maps.sequential import ERASURE, blocks_of, neighbour_offsets, tangent_step
+from ..maps.sequential import ERASURE, manifold_step
 from ..moments import Scatter, Standardizer
 from ..stopping import held_out_folds
 from .leace import erasure_along
@@ -112,9 +113,7 @@ class MANCE(SequentialEstimator):
                 scorers.append(weights)
             scorer = tuple(w.astype(np.float64) for w in scorers[-1][:-1])
             for rows in (H, V):
-                for block in blocks_of(len(rows), wide, k):
-                    offsets = neighbour_offsets(rows[block], wide, k)
-                    rows[block] += tangent_step(rows[block], offsets, scorer, STEP, 1.0)
+                rows += manifold_step(rows, wide, k, scorer, STEP, 1.0)
             history.append({"round": i, "scorer": accuracy})
             if i + 1 >= FEWEST_ROUNDS:
                 probe = LogisticRegression(max_iter=2500).fit(H, codes)
@@ -163,8 +162,7 @@ def intrinsic_dimension(rows: Floats) -> float:
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     if len(rows) < 3:
         return 0.0
-    offsets = (neighbour_offsets(rows[block], rows, 2) for block in blocks_of(len(rows), rows, 2))
-    near, far = np.sort(np.concatenate([np.linalg.norm(part, axis=2) for part in offsets]), axis=1).T
+    _, near, far = NearestNeighbors(n_neighbors=3).fit(rows).kneighbors(rows)[0].T
     total = float(np.log(far / near).sum())
     return min(len(rows) / total, float(rows.shape[1])) if total > 0 else float(rows.shape[1])
 

@@ -11,16 +11,12 @@ from ..closed_form import ClosedFormMGPA
 from ..estimators.streamed import MomentEstimator
 from ..front import MGPA
 from ..iterative import IterativeMGPA
-from .calibration_transfer import EPO, FEATMAP, PDS, SST
-from .combat import ComBat
-from .coral import CORAL
-from .identity import Identity
+from .calibration_transfer import FEATMAP, PDS, SST
 from .igbp import IGBP
-from .inlp import INLP
 from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
 from .mance import MANCE
-from .ncm import NCM
-from .pisco import PISCO
+from .matching import CORAL, ComBat
+from .projections import EPO, INLP, NCM, PISCO, Identity
 from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes
 
 # Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from .._common.remote import Given, as_place
 from ..errors import MapError
-from .affine import AffineMap, RoutedMap
+from .affine import AffineMap, RoutedMap, SpreadMap
 from .base import CorrectionMap, Floats, MapInfo
-from .sequential import ManifoldMap, ProjectiveMap, SequentialMap
-from .spread import SpreadMap
-from .staged import StagedMap
+from .sequential import ManifoldMap, ProjectiveMap, SequentialMap, StagedMap
 
 __all__ = [
     "AffineMap",

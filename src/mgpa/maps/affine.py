@@ -1,7 +1,8 @@
-"""Affine corrections: one for all rows (the closed form, linear erasers), or one for each source."""
+"""Affine corrections: one for all rows, one per source, or all of them blended by the posterior."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from .._common.arrays import double
 from ..errors import MapError
 from ..pairs import encode_source, source_names
-from .base import CorrectionMap, Floats, MapInfo
-from .runtime.compiled import kernels, on_threads
-from .runtime.folding import Folded, fold_affine, fold_routed
+from .base import CorrectionMap, Floats, MapInfo, copy_rows
+from .runtime.compiled import kernels, n_threads, on_blocks
+from .runtime.folding import Folded, fold_affine, fold_routed, fold_spread
 
 # Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
 # loading the compiler would cost more than it saves.
@@ -57,25 +58,21 @@ class AffineMap(CorrectionMap):
         return int(self.readout.shape[1])
 
     def _weights(self, dtype: np.dtype[Any]) -> Folded:
-        if dtype not in self._cache:
-            folded = fold_affine(self)
-            far = (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any()
-            if folded.back is not None and not (far and dtype == np.float32):
-                # Centring costs a pass over the rows, needed only where float32 sums would lose digits.
-                offset = folded.offset - folded.center @ folded.readout
-                folded.center, folded.offset = None, offset
-            weights = folded.cast(partial(np.ascontiguousarray, dtype=dtype))
-            weights.back = folded.back  # the strength multiplies this factor before it is rounded
-            self._cache[dtype] = weights
-        prepared: Folded = self._cache[dtype]
-        return prepared
+        folded = fold_affine(self)
+        far = (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any()
+        if folded.back is not None and not (far and dtype == np.float32):
+            # Centring costs a pass over the rows, needed only where float32 sums would lose digits.
+            offset = folded.offset - folded.center @ folded.readout
+            folded.center, folded.offset = None, offset
+        weights = folded.cast(partial(np.ascontiguousarray, dtype=dtype))
+        weights.back = folded.back  # the strength multiplies this factor before it is rounded
+        return weights
 
     def _apply(self, X: Floats, out: Floats) -> bool:
         k = self.rank
-        if k == 0 or self.strength == 0:
-            np.copyto(out, X)
-            return bool(np.isfinite(out).all())
-        weights = self._weights(X.dtype)
+        if k == 0:
+            return copy_rows(X, out)
+        weights: Folded = self._prepared(X.dtype)
         if weights.back is None:  # a (d, d) matrix: the edits themselves
             return self._apply_blocks(X, weights, None, out)
         back = np.ascontiguousarray(self.strength * weights.back, dtype=X.dtype)
@@ -89,7 +86,10 @@ class AffineMap(CorrectionMap):
                 def shift(rows: slice) -> bool:
                     return bool(compiled.shift_rows(X[rows], center, readout, offset, back, out[rows]))
 
-                return all(on_threads(shift, len(X)))
+                threads = n_threads()
+                size = -(-len(X) // threads)
+                with ThreadPoolExecutor(threads) as pool:
+                    return all(list(pool.map(shift, [slice(i, i + size) for i in range(0, len(X), size)])))
         return self._apply_blocks(X, weights, back, out)
 
     def _apply_blocks(self, X: Floats, weights: Folded, back: Floats | None, out: Floats) -> bool:
@@ -229,3 +229,108 @@ class RoutedMap(CorrectionMap):
     def _describe(self) -> str:
         form = "feature by feature" if self.readout.ndim == 2 else "affine"
         return f"{form}, one for each of {len(self.sources)} sources"
+
+
+BLOCK_NUMBERS = 2**18  # in the products of one block of rows, which stay in cache
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpreadMap(CorrectionMap):
+    """Edits of K sources, blended by the posterior of the source given the row, which the map reads itself.
+
+        h' = h + Σ_s p_s(h) E_s(h),   p = softmax((h G)² w + h L + b),   E_s(h) = (e_s + h D_s) O
+
+    in standardised coordinates h. The scores are log-densities of Gaussians with unequal covariances, up to a
+    common term: squares of a few readings, and a linear part.
+
+    Where the source cannot be read, p is even and every row moves by the mean of the edits.
+
+    Attributes
+    ----------
+    square, square_weight : (q, d), (q, K)
+        G and w: readings of a row whose squares tell sources apart, and what each adds to each score.
+    linear, bias : (K, d), (K,)
+        L and b: the linear part of the scores.
+    edit, edit_offset : (K, d, r), (K, r)
+        D_s and e_s: what is done to a row of each source, along ``direction``.
+    direction : (r, d) or None
+        O, rows in the span of the contrasts; None is the identity, r = d.
+    """
+
+    square: Floats
+    square_weight: Floats
+    linear: Floats
+    bias: Floats
+    edit: Floats
+    edit_offset: Floats
+    direction: Floats | None = None
+
+    kind: ClassVar[str] = "spread"
+    shapes: ClassVar[dict[str, str]] = {
+        "square": "q d", "square_weight": "q K", "linear": "K d", "bias": "K",
+        "edit": "K d r", "edit_offset": "K r", "direction": "r d",
+    }  # fmt: skip
+    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = (("direction",),)
+    scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.direction is None:
+            self._require_shape("edit", (len(self.bias), self.n_features, self.n_features))
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the space that rows move in."""
+        return int(self.edit.shape[2])
+
+    def posterior(self, X: Any) -> Floats:
+        """Return how likely each source is for every row, shape (n, K); columns as ``info.source_names``."""
+        weights: Folded = self._prepared(np.dtype(np.float64))
+        return blend(np.asarray(X, dtype=np.float64) @ weights.first, weights)[0]
+
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        weights: Folded = self._prepared(X.dtype)
+        strength = X.dtype.type(self.strength)
+
+        def correct(block: slice) -> bool:
+            rows = X[block]
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach other threads
+                centred = rows if weights.center is None else rows - weights.center
+                _, edit = blend(centred @ weights.first, weights)
+                if strength != 1:
+                    edit *= strength
+                np.add(rows, edit if weights.back is None else edit @ weights.back, out=out[block])
+            return bool(np.isfinite(edit).all())
+
+        return on_blocks(correct, len(X), max(1, BLOCK_NUMBERS // (weights.first.shape[1] + 2 * X.shape[1])))
+
+    def _weights(self, dtype: np.dtype[Any]) -> Folded:
+        """Return the folded weights in one type; float64 rows are not centred, which would cost a pass."""
+        folded = fold_spread(self)
+        if dtype == np.float64:
+            q, K = folded.square_weight.shape
+            constant, folded.center = -folded.center @ folded.first, None
+            folded.square_constant, folded.bias = constant[:q], folded.bias + constant[q : q + K]
+            folded.edit_offset = folded.edit_offset + constant[q + K :].reshape(K, -1)
+        return folded.cast(partial(np.ascontiguousarray, dtype=dtype))
+
+    def _describe(self) -> str:
+        return f"edits of {len(self.bias)} sources read from the row, in {self.rank} directions"
+
+
+def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
+    """Return posteriors, (n, K), and blended edits, (n, r), from all products of some rows."""
+    q, K = weights.square_weight.shape
+    scores = products[:, q : q + K] + weights.bias
+    if q:
+        readings = products[:, :q]
+        if weights.square_constant is not None:
+            readings += weights.square_constant
+        scores += np.square(readings) @ weights.square_weight
+    scores -= scores.max(axis=1, keepdims=True)
+    p = np.exp(scores, out=scores)
+    p /= p.sum(axis=1, keepdims=True)
+    edits = products[:, q + K :].reshape(len(p), K, -1)
+    blended = np.matmul(p[:, None, :], edits)[:, 0]
+    blended += p @ weights.edit_offset
+    return p, blended

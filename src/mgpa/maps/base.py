@@ -312,7 +312,7 @@ class CorrectionMap:
         if len(X):
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    finite = apply(X, out)
+                    finite = apply(X, out) if self.strength else copy_rows(X, out)
             except np.linalg.LinAlgError:  # an eigenvalue routine met NaN
                 finite = False
             if not finite:
@@ -336,6 +336,15 @@ class CorrectionMap:
         Returns False if any edit is not finite: bad input shows up there.
         """
         raise NotImplementedError
+
+    def _weights(self, dtype: np.dtype[Any]) -> Any:
+        """Return the weights in the form and type they are applied in."""
+        raise NotImplementedError
+
+    def _prepared(self, dtype: np.dtype[Any]) -> Any:
+        if dtype not in self._cache:
+            self._cache[dtype] = self._weights(dtype)
+        return self._cache[dtype]
 
     def displacement(self, X: Any, **options: Any) -> Floats:
         """Return how far each row moves, in standardised coordinates: (transform(X) - X) / scale.
@@ -429,21 +438,25 @@ class CorrectionMap:
             "written by": f"mgpa {info.library_version}",
             "notes": info.notes,
         }
-        heading = f"{type(self).__name__}: {self._describe()}{self._at_strength()}"
+        at_strength = "" if self.strength == 1 else f", at strength {self.strength:g}"
+        heading = f"{type(self).__name__}: {self._describe()}{at_strength}"
         return heading, {name: printable(text) for name, text in facts.items() if text}
 
     def _describe(self) -> str:
         """Return what the map does, in a few words."""
         raise NotImplementedError
 
-    def _at_strength(self) -> str:
-        return "" if self.strength == 1 else f", at strength {self.strength:g}"
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}
 
     def __repr__(self) -> str:
         return f"<{self.facts()[0]}, {self.n_features} features>"
+
+
+def copy_rows(X: Floats, out: Floats) -> bool:
+    """Do what a map without effect does, and say whether the rows are finite."""
+    np.copyto(out, X)
+    return bool(np.isfinite(out).all())
 
 
 def token_rows(X: Any, layout: str) -> Any:

@@ -1,4 +1,4 @@
-"""Maps of stages: any prefix of one is a map, too. Those of the baselines IGBP and MANCE are here."""
+"""Maps of stages, of which any prefix is a map: Algorithm 1, and those of the baselines IGBP and MANCE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from .._common.arrays import cast, namespace
 from .._common.checks import as_float_matrix
 from ..errors import MapError
-from .base import CorrectionMap, Floats
+from .base import CorrectionMap, Floats, copy_rows
+from .runtime.numpy_replay import Replay
 
 Array = Any  # numpy array or torch tensor
 
@@ -108,13 +109,11 @@ class SequentialMap(CorrectionMap):
             squares[k] += np.square(edit, dtype=np.float64).sum()
 
     def _apply(self, X: Floats, out: Floats) -> bool:
-        np.copyto(out, X)
-        if self.strength:
-            scale = (self.strength * self.scale).astype(X.dtype)
-            for rows, k, h, start in self._stage_by_stage(X):
-                if k == len(self) - 1:
-                    out[rows] = X[rows] + scale * (h - start)
-        return bool(np.isfinite(out).all())
+        scale, finite = (self.strength * self.scale).astype(X.dtype), copy_rows(X, out)
+        for rows, k, h, start in self._stage_by_stage(X):
+            if k == len(self) - 1:
+                out[rows] = X[rows] + scale * (h - start)
+        return finite and bool(np.isfinite(out).all())
 
     def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
         """Yield blocks of rows, the stage done, and their standardised rows after it and at the start."""
@@ -122,6 +121,125 @@ class SequentialMap(CorrectionMap):
 
     def _last(self) -> str:
         return "" if self.fraction == 1 else f", {self.fraction:.3g} of the last"
+
+
+# How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
+ORTHONORMAL_TOLERANCE = 2e-5
+
+
+def is_orthonormal(basis: Floats) -> bool:
+    """Return whether the columns of a (d, r) matrix are orthonormal, up to the rounding of float32."""
+    d, r = basis.shape
+    B = basis.astype(np.float64)
+    return r <= d and bool(np.abs(B.T @ B - np.eye(r)).max(initial=0.0) <= ORTHONORMAL_TOLERANCE)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StagedMap(SequentialMap):
+    """A sequence of critic-guided stages, each a bounded step inside the gate (Algorithm 1, replay).
+
+    Attributes
+    ----------
+    basis : (d, r)
+        Orthonormal gate basis B in standardised coordinates.
+    linear_weight, linear_bias : (S, L, d), (S, L)
+        Affine critic scores of each of the S stages.
+    hidden_weight, hidden_bias, output_weight, output_bias : (S, H, d), (S, H), (S, N, H), (S, N)
+        GELU critic: N scores from H hidden units. Scores are contrasts of the critics' logits: of two sources
+        the second against the first, of more each against the mean of the others.
+    anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
+        Each score's target as an affine function of the original standardised input; the weights lie in
+        the preserved complement, so the target never moves with the edit. Without rows, (S, 0, d) and (S, 0),
+        if targets are scores at the anchored point:
+    anchor_readout, anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None
+        G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. Its scores in
+        a stage are what the scores aim for.
+    start_readout, start_offset : (d, r), (r,), or both None
+        The first stage begins with z = h G + c in gate coordinates: the closed form, which then is all of it.
+    damping, radius, stabilizer : float
+        τ, ρ (absolute) and λ of the trust-region step.
+    """
+
+    basis: Floats
+    linear_weight: Floats
+    linear_bias: Floats
+    hidden_weight: Floats
+    hidden_bias: Floats
+    output_weight: Floats
+    output_bias: Floats
+    anchor_weight: Floats
+    anchor_bias: Floats
+    damping: float
+    radius: float
+    stabilizer: float
+    anchor_readout: Floats | None = None
+    anchor_offset: Floats | None = None
+    anchor_direction: Floats | None = None
+    start_readout: Floats | None = None
+    start_offset: Floats | None = None
+
+    kind: ClassVar[str] = "staged"
+    shapes: ClassVar[dict[str, str]] = {
+        "basis": "d r",
+        "linear_weight": "S L d", "linear_bias": "S L", "hidden_weight": "S H d", "hidden_bias": "S H",
+        "output_weight": "S N H", "output_bias": "S N", "anchor_weight": "S J d", "anchor_bias": "S J",
+        "anchor_readout": "d a", "anchor_offset": "a", "anchor_direction": "d a",
+        "start_readout": "d r", "start_offset": "r",
+    }  # fmt: skip
+    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("anchor_readout", "anchor_offset", "anchor_direction"),
+        ("start_readout", "start_offset"),
+    )
+    scalar_names: ClassVar[tuple[str, ...]] = ("strength", "damping", "radius", "stabilizer", "fraction")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        S, L, H, N = self.sizes
+        n_targets = L + N if self.anchor_readout is None else 0
+        self._require_shape("anchor_weight", (S, n_targets, self.n_features))
+        if S and L + N == 0:
+            raise MapError("A stage needs at least one critic score.")
+        if N and not H:
+            raise MapError("Network scores need hidden units.")
+        if not is_orthonormal(self.basis):
+            raise MapError("basis is not orthonormal.")
+        if not (self.damping > 0 and self.radius > 0 and self.stabilizer > 0):
+            raise MapError("damping, radius and stabilizer must be positive.")
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Numbers of stages, linear scores, hidden units and network scores: S, L, H, N."""
+        S, L = self.linear_weight.shape[:2]
+        return S, L, self.hidden_weight.shape[1], self.output_weight.shape[1]
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the subspace the map may edit."""
+        return int(self.basis.shape[1])
+
+    def _weights(self, dtype: np.dtype[Any]) -> Replay:
+        return Replay(self, dtype)
+
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        if len(self) == 0 or self.rank == 0:
+            return copy_rows(X, out)
+        replay: Replay = self._prepared(X.dtype)
+        return replay.apply(X, out, self.strength)
+
+    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
+        if self.rank:
+            scaled = None if ratio is None else self.basis.astype(np.float64) * ratio[:, None]
+            metric = None if scaled is None else scaled.T @ scaled
+            self._prepared(X.dtype).apply(X, np.empty_like(X), 1.0, squares, metric)
+
+    def _describe(self) -> str:
+        S, L, H, N = self.sizes
+        if S == 0 or self.rank == 0:
+            return "identity"
+        critics = [f"{L} linear"] * bool(L) + [f"{N} by a network of {H} units"] * bool(N)
+        first = "" if self.start_readout is None else ", the first of them the closed form"
+        stages = f"{S} stage{'s' * (S != 1)}{self._last()}{first}"
+        return f"{stages}, in a gate of rank {self.rank}; scores per stage: {', '.join(critics)}"
 
 
 # A row whose squared gradient is at most this (every hidden unit that matters is off) is not moved.
@@ -144,16 +262,6 @@ class ProjectiveMap(SequentialMap):
         Hidden layers of the S stages.
     output_weight, output_bias : (S, K, H), (S, K)
         Logits of the K sources.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> on = ProjectiveMap(center=np.zeros(2), scale=np.ones(2), hidden_weight=np.array([[[1.0, 0.0]]]),
-    ...                    hidden_bias=np.array([[10.0]]), output_weight=np.array([[[0.0], [1.0]]]),
-    ...                    output_bias=np.array([[0.0, -10.0]]))
-    >>> on.transform(np.array([[3.0, 1.0], [-20.0, 1.0]]))  # f = x₁ where the unit is on; else flat
-    array([[  0.,   1.],
-           [-20.,   1.]])
     """
 
     hidden_weight: Floats
@@ -199,9 +307,15 @@ class ProjectiveMap(SequentialMap):
 
 def project(h: Array, W1: Array, b1: Array, W2: Array, b2: Array, *, fraction: float = 1.0) -> Array:
     """Return rows h with the linearised margin taken to zero, or ``fraction`` of the way."""
-    xp = namespace(h)
+    xp, K = namespace(h), len(W2)
     u = h @ W1.T + b1
-    pick = top_two(u, W2, b2)
+    pick = cast([[-1.0, 1.0]], u)  # of two logits, the order changes the sign of margin and gradient alike
+    if K > 2:
+        logits = (u * (u > 0)) @ W2.T + b2
+        positions, one = cast(list(range(K)), u), cast([1.0], u)
+        first = logits.argmax(1)[:, None] == positions
+        second = xp.where(first, -np.inf, logits).argmax(1)[:, None] == positions
+        pick = first * one - second * one
     slope = (u > 0) * (pick @ W2)  # the margin's derivative by u
     margin = (slope * u).sum(1) + pick @ b2
     gradient = slope @ W1
@@ -211,23 +325,6 @@ def project(h: Array, W1: Array, b1: Array, W2: Array, b2: Array, *, fraction: f
     step = xp.where(flat, 0.0, margin) / xp.where(flat, 1.0, length2)
     return h - (fraction * step)[:, None] * gradient
 
-
-def top_two(u: Array, W2: Array, b2: Array) -> Array:
-    """Return +1 for each row's largest logit and -1 for its second, shape (n, K); for K = 2 one row, -1, 1.
-
-    With two logits the order does not matter: margin and gradient change sign together.
-    """
-    xp, K = namespace(u), len(W2)
-    if K == 2:
-        return cast([[-1.0, 1.0]], u)
-    logits = (u * (u > 0)) @ W2.T + b2
-    positions, one = cast(list(range(K)), u), cast([1.0], u)
-    first = logits.argmax(1)[:, None] == positions
-    second = xp.where(first, -np.inf, logits).argmax(1)[:, None] == positions
-    return first * one - second * one
-
-
-Scorer = tuple[Floats, ...]  # W₁, b₁, W₂, b₂, w of wᵀ relu(W₂ relu(W₁h + b₁) + b₂)
 
 ERASURE = -1.0  # the stage that is the initial erasure; other stages name their scorer
 LONGEST = 64.0
@@ -253,7 +350,7 @@ class ManifoldMap(SequentialMap):
     reference : (m, d)
         The stored rows, erased and standardised.
     hidden_weight, hidden_bias, second_weight, second_bias, output_weight : (R, H, d), (R, H), (R, H, H), …
-        Scorers: two ReLU layers of H units and an output, whose own bias has no gradient.
+        W₁, b₁, W₂, b₂ and w of R scorers wᵀ relu(W₂ relu(W₁h + b₁) + b₂).
     n_neighbors, step, power : float
         k, ε and α of :func:`tangent_step`.
     """
@@ -293,31 +390,33 @@ class ManifoldMap(SequentialMap):
             raise MapError(f"step must be positive; got {self.step!r}.")
 
     def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
-        reference, k = self.reference.astype(np.float64), int(self.n_neighbors)
-        weights = (getattr(self, name).astype(np.float64) for name in self.scorer_names)
-        scorers = list(zip(*weights, strict=True))
-        for rows in blocks_of(len(X), reference, k):
-            start = (X[rows].astype(np.float64) - self.center) / self.scale
-            H = start.copy()
-            for i, scorer in enumerate(self.stage):
-                fraction = self.fraction if i == len(self) - 1 else 1.0
-                if scorer == ERASURE:
-                    H -= fraction * ((H @ self.readout + self.offset) @ self.direction.T)
-                else:
-                    offsets = neighbour_offsets(H, reference, k)
-                    H += fraction * tangent_step(H, offsets, scorers[int(scorer)], self.step, self.power)
-                yield rows, i, H, start
+        weights = [getattr(self, name).astype(np.float64) for name in ("reference", *self.scorer_names)]
+        start = (X.astype(np.float64) - self.center) / self.scale
+        H = start.copy()
+        for i, scorer in enumerate(self.stage):
+            fraction = self.fraction if i == len(self) - 1 else 1.0
+            if scorer == ERASURE:
+                H -= fraction * ((H @ self.readout + self.offset) @ self.direction.T)
+            else:
+                scorers = tuple(stack[int(scorer)] for stack in weights[1:])
+                neighbours = weights[0], int(self.n_neighbors)
+                H += fraction * manifold_step(H, *neighbours, scorers, self.step, self.power)
+            yield slice(None), i, H, start
 
     def _describe(self) -> str:
         rounds, erasure = int((self.stage >= 0).sum()), "an erasure and " if ERASURE in self.stage else ""
         return f"{erasure}{rounds} rounds{self._last()}, along {len(self.reference)} STORED FITTING ROWS"
 
 
-def blocks_of(n: int, reference: Floats, k: int) -> Iterator[slice]:
-    """Yield slices of n rows that bound what a search for k neighbours holds in memory."""
+def manifold_step(
+    H: Floats, reference: Floats, k: int, scorer: tuple[Floats, ...], step: float, power: float
+) -> Floats:
+    """Return one round's displacement of every row, in blocks that bound what the search holds in memory."""
     m, d = reference.shape
-    block = max(16, SEARCHED_NUMBERS // max(m, (k + 1) * d))
-    return (slice(start, start + block) for start in range(0, n, block))
+    size = max(16, SEARCHED_NUMBERS // max(m, (k + 1) * d))
+    blocks = (H[i : i + size] for i in range(0, len(H), size))
+    steps = [tangent_step(h, neighbour_offsets(h, reference, k), scorer, step, power) for h in blocks]
+    return np.concatenate([np.zeros((0, d)), *steps])
 
 
 def neighbour_offsets(H: Floats, reference: Floats, k: int) -> Floats:
@@ -332,7 +431,7 @@ def neighbour_offsets(H: Floats, reference: Floats, k: int) -> Floats:
     return np.asarray(offsets[:, :-1])
 
 
-def tangent_step(H: Floats, offsets: Floats, scorer: Scorer, step: float, power: float) -> Floats:
+def tangent_step(H: Floats, offsets: Floats, scorer: tuple[Floats, ...], step: float, power: float) -> Floats:
     """Return one round's displacement: in the span of the centred neighbours, at most ``step · r`` long.
 
     With the neighbours' centred SVD (B, σ), their mean distance r and g = ∇s / ‖∇s‖,

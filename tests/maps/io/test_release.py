@@ -233,7 +233,7 @@ DAMAGED = {
     ),
     "other record": (
         change_iterative(lambda m, a: m["state"]["stages_"][0].update(__record__="os.system")),
-        "where a ScoreStage belongs",
+        "where a ScoreStage is expected",
     ),
     "unknown critic": (
         change_iterative(lambda m, a: stage_fields(m)["full"][0]["fields"].update(kind="svm")),

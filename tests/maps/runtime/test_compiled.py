@@ -90,7 +90,7 @@ def test_the_limit_is_lifted_after_an_error():
 def test_transforms_at_the_same_time_leave_the_blas_as_it_was(monkeypatch):
     from threadpoolctl import threadpool_limits
 
-    monkeypatch.setattr("mgpa.maps.runtime.numpy_replay.n_threads", lambda: 2)
+    monkeypatch.setattr("mgpa.maps.runtime.compiled.n_threads", lambda: 2)
     m = random_staged_map(dtype=np.float64)
     X = np.random.default_rng(0).normal(size=(700, m.n_features))
     expected = m.transform(X)

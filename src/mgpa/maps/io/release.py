@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import MapError
 from ..affine import AffineMap
 from ..base import CorrectionMap, Floats, MapInfo
-from ..staged import ORTHONORMAL_TOLERANCE, StagedMap, is_orthonormal
+from ..sequential import ORTHONORMAL_TOLERANCE, StagedMap, is_orthonormal
 
 SCHEMA = "mgpa-release-model-v1"
 

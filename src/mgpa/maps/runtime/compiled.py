@@ -43,14 +43,6 @@ def n_threads() -> int:
     return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
 
 
-def on_threads(function: Callable[[slice], bool], n_rows: int) -> list[bool]:
-    """Return what ``function`` gives for each thread's share of the rows."""
-    threads = n_threads()
-    size = -(-n_rows // threads)
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(function, [slice(i, i + size) for i in range(0, n_rows, size)]))
-
-
 def on_blocks(function: Callable[[slice], bool], n_rows: int, block: int) -> bool:
     """Run ``function`` on blocks of rows and return whether it was true of all.
 

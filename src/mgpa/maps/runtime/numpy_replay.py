@@ -7,10 +7,9 @@ as two sources have them: :mod:`mgpa.maps.runtime.numba_kernels`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..._common.arrays import cast, double, namespace
 from ...trust_region import smooth_weights, step_coefficients
-from .compiled import kernels, n_threads, one_blas_thread
+from .compiled import kernels, on_blocks
 from .folding import ERFC, LOG_DENSITY, Folded, P, Stages, fold_stages, linear_gram
 
 Floats = NDArray[Any]
@@ -129,33 +128,26 @@ class Replay:
         depend on the number of threads, so neither does a bit of the result.
         """
         compiled = kernels() if self.n_scores <= 2 else None
-        parts = [slice(i, i + CACHE_ROWS) for i in range(0, len(X), CACHE_ROWS)]
-        sums = np.zeros((len(parts), 0 if squares is None else len(squares)))
+        sums = np.zeros((-(-len(X) // CACHE_ROWS), 0 if squares is None else len(squares)))
         metric = np.eye(len(self.weights.back)) if metric is None else metric
 
-        def work(thread: int, threads: int) -> bool:
-            finite, product = True, np.empty((len(X[parts[0]]), self.first.shape[1]), dtype=X.dtype)
-            with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
-                for i in range(thread, len(parts), threads):
-                    rows = parts[i]
-                    first, point, z = self._product(X[rows], product)
-                    if compiled is not None:
-                        compiled.run_stages(self.stages, first, point, z, metric, sums[i])
-                    else:
-                        z = self._run(first, point, z, metric, sums[i])
-                    z *= strength
-                    np.add(X[rows], z @ self.weights.back, out=out[rows])
-                    finite &= bool(np.isfinite(z).all())
-            return finite
+        scratch = threading.local()  # every thread's own: fresh memory for each block would cost a fifth
 
-        threads = min(n_threads(), len(parts)) if compiled is not None else 1
-        if threads == 1:
-            finite = work(0, 1)
-        else:
-            with one_blas_thread() as granted:
-                threads = threads if granted else 1
-                with ThreadPoolExecutor(threads) as pool:
-                    finite = all(list(pool.map(work, range(threads), repeat(threads))))
+        def correct(rows: slice) -> bool:
+            if not hasattr(scratch, "product"):
+                scratch.product = np.empty((min(len(X), CACHE_ROWS), self.first.shape[1]), dtype=X.dtype)
+            added = sums[rows.start // CACHE_ROWS]
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
+                first, point, z = self._product(X[rows], scratch.product)
+                if compiled is not None:
+                    compiled.run_stages(self.stages, first, point, z, metric, added)
+                else:
+                    z = self._run(first, point, z, metric, added)
+                z *= strength
+                np.add(X[rows], z @ self.weights.back, out=out[rows])
+            return bool(np.isfinite(z).all())
+
+        finite = on_blocks(correct, len(X), CACHE_ROWS)
         if squares is not None:
             squares += sums.sum(axis=0)
         return finite

@@ -309,6 +309,10 @@ class Graph:
         return Tensor(self, name, state.dtype)
 
 
+def _operator(kind: str) -> Callable[[Tensor, Tensor | float], Tensor]:
+    return lambda value, other: value.op(kind, other)
+
+
 class Tensor:
     """One tensor of the graph. Arithmetic on it adds nodes."""
 
@@ -332,31 +336,19 @@ class Tensor:
             return other
         return self.graph.constant(np.array(other, dtype=self.dtype))
 
-    def __add__(self, other: Tensor | float) -> Tensor:
-        return self.op("Add", other)
-
-    def __sub__(self, other: Tensor | float) -> Tensor:
-        return self.op("Sub", other)
-
-    def __mul__(self, other: Tensor | float) -> Tensor:
-        return self.op("Mul", other)
-
-    def __truediv__(self, other: Tensor | float) -> Tensor:
-        return self.op("Div", other)
-
     def __rtruediv__(self, other: float) -> Tensor:
         return self._constant(other) / self
 
-    def __matmul__(self, other: Tensor) -> Tensor:
-        return self.op("MatMul", other)
+    __add__ = _operator("Add")
+    __sub__ = _operator("Sub")
+    __mul__ = _operator("Mul")
+    __truediv__ = _operator("Div")
+    __matmul__ = _operator("MatMul")
+    maximum = _operator("Max")
 
     def sqrt(self) -> Tensor:
         """Return the elementwise root."""
         return self.op("Sqrt")
-
-    def maximum(self, other: Tensor | float) -> Tensor:
-        """Return the elementwise maximum."""
-        return self.op("Max", other)
 
     def sum(self) -> Tensor:
         """Sum the columns, keeping the axis."""

@@ -1,0 +1,283 @@
+"""Linear projections: no correction, NCM and EPO (paired differences), PISCO and INLP (classifiers)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+from threadpoolctl import threadpool_limits
+
+from .._common.parameters import Constraint, flag, number, share, whole
+from ..critics import balanced_weights
+from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
+from ..estimators.streamed import Evidence, MomentEstimator
+from ..maps import AffineMap
+from ..moments import Standardizer
+from ._base import Floats, projector_map, require_matrices
+
+
+class Identity(CorrectionEstimator):
+    """Leave embeddings as they are.
+
+    Needs nothing, works without the source, and removes nothing: what a source reader finds after it is what
+    the encoder left there. Its map carries the standardisation, so that movements are in common units.
+
+    Parameters
+    ----------
+    standardize : bool
+        Store the mean and standard deviation of the fitting rows.
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_source=False)
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"standardize": flag}
+
+    def __init__(self, *, standardize: bool = True) -> None:
+        self.standardize = standardize
+
+    def _fit(self, data: FitData) -> None:
+        standardizer = Standardizer.from_rows(data.X, None, self.standardize)
+        self.map_ = AffineMap.identity(
+            data.X.shape[1],
+            center=standardizer.center,
+            scale=standardizer.scale,
+            info=self._info(standardizer, n_rows=len(data.X)),
+        )
+
+
+def leading_differences(differences: Floats, rank: int | float) -> Floats:
+    """Return leading right singular vectors (d, k) of raw differences: a number of them, or an energy."""
+    _, values, rows = np.linalg.svd(differences, full_matrices=False)
+    spanned = int((values > max(differences.shape) * np.finfo(np.float64).eps * values[0]).sum())
+    if isinstance(rank, (int, np.integer)):
+        if not 1 <= rank <= spanned:
+            raise ValueError(
+                f"rank is {rank}; these {len(differences)} pairs span {spanned} direction(s) of "
+                f"{differences.shape[1]}. Choose a rank from 1 to {spanned}."
+            )
+        k = int(rank)
+    else:
+        energy = np.cumsum(values**2) / np.sum(values**2)
+        k = min(int(np.searchsorted(energy, rank - 1e-12)) + 1, spanned)
+    return np.asarray(rows[:k].T)
+
+
+class NCM(MomentEstimator):
+    """Remove the subspace in which two measurements of the same event differ most.
+
+    Reference: Bai, Ji, Zhou, Inouye, "Noisy-counterfactual matching", arXiv 2505.24843. Written here
+    from its description. The paper trains a head on projected features; for heads that exist already the
+    projection is about the mean, h' = μ + (I - UUᵀ)(h - μ).
+
+    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+
+    What it cannot do: spare anything inside the removed span. MGPA's gate is such a span too, but MGPA keeps
+    there what the rest of the embedding predicts and what a source reader does not use. Few large
+    differences dominate the span (differences are neither centred nor normalised); k is bounded by the pairs.
+
+    Parameters
+    ----------
+    rank : int or float
+        How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
+        The paper tries 2 to 24; choose on validation data.
+    standardize : bool
+        Work in features scaled to unit variance.
+
+    Attributes
+    ----------
+    basis_ : (d, k) array
+        The directions removed, in standardised coordinates.
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole(1) | share, "standardize": flag}
+
+    def __init__(self, *, rank: int | float = 8, standardize: bool = True) -> None:
+        self.rank = rank
+        self.standardize = standardize
+
+    def _solve(self, data: Evidence) -> AffineMap:
+        data.require_sources()
+        contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
+        differences = np.where(standardizer.varies, contrasts.values / standardizer.scale, 0.0)
+        if not differences.any():
+            raise ValueError("All paired differences are zero: the two views are identical.")
+        removed = leading_differences(differences, self.rank)
+        info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
+        return projector_map(standardizer, data.moments.mean, removed, info)
+
+    @property
+    def basis_(self) -> Floats:
+        """The directions removed, in standardised coordinates."""
+        m = self.map_
+        return np.asarray(m.readout * m.scale[:, None])
+
+
+class EPO(NCM):
+    """External parameter orthogonalisation: project out the leading directions of paired differences.
+
+    Reference: Roger, Chauchard, Bellon-Maurel, "EPO-PLS external parameter orthogonalisation of PLS",
+    Chemometrics and Intelligent Laboratory Systems 66, 2003. The same projection as :class:`NCM`, in the
+    features' own units, as spectra have them, and about the mean of all rows.
+
+    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+
+    What it cannot do: spare anything inside the removed span.
+
+    Parameters
+    ----------
+    rank : int or float
+        How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
+    standardize : bool
+        Work in features scaled to unit variance.
+    """
+
+    def __init__(self, *, rank: int | float = 0.9, standardize: bool = False) -> None:
+        super().__init__(rank=rank, standardize=standardize)
+
+
+class PISCO(MomentEstimator):
+    """Keep the subspace that trades the embedding's variance against paired differences.
+
+    Reference: Ngweta, Maity, Gittens, Sun, Yurochkin, "Simple disentanglement of style and content in visual
+    representations", ICML 2023. Written here from its description.
+
+    The content basis Q holds the eigenvectors of the smallest eigenvalues of -HᵀH/n + λ ΔᵀΔ/m. The paper
+    hands HQ, of smaller dimension, to a new head; for heads that exist already this keeps the dimension:
+    h' = μ + QQᵀ(h - μ).
+
+    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+
+    What it cannot do: adapt how much it removes to the evidence, d - ⌊ηd⌋ + K - 1 directions whatever the
+    pairs show; or promise that the source is gone at any finite λ. With λ = 0 it is plain PCA, and what
+    little varies is removed, measurement effect or not.
+
+    Parameters
+    ----------
+    penalty : float
+        λ, the weight of paired differences; the paper tries 0, 1, 10 and 50.
+    keep : float in (0, 1]
+        η, the share of dimensions kept (before K - 1 style directions are taken off).
+    standardize : bool
+        Work in features scaled to unit variance.
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "penalty": number(0), "keep": number(above=0, most=1), "standardize": flag,
+    }  # fmt: skip
+
+    def __init__(self, *, penalty: float = 10.0, keep: float = 0.95, standardize: bool = True) -> None:
+        self.penalty = penalty
+        self.keep = keep
+        self.standardize = standardize
+
+    def _solve(self, data: Evidence) -> AffineMap:
+        K = data.require_sources()
+        contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
+        moments, scale = data.moments, standardizer.scale
+        varying = np.flatnonzero(standardizer.varies)  # constant features are left alone
+        n_content = int(self.keep * len(varying) + 1e-9) - (K - 1)
+        if n_content < 1:
+            raise ValueError(
+                f"keep={self.keep} leaves {n_content} of {len(varying)} dimensions as content after removing "
+                f"{K - 1} style direction(s); keep more."
+            )
+        differences = (contrasts.values / scale)[:, varying]
+        if not differences.any():
+            raise ValueError("All paired differences are zero: the two views are identical.")
+        require_matrices(4, len(scale), "PISCO")
+        mean = (moments.mean - standardizer.center) / scale
+        second = moments.scatter / np.outer(scale, scale) / moments.weights.sum() + np.outer(mean, mean)
+        objective = (
+            self.penalty * differences.T @ differences / len(differences) - second[np.ix_(varying, varying)]
+        )
+        vectors: Floats = np.linalg.eigh(objective)[1]
+        removed = np.zeros((len(scale), len(varying) - n_content))
+        removed[varying] = vectors[:, n_content:]
+        info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
+        return projector_map(standardizer, moments.mean, removed, info)
+
+
+def row_space(weights: Floats, removed: Floats) -> Floats:
+    """Return an orthonormal basis (d, k) of what classifier weights add to the directions removed so far."""
+    fresh = weights.T - removed @ (removed.T @ weights.T)
+    U, values, _ = np.linalg.svd(fresh, full_matrices=False)
+    return np.asarray(U[:, values > 1e-8 * np.linalg.norm(weights, 2)])
+
+
+class INLP(CorrectionEstimator):
+    """Project out one linear source classifier after another until none succeeds.
+
+    Reference: Ravfogel, Elazar, Gonen, Twiton, Goldberg, "Null it out", ACL 2020. Written here from its
+    description. The projection is about the mean, so that frozen heads keep their operating point.
+
+    Needs source labels. No pairs, no task. Source-blind at application.
+
+    What it cannot do: spare anything. Every direction in which a classifier finds the source is removed
+    whole, task included; many rounds remove many dimensions. The source is linearly gone only if the last
+    classifier failed: see ``history_``.
+
+    Parameters
+    ----------
+    n_rounds : int
+        At most this many balanced logistic regressions (the paper: 35 to 300 classifiers).
+    tolerance : float
+        Stop once balanced accuracy is within this of chance. Negative: never stop early.
+    standardize : bool
+        Work in features scaled to unit variance.
+
+    Attributes
+    ----------
+    history_ : list of float
+        Balanced accuracy of each round's classifier, on (X_val, source_val) if given, else on the fitting
+        rows.
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "n_rounds": whole(1), "tolerance": number(), "standardize": flag,
+    }  # fmt: skip
+
+    def __init__(self, *, n_rounds: int = 35, tolerance: float = 0.01, standardize: bool = True) -> None:
+        self.n_rounds = n_rounds
+        self.tolerance = tolerance
+        self.standardize = standardize
+
+    def _fit(self, data: FitData) -> None:
+        K, weight = len(data.sources), data.sample_weight
+        require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
+        held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
+        standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
+        mean = np.average(data.X.astype(np.float64), axis=0, weights=weight)
+        rows, codes = _rows(data.X, mean, standardizer), data.codes
+        checks, check_codes = (rows, codes) if held is None else (_rows(held, mean, standardizer), held_codes)
+        removed, history = np.zeros((rows.shape[1], 0)), []
+        for _ in range(self.n_rounds):
+            model = LogisticRegression(max_iter=2500)
+            with threadpool_limits(1, user_api="blas"):  # matrix-vector products gain little from threads
+                model.fit(rows, codes, sample_weight=balanced_weights(codes, weight))
+            weights, predicted = np.atleast_2d(model.coef_), model.predict(checks)
+            checked = weight if held is None else None
+            history.append(float(balanced_accuracy_score(check_codes, predicted, sample_weight=checked)))
+            if history[-1] <= 1 / K + self.tolerance:
+                break
+            fresh = row_space(weights, removed)
+            if not fresh.shape[1]:  # everything this classifier can use is gone
+                break
+            removed = np.concatenate([removed, fresh], axis=1)
+            # Each fresh direction is orthogonal to the earlier ones: this is P applied to the original rows.
+            rows = rows - (rows @ fresh) @ fresh.T
+            checks = rows if held is None else checks - (checks @ fresh) @ fresh.T
+        self.history_, self.sources_ = history, data.sources
+        info = self._info(standardizer, **data.facts)
+        self.map_ = projector_map(standardizer, mean, removed, info)
+
+
+def _rows(X: Any, mean: Floats, standardizer: Standardizer) -> Floats:
+    return np.where(standardizer.varies, (X - mean) / standardizer.scale, 0.0)
