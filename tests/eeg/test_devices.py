@@ -137,12 +137,16 @@ def test_the_table_fits_corrects_and_saves(tmp_path):
     assert correct(m, table).X.shape == table.X.shape
 
 
-def test_everything_left_out_is_named(aligned):
+def test_everything_left_out_is_named_and_clocks_are_compared(aligned):
     notes = "\n".join(aligned[1].notes)
     assert "14 channels: AF3 F7" in notes
-    left = next(note for note in aligned[1].notes if note.startswith("left out of biosemi"))
-    assert set(left.split(": ")[1].split()) == set(BIOSEMI) - set(EPOC)
+    [others] = [note for note in aligned[1].notes if note.startswith("left out of biosemi")]
+    assert set(others.split(": ")[1].split()) == set(BIOSEMI) - set(EPOC)
     assert "biosemi resampled from 512 Hz" in notes
+    timing = aligned[1]["s3"].timing["epoc against biosemi"]
+    assert timing.slope == pytest.approx(1.0005, abs=1e-4)
+    assert timing.offset == pytest.approx(-3.7 * 1.0005, abs=0.01)
+    assert timing.max_residual < 0.01
 
 
 def test_events_that_a_device_lost_stay_without_a_partner_and_are_reported():
@@ -152,13 +156,6 @@ def test_events_that_a_device_lost_stay_without_a_partner_and_are_reported():
     assert set(trials.columns["source"][alone]) == {"biosemi"}
     assert report.pairs == 36
     assert report["s1"].dropped == ("event 5: no epoch on epoc", "event 11: no epoch on epoc")
-
-
-def test_clocks_are_compared_and_reported(aligned):
-    timing = aligned[1]["s3"].timing["epoc against biosemi"]
-    assert timing.slope == pytest.approx(1.0005, abs=1e-4)
-    assert timing.offset == pytest.approx(-3.7 * 1.0005, abs=0.01)
-    assert timing.max_residual < 0.01
 
 
 def test_events_numbered_wrongly_fail_the_clocks_and_are_told_what_finds_them():
@@ -180,53 +177,38 @@ def test_clocks_that_were_never_together_pass_on_request_only():
     devices["b"].events[:, 0] = np.cumsum(np.random.default_rng(5).integers(200, 900, EVENTS))
     with pytest.raises(PairingError, match="timing test"):
         align_devices(devices)
-    align_devices(devices, limits=mgpa.eeg.TimingLimits(np.inf, np.inf, np.inf))
+    align_devices(devices, limits=[np.inf] * 3)
 
 
-def test_epochs_without_times_warn_that_clocks_were_not_compared():
+def test_epochs_without_times_warn_and_mondays_are_not_paired_with_fridays():
     devices = {"a": record("s0", ["O1"], 128.0), "b": record("s0", ["O1"], 128.0)}
-    devices["b"].events[:, 0] = np.arange(EVENTS)
+    for epochs in devices.values():
+        epochs.events[:, 0] = np.arange(EVENTS)
     with pytest.warns(UserWarning, match=r"Clocks cannot be compared.*rests on event alone"):
         trials, report = align_devices(devices)
     assert any(note.startswith("clocks not compared") and "s0" in note for note in report.notes)
-    assert np.isnan(trials.columns["onset"][EVENTS:]).all()
-
-
-def test_mondays_and_fridays_recordings_are_not_paired_in_silence():
-    devices = {"a": record("s0", ["O1"], 128.0), "b": record("s0", ["O1"], 128.0)}
+    assert np.isnan(trials.columns["onset"]).all()
     for epochs, day in zip(devices.values(), (2, 6), strict=True):
-        epochs.events[:, 0] = np.arange(EVENTS)
         epochs.info.set_meas_date(datetime(2026, 11, day, 9, tzinfo=UTC))
     with pytest.raises(PairingError, match=r"a \(s0\) was recorded on 2026-11-02 and b \(s0\) on 2026-11-06"):
         align_devices(devices)
     with pytest.warns(UserWarning, match="Clocks cannot be compared"):
-        align_devices(devices, limits=mgpa.eeg.TimingLimits(np.inf, np.inf, np.inf))
+        align_devices(devices, limits=[np.inf] * 3)
 
 
-def test_two_channels_of_one_name_are_refused():
-    both_cases = record("s0", ["O1", "O2"], 128.0).rename_channels({"O2": "o1"})
-    with pytest.raises(ValueError, match=r"a \(s0\) has the channels 'O1' and 'o1'.*rename_channels"):
-        align_devices({"a": both_cases, "b": record("s0", ["O1"], 128.0)})
-
-
-def test_bad_and_flat_channels_are_named_and_used():
+def test_bad_flat_and_loud_channels_are_named_and_used():
     devices = both(["s0", "s1"])
     devices["epoc"][1].info["bads"] = ["T7"]
     devices["biosemi"][0]._data[:, BIOSEMI.index("O1")] = 3e-5
-    with pytest.warns(UserWarning, match=r"O1: flat on biosemi \(s0\); T7: bad on epoc \(s1\).*channels="):
+    for epochs in devices["epoc"]:
+        epochs.apply_function(lambda signal: 1e6 * signal, verbose="error")
+    with (
+        pytest.warns(UserWarning, match=r"O1: flat on biosemi \(s0\); T7: bad on epoc \(s1\).*channels="),
+        pytest.warns(UserWarning, match=r"epoc \(s0\) has signals of [\d.]+ V.*multiply them by 1e-6"),
+    ):
         trials, report = align_devices(devices)
     assert {"O1: flat on biosemi (s0)", "T7: bad on epoc (s1)"} <= set(report.notes)
     assert {"O1", "T7"} <= set(trials.channels)
-
-
-def test_microvolts_that_are_taken_for_volts_are_not_an_effect_of_the_device():
-    devices = both(["s0", "s1"])
-    for epochs in devices["epoc"]:
-        epochs.apply_function(lambda signal: 1e6 * signal, verbose="error")
-    with pytest.warns(
-        UserWarning, match=r"epoc \(s0\) has signals of [\d.]+ V.*microvolts, multiply them by 1e-6"
-    ):
-        _, report = align_devices(devices)
     [note] = [note for note in report.notes if "has signals of" in note]
     assert "epoc (s1)" in note
     assert "biosemi" not in note
@@ -259,53 +241,32 @@ def test_events_that_begin_again_are_told_apart_by_session():
 
 
 def failing():
-    other = record("s0", ["O1"], 128.0)
-    other.set_channel_types({"O1": "eog"}, verbose="error")
-    late = record("s0", ["O1"], 128.0, tmin=2.0, tmax=3.0)
-    empty = record("s0", ["O1"], 128.0).drop(range(EVENTS), verbose="error")
-    coded = record("s0", ["O1"], 128.0, event=np.arange(EVENTS) + 500)
-    nobody = record("s0", ["O1"], 128.0)
-    nobody.info["subject_info"] = None
-    twice = record("s0", ["O1"], 128.0, source=["z"] * EVENTS)
-    broken = record("s0", ["O1"], 128.0)
+    def second(*channels, person="s0", **settings):
+        return record(person, channels or ["O1"], 128.0, **settings)
+
+    eog = second().set_channel_types({"O1": "eog"}, verbose="error")
+    nameless, broken = second(), second()
+    nameless.info["subject_info"] = None
     broken.get_data(copy=False)[3] = np.nan
+    raw = mne.io.RawArray(np.zeros((1, 9)), mne.create_info(1, 1.0), verbose="error")
+    coded = second(event=np.arange(EVENTS) + 500)
     return [
-        (record("s0", ["O2"], 128.0), {}, ValueError, r"No channel is common.*rename_channels"),
-        (late, {}, ValueError, r"no time in common"),
-        (empty, {}, ValueError, r"Epochs\.drop_log"),
-        (
-            coded,
-            {},
-            PairingError,
-            r"No event of a participant is on two devices.*500.*mgpa\.eeg\.match_events",
-        ),
-        (nobody, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
+        (second("O2"), {}, ValueError, r"b has no channel O1\. Channels: O2.*rename_channels"),
+        (second("O1", "O2").rename_channels({"O2": "o1"}), {}, ValueError, r"'O1' and 'o1'.*rename_channels"),
+        (second(tmin=2.0, tmax=3.0), {}, ValueError, r"no time in common"),
+        (second().drop(range(EVENTS), verbose="error"), {}, ValueError, r"Epochs\.drop_log"),
+        (coded, {}, PairingError, r"No event of a participant is on two.*500.*mgpa\.eeg\.match_events"),
+        (second(person="s1"), {}, PairingError, r"No event of a participant.*b has participant s1; b has"),
+        (nameless, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
         (coded, {"participant": "subject"}, ValueError, r"leave that out: the subject's his_id is 's0'"),
-        (
-            record("s1", ["O1"], 128.0),
-            {},
-            PairingError,
-            r"No event of a participant is on two devices: .*has participant s1 and",
-        ),
         (broken, {}, ValueError, r" \(s0\) contains NaN or infinite values in 1 of 20 rows \(first: row 3\)"),
         (coded, {"label": "kind"}, ValueError, r"no column 'kind'\. Metadata columns: none\..*label="),
-        (
-            coded,
-            {"pair_by": "code"},
-            ValueError,
-            r"no column 'code'.*pair_by=.*match_events",
-        ),
+        (coded, {"pair_by": "code"}, ValueError, r"no column 'code'.*pair_by=.*match_events"),
         (coded, {"channels": ["O1", "Cz"]}, ValueError, r"no channel Cz"),
-        (twice, {}, ValueError, r"another source, z"),
-        (other, {}, ValueError, r"no EEG channels"),
-        (np.zeros(3), {}, TypeError, r"expected mne\.Epochs"),
-        (
-            mne.io.RawArray(np.zeros((1, 9)), mne.create_info(1, 1.0), verbose="error"),
-            {},
-            TypeError,
-            r"mgpa\.eeg\.table_from_raws",
-        ),
-        ([], {}, ValueError, r"list is empty"),
+        (second(source=["z"] * EVENTS), {}, ValueError, r"another source; rename that column"),
+        (eog, {}, ValueError, r"no EEG channels"),
+        (raw, {}, TypeError, r"b is a RawArray; expected mne\.Epochs.*mgpa\.eeg\.table_from_raws"),
+        ([], {}, ValueError, r"list of b is empty"),
     ]
 
 

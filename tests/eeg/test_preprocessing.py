@@ -5,18 +5,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import interp1d
 
-from mgpa.eeg.preprocessing import (
-    amplitude_flags,
-    average_reference,
-    baseline,
-    crop,
-    epochs_at,
-    exclude_overlap,
-    filter_recording,
-    require_soa,
-    resample_recording,
-    zscore_channels,
-)
+from mgpa.eeg.preprocessing import crop, epochs_at, exclude_overlap, prepare_recording, zscore_channels
 from mgpa.eeg.trials import Trials
 
 
@@ -25,40 +14,24 @@ def rng():
     return np.random.default_rng(5)
 
 
-def raw_of(signal, sfreq):
-    info = mne.create_info([f"E{i}" for i in range(len(signal))], sfreq, "eeg")
-    return mne.io.RawArray(signal.copy(), info, verbose="error")
-
-
 @pytest.mark.parametrize("sfreq", [1000.0, 129.05])
-def test_bandpass_is_what_mne_does_to_a_recording(rng, sfreq):
-    signal = 1e-5 * rng.normal(size=(2, int(40 * sfreq)))
-    raw = raw_of(signal, sfreq).filter(0.1, 30.0, fir_design="firwin", verbose="error")
-    np.testing.assert_allclose(filter_recording(signal, sfreq), raw.get_data(), atol=1e-15)
-
-
-def test_bandpass_refuses_a_recording_shorter_than_its_filter(rng):
+def test_a_recording_is_prepared_as_by_mne(rng, sfreq):
+    signal = 1e-5 * rng.normal(size=(3, int(40 * sfreq)))
+    info = mne.create_info(["E1", "E2", "E3"], sfreq, "eeg")
+    raw = mne.io.RawArray(signal.copy(), info, verbose="error")
+    raw.filter(0.1, 30.0, fir_design="firwin", verbose="error")
+    raw.set_eeg_reference("average", projection=False, verbose="error")
+    raw.resample(128.0, method="fft", verbose="error")
+    prepared = prepare_recording(signal, sfreq, 0.1, 30.0, 128.0)
+    np.testing.assert_allclose(prepared, raw.get_data(), atol=1e-15)
     with pytest.raises(ValueError, match=r"lasts 20\.0 s; a filter from 0\.1 Hz on takes 33\.0 s"):
-        filter_recording(rng.normal(size=(1, 5000)), 250.0)
-
-
-def test_average_reference_is_mnes(rng):
-    signal = rng.normal(size=(16, 100))
-    raw = raw_of(signal, 128.0).set_eeg_reference("average", projection=False, verbose="error")
-    np.testing.assert_allclose(average_reference(signal), raw.get_data(), atol=1e-12)
-
-
-@pytest.mark.parametrize("sfreq", [1000.0, 129.05])
-def test_resample_is_what_mne_does_to_a_recording(rng, sfreq):
-    signal = filter_recording(rng.normal(size=(2, int(40 * sfreq))), sfreq)
-    raw = raw_of(signal, sfreq).resample(128.0, method="fft", verbose="error")
-    np.testing.assert_allclose(resample_recording(signal, sfreq), raw.get_data(), atol=1e-9)
+        prepare_recording(rng.normal(size=(1, 5000)), 250.0, 0.1, 30.0, 128.0)
 
 
 def test_epochs_interpolate_linearly_at_exact_times(rng):
     signal = rng.normal(size=(3, 1000))
     onsets = np.array([1.0, 2.123456, 5.6789])
-    epochs, valid = epochs_at(signal, 128.0, onsets)
+    epochs, valid = epochs_at(signal, 128.0, onsets, tmin=-0.2, n=128)
     line = interp1d(np.arange(1000) / 128.0, signal, axis=1)
     expected = np.stack([line(t - 0.2 + np.arange(128) / 128.0) for t in onsets])
     assert valid.all()
@@ -68,32 +41,11 @@ def test_epochs_interpolate_linearly_at_exact_times(rng):
 def test_epochs_may_touch_the_ends_of_a_recording_and_not_leave_it():
     signal = np.arange(300.0)[None]
     step = 1 / 128
-    epochs, valid = epochs_at(signal, 128.0, [0.0, -0.01 * step, 172 * step, 172.01 * step], tmin=0.0)
+    epochs, valid = epochs_at(signal, 128.0, [0.0, -0.01 * step, 172 * step, 172.01 * step], tmin=0.0, n=128)
     assert valid.tolist() == [True, False, True, False]
     assert epochs[2, 0, -1] == 299.0
     assert np.isnan(epochs[~valid]).all()
     assert np.isfinite(epochs[valid]).all()
-
-
-def test_baseline_is_the_mean_of_the_26_points_before_the_event(rng):
-    epochs = rng.normal(size=(4, 2, 128))
-    times = -0.2 + np.arange(128) / 128
-    expected = epochs - epochs[:, :, :26].mean(axis=2, keepdims=True)
-    np.testing.assert_allclose(baseline(epochs, times), expected, atol=1e-15)
-    with pytest.raises(ValueError, match="before 0 s"):
-        baseline(epochs, times + 1)
-
-
-def test_amplitudes_are_flagged_beyond_the_limit_only():
-    epochs = np.zeros((4, 2, 5))
-    epochs[1, 1, 3], epochs[2, 0, 0], epochs[3, 0, 4] = 100e-6, 100.1e-6, -250e-6
-    assert amplitude_flags(epochs).tolist() == [False, False, True, True]
-
-
-def test_events_too_close_to_each_other_are_named():
-    require_soa([0.0, 0.8, 1.7])
-    with pytest.raises(ValueError, match=r"block: 3 and 4 are 0\.790 s apart"):
-        require_soa([0.0, 1.0, 2.0, 2.79], name="block")
 
 
 def test_overlap_with_calibration_is_judged_on_every_clock(rng):
@@ -109,9 +61,7 @@ def test_overlap_with_calibration_is_judged_on_every_clock(rng):
     assert keep.sum() < min(alone)
     with pytest.raises(ValueError, match="on 2 clocks and calibration on 1"):
         exclude_overlap(events, calibration[0])
-
-
-def test_an_event_exactly_a_second_from_calibration_stays():
+    # An event exactly a second from calibration stays.
     assert exclude_overlap([1.0, 2.99, 4.0], [2.0, 5.0]).tolist() == [True, False, True]
 
 

@@ -32,7 +32,7 @@ def two_sources(n=60, ratio=1.7, seed=0, dtype=np.float64):
 
 def test_the_fit_is_the_papers_recipe():
     trials = two_sources()
-    fitted = fit_transport(trials, prestimulus=125)
+    fitted = fit_transport(trials)
     for code, name in enumerate(["dry", "wet"]):
         x = trials.data[trials.columns["source"] == name, :, :125] * 1e6
         x = x - x.mean(axis=-1, keepdims=True)
@@ -48,7 +48,6 @@ def test_the_fit_is_the_papers_recipe():
 def test_what_comes_before_the_event_is_looked_at_and_nothing_after_it():
     trials = two_sources()
     fitted = fit_transport(trials)
-    np.testing.assert_array_equal(fitted.log_power, fit_transport(trials, 125).log_power)
     trials.data[:, :, 125:] = np.random.default_rng(1).normal(size=(60, 3, 585))
     np.testing.assert_array_equal(fit_transport(trials).covariance, fitted.covariance)
 
@@ -156,7 +155,7 @@ def test_transports_between_other_than_two_sources_or_without_prestimulus_are_re
         fit_transport(trials.take(trials.columns["source"] == "dry"))
     with pytest.raises(ValueError, match="no source, only label"):
         fit_transport(trials.with_columns(source=None))
-    with pytest.raises(ValueError, match="0 prestimulus samples of 710, from 0 s"):
+    with pytest.raises(ValueError, match="from 0 s on have 0 prestimulus samples"):
         fit_transport(Trials(trials.data, CHANNELS, 250.0, 0.0, trials.columns))
     data = np.where((trials.columns["source"] == "wet")[:, None, None], 0.0, trials.data)
     with pytest.raises(ValueError, match="of source wet are constant"):

@@ -1,5 +1,7 @@
 """Trials of MNE epochs: as they come by default, with what MNE would drop, rename or leave out on its own."""
 
+from dataclasses import replace
+
 import mne
 import numpy as np
 import pandas as pd
@@ -69,11 +71,6 @@ def test_projectors_that_were_not_applied_are_said(raw):
     assert np.abs(applied.data.mean(axis=1)).max() < 1e-18
 
 
-def test_no_epochs_are_said():
-    with pytest.raises(TableError, match="The list of epochs is empty"):
-        Trials.from_epochs([])
-
-
 @pytest.mark.parametrize("add_offset", [True, False])
 def test_people_whose_epochs_mne_has_put_together_are_not_merged_in_silence(raw, add_offset):
     several = [cut(raw), cut(raw)]
@@ -87,64 +84,40 @@ def test_people_whose_epochs_mne_has_put_together_are_not_merged_in_silence(raw,
     assert set(Trials.from_epochs(together).columns["participant"]) == {"s1", "s2"}
 
 
-def test_devices_by_name_are_told_who_takes_them(raw):
-    with pytest.raises(
-        TypeError, match=r"epochs is a dict; expected mne\.Epochs.*mgpa\.eeg\.table_from_epochs"
+def test_what_cannot_be_trials_is_told_what_can(raw):
+    named = cut(raw, metadata=pd.DataFrame({"X": np.arange(6)}))
+    for epochs, error, message in (
+        ([], TableError, "The list of epochs is empty"),
+        (
+            {"cap": cut(raw)},
+            TypeError,
+            r"epochs is a dict; expected mne\.Epochs.*mgpa\.eeg\.table_from_epochs",
+        ),
+        ([np.zeros((2, 3, 4))], TypeError, r"epochs is a ndarray.*Trials\(data, channels"),
+        (named, TableError, "X"),
     ):
-        Trials.from_epochs({"cap": cut(raw), "headset": cut(raw)})
-    with pytest.raises(TypeError, match=r"epochs is a ndarray; expected mne\.Epochs.*Trials\(data, channels"):
-        Trials.from_epochs([np.zeros((2, 3, 4))])
-
-
-def test_metadata_that_would_take_the_embeddings_name_are_refused(raw):
-    epochs = cut(raw, metadata=pd.DataFrame({"X": np.arange(6), "gaze": np.arange(6)}))
+        with pytest.raises(error, match=message):
+            Trials.from_epochs(epochs)
     with pytest.raises(TableError, match="X"):
-        Trials.from_epochs(epochs)
-    with pytest.raises(TableError, match="X"):
-        Table.from_epochs(epochs, np.zeros((6, 2)))
-    assert Trials.from_epochs(epochs, rename={"X": "x"}).columns["x"].tolist() == list(range(6))
-    with pytest.raises(TableError, match="called gaze"):
-        Trials.from_epochs(epochs, rename={"X": "gaze"})
+        Table.from_epochs(named, np.zeros((6, 2)))
     with pytest.raises(ValueError, match="A column is called 'X'"):
         Trials(np.zeros((2, 1, 4)), ["Oz"], 100.0, columns={"X": [1, 2]})
 
 
-@pytest.mark.parametrize(
-    ("dtype", "labels", "message"),
-    [
-        ("f8", [0, 1], "data of float64; the first have float32"),
-        ("f4", ["0", "1"], "label of <U1; the first"),
-    ],
-)
-def test_trials_of_other_types_are_not_put_together(dtype, labels, message):
-    def make(dtype, labels):
-        return Trials(np.zeros((2, 1, 5), dtype), ["Oz"], 100.0, columns={"label": labels})
-
-    first = make("f4", [0, 1])
-    with pytest.raises(ValueError, match=f"^Trials 1 have {message}"):
-        Trials.concatenate([first, make(dtype, labels)])
+def test_trials_that_do_not_fit_together_say_what_makes_them_fit():
+    first = Trials(np.zeros((2, 2, 5), "f4"), ["Oz", "O1"], 100.0, columns={"label": [0, 1]})
+    for other, message in (
+        (first.pick(["O1", "Oz"]), r"channels O1, Oz and .*Trials\.pick"),
+        (replace(first, sfreq=200.0), r"at 200\.0 Hz.*mgpa\.eeg\.resample"),
+        (replace(first, tmin=0.5), r"from 0\.5 s; .*mgpa\.eeg\.crop"),
+        (replace(first, data=np.zeros((2, 2, 6), "f4")), r"6 samples .*mgpa\.eeg\.crop"),
+        (replace(first, data=np.zeros((2, 2, 5))), r"\(float64\).*; the first .*\(float32\)"),
+        (first.with_columns(label=["0", "1"]), "label of <U1; the first"),
+        (first.with_columns(block=1), r"columns label, block; the first have label\. Trials\.with_columns"),
+    ):
+        with pytest.raises(ValueError, match=f"^Trials 1 have .*{message}"):
+            Trials.concatenate([first, other])
     assert Trials.concatenate([first, first]).data.dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    ("shape", "channels", "sfreq", "tmin", "message"),
-    [
-        ((2, 2, 5), ["O1", "Oz"], 100.0, 0.0, r"have channels .*Trials\.pick takes"),
-        ((2, 2, 5), ["Oz", "O1"], 200.0, 0.0, r"have sfreq 200\.0.*mgpa\.eeg\.resample changes"),
-        ((2, 2, 5), ["Oz", "O1"], 100.0, 0.5, r"have tmin 0\.5; .*mgpa\.eeg\.crop"),
-        ((2, 2, 6), ["Oz", "O1"], 100.0, 0.0, r"have samples 6; the first have 5\. .*mgpa\.eeg\.crop"),
-    ],
-)
-def test_trials_that_do_not_fit_together_say_what_makes_them_fit(shape, channels, sfreq, tmin, message):
-    first = Trials(np.zeros((2, 2, 5)), ["Oz", "O1"], 100.0)
-    with pytest.raises(ValueError, match=f"^Trials 1 {message}"):
-        Trials.concatenate([first, Trials(np.zeros(shape), channels, sfreq, tmin)])
-
-
-def test_trials_with_other_columns_say_how_to_set_them():
-    first = Trials(np.zeros((2, 1, 5)), ["Oz"], 100.0)
-    with pytest.raises(ValueError, match=r"Trials 1 have columns .*label.*Trials\.with_columns adds"):
-        Trials.concatenate([first, first.with_columns(label=1)])
 
 
 def test_a_break_of_half_a_minute_is_one_persons_recording():

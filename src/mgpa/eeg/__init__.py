@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .encoders import EEGPT_WEIGHTS, eegpt, load_checkpoint
     from .features import BandPower, TemporalBins, WindowedPower
     from .moabb import from_moabb
-    from .pairing import PairingReport, TimingLimits, match_events, timing_test
+    from .pairing import PairingReport, match_events, timing_test
     from .preprocessing import crop, zscore_channels
     from .raws import table_from_bids, table_from_raws
     from .simulate.erp import simulate_flex
@@ -38,7 +38,7 @@ _NAMES = {
     ".encoders": "EEGPT_WEIGHTS eegpt load_checkpoint",
     ".features": "BandPower TemporalBins WindowedPower",
     ".moabb": "from_moabb",
-    ".pairing": "PairingReport TimingLimits match_events timing_test",
+    ".pairing": "PairingReport match_events timing_test",
     ".preprocessing": "crop zscore_channels",
     ".raws": "table_from_bids table_from_raws",
     ".simulate.erp": "simulate_flex",

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import require_finite
-from ..errors import PairingError, UsageError
+from ..errors import PairingError, UsageError, first_few
 from ..tables.columns import ROLES, Columns, assign_roles
 from ..tables.frames import subject_of
 from ..tables.table import Table
-from .pairing import PairingReport, SessionPairing, Timing, TimingLimits, timing_test
-from .trials import Encoder, Trials, eeg_channels, encode, warn_of_projectors
+from .pairing import LIMITS, Limits, PairingReport, SessionPairing, Timing, timing_test
+from .trials import Encoder, Trials, eeg_channels, encode, loaded_epochs
 from .views import rereference, resample
 
 # Recordings of one session begin no further apart.
@@ -90,8 +89,22 @@ def table_from_epochs(
     <Table: 160 rows of 10 float32, with source, participant, role, label, pair_id, onset, event>
     """
     trials, report = align_devices(devices, **alignment)
-    trials = replace(trials, info=trials.info | {"pairing": str(report)})
-    return encode(_with_roles(trials, roles, random_state), encoder, verbose=verbose)
+    trials = replace(trials, info={"pairing": str(report)})
+    people = trials.columns["participant"]
+    n_people = len(np.unique(people))
+    if "role" in trials.columns:
+        if roles is not None:
+            raise UsageError("There is a column role already; leave roles out, or rename that column.")
+    elif roles is None and n_people < len(ROLES):
+        warnings.warn(
+            f"{n_people} participants are too few for the roles {', '.join(ROLES)}, so the table has none: "
+            "mgpa.audit.run lets three people or more take turns in them, and a fit is on all participants.",
+            stacklevel=2,
+        )
+    else:
+        shares = None if roles is None else dict(roles)
+        trials = trials.with_columns(role=assign_roles(people, shares, random_state=random_state))
+    return encode(trials, encoder, verbose=verbose)
 
 
 def align_devices(
@@ -103,7 +116,7 @@ def align_devices(
     channels: Sequence[str] | None = None,
     sfreq: float | None = None,
     reference: str | Sequence[str] | None = None,
-    limits: TimingLimits | None = None,
+    limits: Limits = LIMITS,
 ) -> tuple[Trials, PairingReport]:
     """Bring the epochs of several devices to common channels, rate and times, and pair their events.
 
@@ -130,9 +143,9 @@ def align_devices(
         interpolated by a cubic spline first.
     reference : str, sequence of str or None
         See :func:`mgpa.eeg.rereference`; of the channels that are left. None: signals stay as recorded.
-    limits : TimingLimits or None
-        How far the clocks may differ; see :func:`mgpa.eeg.timing_test`. ``TimingLimits(inf, inf, inf)`` lets
-        everything pass, for devices that did not record at once.
+    limits : (max, p95, slope)
+        How far the clocks may differ; see :func:`mgpa.eeg.timing_test`. ``(inf, inf, inf)`` lets everything
+        pass, for devices that did not record at once.
 
     Returns
     -------
@@ -149,22 +162,26 @@ def align_devices(
             "Expected epochs of two devices or more by name, as {'lab': …}, and the columns that "
             "name an event. Several views of one recording are made by mgpa.eeg.measure_views."
         )
-    parts = [
-        _read(str(name), epochs, by, participant, label)
-        for name, several in devices.items()
-        for epochs in _listed(several, name)
+    several = [
+        (str(name), one)
+        for name, epochs in devices.items()
+        for one in loaded_epochs(epochs, str(name), "mgpa.eeg.table_from_raws takes continuous recordings.")
     ]
-    names, notes = _common_channels(parts, channels)
-    grid, words = _common_times(parts, sfreq)
+    names, notes = _common_channels(several, channels)
+    parts = [_read(device, epochs, names, by, participant, label) for device, epochs in several]
+    notes += _poor_signals(parts)
+    start, rate, samples, words = _common_times(parts, sfreq)
     notes.append(words)
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
     others = sorted({name for part in parts for name in part.columns} - set(shared))
     if others:
         notes.append(f"metadata that not all have, and that are left out: {', '.join(others)}")
-    trials = Trials.concatenate(_align(part, names, grid, shared) for part in parts)
+    parts = [replace(part, columns={name: part.columns[name] for name in shared}) for part in parts]
+    trials = Trials.concatenate(_resample(part, start, rate, samples) for part in parts)
     pair_id, sessions, untimed = _pair(trials.columns, tuple(map(str, devices)), by, limits)
     if untimed:
-        _require_one_day(parts, limits)
+        if np.isfinite(limits).any():
+            _require_one_day(parts)
         notes.append(f"clocks not compared, without onsets or three pairs: {_some(untimed)}")
         warnings.warn(
             f"Clocks cannot be compared, without onsets or three pairs ({_some(untimed)}): that events "
@@ -172,44 +189,10 @@ def align_devices(
             "(mne.Epochs keeps when events were), or put their times in a metadata column onset, in seconds.",
             stacklevel=2,
         )
-    trials = trials.with_columns(pair_id=pair_id)
+    trials = replace(trials.with_columns(pair_id=pair_id), info={})
     if reference is not None:
         trials = rereference(trials, reference)
     return trials, PairingReport(tuple(sessions), tuple(notes))
-
-
-@dataclass(frozen=True)
-class DeviceEpochs:
-    """Epochs of one device, and what is known about each."""
-
-    device: str
-    epochs: Any
-    columns: Columns
-
-    @cached_property
-    def channels(self) -> dict[str, str]:
-        """EEG channels by their plain name."""
-        names: dict[str, str] = {}
-        for name in eeg_channels(self.epochs):
-            if (other := names.setdefault(_plain(name), name)) != name:
-                raise UsageError(
-                    f"{self} has the channels {other!r} and {name!r}, which are one name here. Rename or "
-                    "drop one (Epochs.rename_channels, Epochs.drop_channels)."
-                )
-        return names
-
-    def __str__(self) -> str:
-        return f"{self.device} ({_some(np.unique(self.columns['participant']).tolist())})"
-
-    @property
-    def rate(self) -> float:
-        """Samples per second."""
-        return float(self.epochs.info["sfreq"])
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """Times of the first and the last sample, in seconds after the event."""
-        return float(self.epochs.times[0]), float(self.epochs.times[-1])
 
 
 def _plain(name: str) -> str:
@@ -217,55 +200,83 @@ def _plain(name: str) -> str:
     return _OLD_NAMES.get(lower, lower)
 
 
-def _listed(given: Any, device: str) -> list[Any]:
-    several = list(given) if isinstance(given, (list, tuple)) else [given]
-    for one in several:
-        if not (hasattr(one, "get_data") and hasattr(one, "events") and hasattr(one, "selection")):
-            kind = type(one).__name__
-            hint = "mgpa.eeg.table_from_raws takes continuous recordings." if "Raw" in kind else ""
-            raise TypeError(f"{device} is a {kind}; expected mne.Epochs, or a list of them. {hint}".rstrip())
-    if not several:
-        raise UsageError(f"{device} has no epochs; the list is empty.")
-    return several
+def _common_channels(
+    several: list[tuple[str, Any]], wanted: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Return the channels to keep, as they were asked for or the first device spells them, and notes."""
+    channels: dict[str, list[str]] = {}
+    common = [name.strip() for name in wanted or eeg_channels(several[0][1])]
+    for device, epochs in several:
+        names = eeg_channels(epochs)
+        plain = [_plain(name) for name in names]
+        if twice := [name for name in names if plain.count(_plain(name)) > 1]:
+            raise UsageError(
+                f"{device} has the channels {' and '.join(map(repr, twice))}, which are one name here; "
+                "Epochs.rename_channels renames one."
+            )
+        missing = [name for name in common if _plain(name) not in plain]
+        if missing and (wanted or len(missing) == len(common)):
+            raise UsageError(
+                f"{device} has no channel {first_few(missing)}. Channels: {', '.join(names)}. "
+                "Epochs.rename_channels renames channels."
+            )
+        common = [name for name in common if name not in missing]
+        channels[device] = list(dict.fromkeys([*channels.get(device, []), *names]))
+    notes = [f"{len(common)} channels: {' '.join(common)}"]
+    why = "not asked for" if wanted else "since not all have them"
+    for device, names in channels.items():
+        others = [name for name in names if _plain(name) not in map(_plain, common)]
+        if others:
+            notes.append(f"left out of {device}, {why}: {' '.join(others)}")
+    return common, notes
 
 
-def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label: str) -> DeviceEpochs:
-    """Return epochs in memory with the columns that tables know, from their metadata or themselves."""
-    # Which epochs are bad is known only once they are read.
-    epochs = epochs if epochs.preload else epochs.copy().load_data()
+def _read(
+    device: str, epochs: Any, names: list[str], by: tuple[str, ...], participant: str, label: str
+) -> Trials:
+    """Return some channels with the columns that tables know, from the epochs' metadata or themselves.
+
+    ``info`` says whose epochs they are, which channels are bad, and when they were recorded.
+    """
     if not len(epochs):
         raise UsageError(f"{device}: no epochs are left; see Epochs.drop_log for why they were dropped.")
-    warn_of_projectors(epochs)
     frame = epochs.metadata
     metadata = {} if frame is None else {str(name): np.asarray(frame[name]) for name in frame.columns}
     present = ", ".join(metadata) or "none"
-    names = {code: name for name, code in epochs.event_id.items()}
-    person = None if participant in metadata else subject_of(epochs)
+    events = {code: name for name, code in epochs.event_id.items()}
     implied: Columns = {
         "event": epochs.selection,
-        "label": np.array([names[code] for code in epochs.events[:, 2]]),
+        "label": np.array([events[code] for code in epochs.events[:, 2]]),
         "onset": _onsets(epochs),
     }
-    whose = "or set info['subject_info']['his_id']"
-    if person is not None:
+    advice = "or set info['subject_info']['his_id']"
+    if participant not in metadata and (person := subject_of(epochs)) is not None:
         implied["participant"] = np.full(len(epochs), person)
-        whose = f"or leave that out: the subject's his_id is {person!r}"
+        advice = f"or leave that out: the subject's his_id is {person!r}"
     columns = {"source": np.full(len(epochs), device)}
-    for column, name, advice in (
-        ("participant", participant, f"Name the participant's column with participant=, {whose}."),
-        ("label", label, "Name the task's column with label=."),
-        ("onset", "onset", ""),
-        *((name, name, "Name the event's column with pair_by=; match_events numbers events.") for name in by),
-    ):
+    wanted = {"participant": participant, "label": label, "onset": "onset"} | {name: name for name in by}
+    for column, name in wanted.items():
         if name not in metadata and name not in implied:
-            raise UsageError(f"{device}: no column {name!r}. Metadata columns: {present}. {advice}")
+            raise UsageError(
+                f"{device}: no column {name!r}. Metadata columns: {present}. Name those of the participant, "
+                f"the task and the event with participant= ({advice}), label= and pair_by= (match_events "
+                "numbers events)."
+            )
         columns[column] = metadata.pop(name) if name in metadata else implied[name]
-    source = metadata.pop("source", None)
-    if source is not None and set(source.tolist()) != {device}:
-        raise UsageError(f"{device}: the metadata have another source, {_some(set(source.tolist()))}.")
-    if "pair_id" in metadata:
-        raise UsageError(f"{device}: the metadata have a pair_id; pass pair_by='pair_id', or rename it.")
-    return DeviceEpochs(device, epochs, columns | metadata)
+    if "pair_id" in metadata or set(metadata.pop("source", [device])) != {device}:
+        raise UsageError(
+            f"{device}: the metadata have a pair_id, or another source; rename that column, or pass "
+            "pair_by='pair_id'."
+        )
+    who = f"{device} ({_some(np.unique(columns['participant']))})"
+    spelled = {_plain(name): name for name in eeg_channels(epochs)}
+    picks = [spelled[_plain(name)] for name in names]
+    signal = epochs.get_data(picks=picks).astype(np.float64)
+    require_finite(signal.reshape(len(signal), -1), who)
+    bads = [name for name, pick in zip(names, picks, strict=True) if pick in epochs.info["bads"]]
+    info = {"who": who, "bads": bads, "date": epochs.info["meas_date"]}
+    rate, tmin = float(epochs.info["sfreq"]), float(epochs.times[0])
+    return Trials(signal, tuple(names), rate, tmin, columns | metadata, info)
 
 
 def _onsets(epochs: Any) -> NDArray[np.float64]:
@@ -279,46 +290,18 @@ def _onsets(epochs: Any) -> NDArray[np.float64]:
     return np.asarray(samples / rate.item())
 
 
-def _common_channels(
-    parts: list[DeviceEpochs], wanted: Sequence[str] | None
-) -> tuple[tuple[str, ...], list[str]]:
-    """Return the channels to keep, as the first device spells them, and notes about the others."""
-    for part in parts:
-        missing = [name for name in wanted or () if _plain(name) not in part.channels]
-        if missing:
-            raise UsageError(
-                f"{part} has no channel {', '.join(missing)}. Channels: {', '.join(part.channels.values())}. "
-                "Epochs.rename_channels renames channels."
-            )
-    spelled = {_plain(name): name.strip() for name in wanted or parts[0].channels.values()}
-    common = [name for name in spelled if all(name in part.channels for part in parts)]
-    if not common:
-        lists = "; ".join(f"{part.device}: {', '.join(part.channels.values())}" for part in parts)
-        raise UsageError(
-            f"No channel is common to all devices ({lists}). Epochs.rename_channels renames channels."
-        )
-    notes = [f"{len(common)} channels: {' '.join(spelled[name] for name in common)}"]
-    for device in dict.fromkeys(part.device for part in parts):
-        channels = [part.channels for part in parts if part.device == device]
-        others = dict.fromkeys(names[name] for names in channels for name in names if name not in common)
-        if others:
-            why = "not asked for" if wanted else "since not all have them"
-            notes.append(f"left out of {device}, {why}: {' '.join(others)}")
-    return tuple(spelled[name] for name in common), notes + _poor_signals(parts, common)
-
-
-def _poor_signals(parts: list[DeviceEpochs], common: list[str]) -> list[str]:
-    """Return, and warn of, common channels that are bad or flat, and epochs that are not in volts."""
+def _poor_signals(parts: list[Trials]) -> list[str]:
+    """Return, and warn of, channels that are bad or flat, and epochs that are not in volts."""
     poor: dict[str, list[str]] = {}
     loud = []
     for part in parts:
-        size = np.ptp(part.epochs.get_data(picks=list(part.channels.values()), copy=False), axis=2)
-        for level, (plain, name) in zip(np.median(size, axis=0), part.channels.items(), strict=True):
-            states = ["bad"] * (name in part.epochs.info["bads"]) + ["flat"] * bool(level < FLAT)
-            if states and plain in common:
-                poor.setdefault(name, []).append(f"{' and '.join(states)} on {part}")
+        size = np.ptp(part.data, axis=2)
+        for name, level in zip(part.channels, np.median(size, axis=0), strict=True):
+            states = ["bad"] * (name in part.info["bads"]) + ["flat"] * bool(level < FLAT)
+            if states:
+                poor.setdefault(name, []).append(f"{' and '.join(states)} on {part.info['who']}")
         if (level := float(np.median(size))) > LOUD:
-            loud.append(f"{part} has signals of {level:.3g} V from peak to peak")
+            loud.append(f"{part.info['who']} has signals of {level:.3g} V from peak to peak")
     used = [f"{name}: {', '.join(places)}" for name, places in poor.items()]
     if used:
         warnings.warn(
@@ -335,64 +318,54 @@ def _poor_signals(parts: list[DeviceEpochs], common: list[str]) -> list[str]:
     return used + ([_some(loud)] if loud else [])
 
 
-def _common_times(parts: list[DeviceEpochs], sfreq: float | None) -> tuple[tuple[float, float, int], str]:
+def _common_times(parts: list[Trials], sfreq: float | None) -> tuple[float, float, int, str]:
     """Return start, rate and samples of the times that all devices cover, at the slowest's; and in words."""
-    slowest = min(parts, key=lambda part: part.rate)
-    rate = slowest.rate if sfreq is None else float(sfreq)
-    first, last = max(part.span[0] for part in parts), min(part.span[1] for part in parts)
+    slowest = min(parts, key=lambda part: part.sfreq)
+    rate = slowest.sfreq if sfreq is None else float(sfreq)
+    first, last = max(part.tmin for part in parts), min(part.times[-1] for part in parts)
     # The slowest device's own samples: what is not moved is not smoothed either.
-    start = slowest.span[0]
-    start += np.ceil((first - start) * slowest.rate - _WHOLE) / slowest.rate
+    start = slowest.tmin + np.ceil((first - slowest.tmin) * slowest.sfreq - _WHOLE) / slowest.sfreq
     samples = int(np.floor((last - start) * rate + _WHOLE)) + 1
     if samples < 2:
-        spans = ", ".join("{} {:g} to {:g} s".format(part.device, *part.span) for part in parts)
+        spans = ", ".join(f"{p.info['who']} {p.tmin:g} to {p.times[-1]:g} s" for p in parts)
         raise UsageError(f"The epochs have no time in common ({spans}); cut all of them around the event.")
     words = [f"{rate:g} Hz from {start:.4g} to {start + (samples - 1) / rate:.4g} s"]
-    for device in dict.fromkeys(part.device for part in parts):
-        same = [part for part in parts if part.device == device]
-        rates = sorted({part.rate for part in same})
-        if rates != [rate]:
-            words.append(f"{device} resampled from {' and '.join(f'{r:g}' for r in rates)} Hz")
-        moved = max(abs(_offset(part, start, rate)[1]) for part in same)
-        if moved > _WHOLE:
+    for part in parts:
+        device = part.columns["source"][0]
+        if part.sfreq != rate:
+            words.append(f"{device} resampled from {part.sfreq:g} Hz")
+        if (moved := _offset(part, start, rate)[1]) > _WHOLE:
             words.append(f"{device} interpolated, by {moved:.2f} of a sample")
-    return (start, rate, samples), "; ".join(words)
+    return start, rate, samples, "; ".join(dict.fromkeys(words))
 
 
-def _offset(part: DeviceEpochs, start: float, rate: float) -> tuple[int, float]:
+def _offset(part: Trials, start: float, rate: float) -> tuple[int, float]:
     """Return the device's first sample to take, and by which part of a sample the grid lies after it."""
-    before = np.floor((start - part.span[0]) * rate + _WHOLE)
-    position = (start - before / rate - part.span[0]) * part.rate
+    before = np.floor((start - part.tmin) * rate + _WHOLE)
+    position = (start - before / rate - part.tmin) * part.sfreq
     whole = int(np.floor(position + _WHOLE))
     return whole, float(position - whole)
 
 
-def _align(
-    part: DeviceEpochs, names: tuple[str, ...], grid: tuple[float, float, int], shared: list[str]
-) -> Trials:
-    """Return a device's epochs with the common channels, at the common times."""
+def _resample(part: Trials, start: float, rate: float, samples: int) -> Trials:
+    """Return a device's epochs at the common times."""
     from scipy.interpolate import CubicSpline
 
-    start, rate, samples = grid
-    picks = [part.channels[_plain(name)] for name in names]
-    signal = part.epochs.get_data(picks=picks).astype(np.float64)
-    require_finite(signal.reshape(len(signal), -1), str(part))
     whole, share = _offset(part, start, rate)
+    signal = part.data[:, :, whole:]
     if share > _WHOLE:
-        at = np.arange(whole, signal.shape[2] - 1) + share
-        signal = CubicSpline(np.arange(signal.shape[2]), signal, axis=2)(at)
-    else:
-        signal = signal[:, :, whole:]
-    trials = Trials(signal, names, part.rate, columns={name: part.columns[name] for name in shared})
-    if part.rate != rate:
+        at = np.arange(whole, part.data.shape[2] - 1) + share
+        signal = CubicSpline(np.arange(part.data.shape[2]), part.data, axis=2)(at)
+    trials = replace(part, data=signal)
+    if part.sfreq != rate:
         trials = resample(trials, rate)
     # The first sample taken is a whole number of new samples before the grid.
-    first = round((start - part.span[0] - (whole + share) / part.rate) * rate)
+    first = round((start - part.tmin - (whole + share) / part.sfreq) * rate)
     return replace(trials, data=trials.data[:, :, first : first + samples], tmin=start)
 
 
 def _pair(
-    columns: Columns, devices: tuple[str, ...], by: tuple[str, ...], limits: TimingLimits | None
+    columns: Columns, devices: tuple[str, ...], by: tuple[str, ...], limits: Limits
 ) -> tuple[NDArray[Any], list[SessionPairing], list[str]]:
     """Return the id of every row, how each session was paired, and sessions whose clocks cannot be compared.
 
@@ -437,12 +410,9 @@ def _pair(
         reports.append(SessionPairing(name, len(events), n_pairs, tuple(dropped), timing))
     if not any(report.pairs for report in reports):
         described = "; ".join(
-            f"{device} has "
-            + " and ".join(
-                f"{name} {_some(set(columns[name][columns['source'] == device]))}"
-                for name in ("participant", by[-1])
-            )
+            f"{device} has {name} {_some(set(columns[name][columns['source'] == device]))}"
             for device in devices
+            for name in ("participant", by[-1])
         )
         raise PairingError(
             f"No event of a participant is on two devices: {described}. Name the columns of both with "
@@ -451,9 +421,7 @@ def _pair(
     return pair_id.astype(str), reports, untimed
 
 
-def _compare(
-    first: NDArray[np.float64], second: NDArray[np.float64], what: str, limits: TimingLimits | None
-) -> Timing:
+def _compare(first: NDArray[np.float64], second: NDArray[np.float64], what: str, limits: Limits) -> Timing:
     """Return how two clocks compare; raise if no straight line leads from one to the other."""
     order = np.argsort(first)
     if (np.diff(first[order]) <= 0).any() or (np.diff(second[order]) <= 0).any():
@@ -471,45 +439,21 @@ def _compare(
     )
 
 
-def _require_one_day(parts: Sequence[DeviceEpochs], limits: TimingLimits | None) -> None:
+def _require_one_day(parts: Sequence[Trials]) -> None:
     """Raise if recordings that nothing else compares were made on different days."""
-    if limits is not None and not np.isfinite(limits).any():
-        return
-    first: dict[tuple[str, ...], tuple[DeviceEpochs, Any]] = {}
+    first: dict[tuple[str, ...], Trials] = {}
     for part in parts:
-        date, people = part.epochs.info["meas_date"], np.unique(part.columns["participant"].astype(str))
-        if date is None:
+        if (date := part.info["date"]) is None:
             continue
-        other, day = first.setdefault(tuple(people), (part, date))
-        if abs(date - day) > ONE_SESSION and other.device != part.device:
+        other = first.setdefault(tuple(np.unique(part.columns["participant"])), part)
+        day = other.info["date"]
+        if abs(date - day) > ONE_SESSION and other.columns["source"][0] != part.columns["source"][0]:
             raise PairingError(
-                f"{other} was recorded on {day:%Y-%m-%d} and {part} on {date:%Y-%m-%d}, and their clocks "
-                "cannot be compared: these are not the same events. Devices that did not record at once are "
-                "paired with limits=TimingLimits(inf, inf, inf)."
+                f"{other.info['who']} was recorded on {day:%Y-%m-%d} and {part.info['who']} on "
+                f"{date:%Y-%m-%d}, and their clocks cannot be compared: these are not the same events. "
+                "Devices that did not record at once are paired with limits=(inf, inf, inf)."
             )
 
 
-def _with_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
-    """Return the trials with a role for each participant: theirs, or assigned if there are enough."""
-    if "role" in trials.columns:
-        if shares is not None:
-            raise UsageError("There is a column role already; leave roles out, or rename that column.")
-        return trials
-    people = trials.columns["participant"]
-    if shares is None and len(np.unique(people)) < len(ROLES):
-        warnings.warn(
-            f"{len(np.unique(people))} participants are too few for the roles {', '.join(ROLES)}, so the "
-            "table has none: mgpa.audit.run lets three people or more take turns in them, and a fit is on "
-            "all participants.",
-            stacklevel=3,
-        )
-        return trials
-    return trials.with_columns(
-        role=assign_roles(people, None if shares is None else dict(shares), random_state=random_state)
-    )
-
-
-def _some(values: Any, n: int = 4) -> str:
-    """Return the first few of some values for a sentence, and how many more there are."""
-    listed = sorted(values, key=str)
-    return ", ".join(map(str, listed[:n])) + (f" and {len(listed) - n} more" if len(listed) > n else "")
+def _some(values: Any) -> str:
+    return first_few(sorted(map(str, values)), 4)

@@ -26,49 +26,25 @@ WAY_OUT = (
 )
 
 
-class TimingLimits(NamedTuple):
-    """How far two clocks may differ.
-
-    ``max_residual`` and ``p95_residual`` are seconds from the straight line, of every event and of 95 % of
-    them; ``slope`` is the distance of the line's slope from one.
-    """
-
-    max_residual: float = 0.1
-    p95_residual: float = 0.04
-    slope: float = 0.002
+#: How far two clocks may differ: seconds from the straight line, of every event and of 95 % of them, and the
+#: distance of the line's slope from one.
+Limits = tuple[float, float, float]
+LIMITS: Limits = (0.1, 0.04, 0.002)
 
 
 @dataclass(frozen=True)
 class Timing:
     """How the times of some events on one clock follow from those on another: b ≈ slope · a + offset.
 
-    The line is that of least squares; residuals are absolute distances from it, in seconds.
+    The line is that of least squares; residuals are absolute distances from it, in seconds. ``failures`` says
+    in words what is beyond the limits.
     """
 
     slope: float
     offset: float
     max_residual: float
     p95_residual: float
-    limits: TimingLimits
-
-    @property
-    def passed(self) -> bool:
-        """Whether everything is within the limits."""
-        return not self.failures
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """What is beyond the limits, in words."""
-        checks = (
-            ("greatest residual", self.max_residual, self.limits.max_residual, " s"),
-            ("95th percentile of residuals", self.p95_residual, self.limits.p95_residual, " s"),
-            ("distance of the slope from 1", abs(self.slope - 1), self.limits.slope, ""),
-        )
-        return tuple(
-            f"{name} {value:.4g}{unit} (limit {limit:g})"
-            for name, value, limit, unit in checks
-            if not value <= limit
-        )
+    failures: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
@@ -81,19 +57,15 @@ class EventMatch(NamedTuple):
     """Events that both devices have.
 
     ``ordinal`` says which of the reference's events each is, from 1; ``a`` and ``b`` are positions of their
-    markers among each device's. ``timing_a`` and ``timing_b`` compare each device with the reference, and
-    ``timing`` the second device with the first: once, or once for each side of a break of a clock. ``sides``
-    are the first and last event of each stretch in which both clocks run on. ``dropped`` says which events
-    only one device has, and which markers belong to no event.
+    markers among each device's. ``timing`` compares clocks, keyed by which with which and, where a clock
+    broke, by the first and last event of a side. ``dropped`` says which events only one device has, and which
+    markers belong to no event.
     """
 
     ordinal: NDArray[np.int64]
     a: NDArray[np.int64]
     b: NDArray[np.int64]
-    timing_a: tuple[Timing, ...]
-    timing_b: tuple[Timing, ...]
-    timing: tuple[Timing, ...]
-    sides: tuple[tuple[int, int], ...]
+    timing: dict[str, Timing]
     dropped: tuple[str, ...]
 
 
@@ -145,15 +117,15 @@ class PairingReport:
         return "\n".join([first, *self.notes, *map(str, self.sessions)])
 
 
-def timing_test(a: Any, b: Any, *, limits: TimingLimits | None = None) -> Timing:
+def timing_test(a: Any, b: Any, *, limits: Limits = LIMITS) -> Timing:
     """Fit a straight line to the times of the same events on two clocks, and measure what it leaves.
 
     Parameters
     ----------
     a, b : (k,) array
         Times in seconds, at least three.
-    limits : TimingLimits or None
-        None: at most .1 s, 95 % within .04 s, and a slope within .002 of one.
+    limits : (max, p95, slope)
+        Seconds from the line that no event and 5 % of events may exceed, and how far its slope may be from 1.
     """
     a, b = _times(a, "a"), _times(b, "b")
     if len(a) != len(b) or len(a) < 3:
@@ -162,9 +134,18 @@ def timing_test(a: Any, b: Any, *, limits: TimingLimits | None = None) -> Timing
     slope = float(centred @ (b - b.mean()) / (centred @ centred))
     offset = float(b.mean() - slope * a.mean())
     residual = np.abs(b - b.mean() - slope * centred)
-    return Timing(
-        slope, offset, float(residual.max()), float(np.percentile(residual, 95)), limits or TimingLimits()
+    largest, p95 = float(residual.max()), float(np.percentile(residual, 95))
+    names = (
+        "greatest residual {:.4g} s",
+        "95th percentile of residuals {:.4g} s",
+        "distance of the slope from 1 {:.4g}",
     )
+    failures = tuple(
+        f"{name.format(value)} (limit {limit:g})"
+        for name, value, limit in zip(names, (largest, p95, abs(slope - 1)), limits, strict=True)
+        if not value <= limit
+    )
+    return Timing(slope, offset, largest, p95, failures)
 
 
 def match_events(
@@ -174,7 +155,7 @@ def match_events(
     *,
     breaks: Sequence[float] | None = None,
     names: tuple[str, str] = ("a", "b"),
-    limits: TimingLimits | None = None,
+    limits: Limits = LIMITS,
 ) -> EventMatch:
     """Pair the markers of two devices by way of the events they mark.
 
@@ -196,7 +177,7 @@ def match_events(
         and one line holds for both sides.
     names : tuple of str
         What to call the devices.
-    limits : TimingLimits or None
+    limits : (max, p95, slope)
         See :func:`timing_test`.
 
     Examples
@@ -220,28 +201,23 @@ def match_events(
     markers_b, dropped_b = _match_one(b, events, None, names[1], limits)
     index = np.flatnonzero((markers_a >= 0) & (markers_b >= 0))
     clocks = events[index], a[markers_a[index]], b[markers_b[index]]
-    sides = [np.arange(len(index))]
+    whole = np.arange(len(index))
+    sides = [whole]
     if breaks is not None and len(a) < len(events):
-        sides = np.split(sides[0], [np.searchsorted(index, np.flatnonzero(markers_a < 0)[0])])
-
-    def test(i: int, j: int, stretches: list[NDArray[Any]], what: str) -> tuple[Timing, ...]:
-        tests = tuple(timing_test(clocks[i][s], clocks[j][s], limits=limits) for s in stretches)
-        for timing in tests:
-            if not timing.passed:
-                failures = "; ".join(timing.failures)
+        sides = np.split(whole, [np.searchsorted(index, np.flatnonzero(markers_a < 0)[0])])
+    timing = {}
+    for what, i, j, stretches in (
+        (f"{names[0]} against events", 0, 1, sides),
+        (f"{names[1]} against events", 0, 2, [whole]),
+        (f"{names[1]} against {names[0]}", 1, 2, sides),
+    ):
+        for side in stretches:
+            span = "" if len(stretches) == 1 else f", {index[side[0]] + 1} to {index[side[-1]] + 1}"
+            timing[what + span] = test = timing_test(clocks[i][side], clocks[j][side], limits=limits)
+            if test.failures:
+                failures = "; ".join(test.failures)
                 raise PairingError(f"The times of {what} fail the timing test: {failures}. {WAY_OUT}")
-        return tests
-
-    return EventMatch(
-        index + 1,
-        markers_a[index],
-        markers_b[index],
-        test(0, 1, sides, f"{names[0]} against the events' own times"),
-        test(0, 2, [np.arange(len(index))], f"{names[1]} against the events' own times"),
-        test(1, 2, sides, f"{names[1]} against {names[0]}"),
-        tuple((int(index[side[0]]) + 1, int(index[side[-1]]) + 1) for side in sides),
-        dropped_a + dropped_b,
-    )
+    return EventMatch(index + 1, markers_a[index], markers_b[index], timing, dropped_a + dropped_b)
 
 
 def _match_one(
@@ -249,7 +225,7 @@ def _match_one(
     events: NDArray[np.float64],
     breaks: Sequence[float] | None,
     name: str,
-    limits: TimingLimits | None,
+    limits: Limits,
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return the marker of every event, -1 for none; and what is left."""
     n, m = len(events), len(times)
@@ -263,7 +239,9 @@ def _match_one(
         marker = np.concatenate([np.arange(start), np.full(n - m, -1), np.arange(start, m)])
         missed = tuple(f"event {i + 1}: no marker on {name}" for i in range(start, start + n - m))
         return marker, missed
-    starts = [i for i in range(m - n + 1) if timing_test(events, times[i : i + n], limits=limits).passed]
+    starts = [
+        i for i in range(m - n + 1) if not timing_test(events, times[i : i + n], limits=limits).failures
+    ]
     if len(starts) != 1:
         raise PairingError(
             f"{what}, and {len(starts)} runs of {n} consecutive markers pass the timing test; exactly one "
@@ -279,7 +257,7 @@ def _find_gap(
     events: NDArray[np.float64],
     breaks: Sequence[float] | None,
     what: str,
-    limits: TimingLimits | None,
+    limits: Limits,
 ) -> int:
     """Return how many events have a marker before the one run of events that has none."""
     m, missing = len(times), len(events) - len(times)
@@ -287,10 +265,10 @@ def _find_gap(
     def passes(start: int) -> bool:
         before, after = events[:start], events[start + missing :]
         if breaks is None or start in (0, m):
-            return timing_test(np.concatenate([before, after]), times, limits=limits).passed
+            return not timing_test(np.concatenate([before, after]), times, limits=limits).failures
         sides = (before, times[:start]), (after, times[start:])
-        return min(start, m - start) >= MIN_SIDE and all(
-            timing_test(*side, limits=limits).passed for side in sides
+        return min(start, m - start) >= MIN_SIDE and not any(
+            timing_test(*side, limits=limits).failures for side in sides
         )
 
     starts = [start for start in range(m + 1) if passes(start)]

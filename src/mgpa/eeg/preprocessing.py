@@ -1,8 +1,4 @@
-"""Filters, references, epochs and flags: the steps between a recording and its trials.
-
-Plain functions on arrays whose last axis is time and the one before it channels, or on
-:class:`~mgpa.eeg.trials.Trials`. Filters and resampling are MNE's.
-"""
+"""The steps between a recording and its trials: filter, reference, rate, epochs, scale."""
 
 from __future__ import annotations
 
@@ -17,10 +13,12 @@ from .trials import Trials
 Floats = NDArray[np.float64]
 
 
-def filter_recording(signal: Any, sfreq: float, low: float = 0.1, high: float = 30.0) -> Floats:
-    """Filter a continuous recording (..., samples) by MNE's zero-phase windowed FIR filter, in Hz.
+def prepare_recording(signal: Any, sfreq: float, low: float, high: float, new: float) -> Floats:
+    """Filter a recording (channels, samples), reference it to its average and resample it, as MNE would.
 
-    It must be longer than the filter, which takes 3.3 / ``low`` seconds with MNE's transition bands.
+    The filter is zero-phase FIR from ``low`` to ``high`` Hz, 3.3 / ``low`` seconds long; resampling to
+    ``new`` Hz is by Fourier transform. MNE rounds the padding at either end to whole samples, so times are
+    off by up to one new sample; the paper's recordings were resampled in this way.
     """
     import mne
 
@@ -29,35 +27,17 @@ def filter_recording(signal: Any, sfreq: float, low: float = 0.1, high: float = 
     if signal.shape[-1] < taps:
         raise ValueError(
             f"The recording lasts {signal.shape[-1] / sfreq:.1f} s; a filter from {low:g} Hz on takes "
-            f"{taps / sfreq:.1f} s. Pass the whole recording, or raise low."
+            f"{taps / sfreq:.1f} s. Pass the whole recording."
         )
-    filtered = mne.filter.filter_data(
+    signal = mne.filter.filter_data(
         signal, sfreq, low, high, method="fir", phase="zero", fir_design="firwin", verbose="error"
     )
-    return np.asarray(filtered, dtype=np.float64)
-
-
-def average_reference(signal: Any) -> Floats:
-    """Subtract the mean of all channels."""
-    signal = np.asarray(signal, dtype=np.float64)
-    return np.asarray(signal - signal.mean(axis=-2, keepdims=True), dtype=np.float64)
-
-
-def resample_recording(signal: Any, sfreq: float, new: float = 128.0) -> Floats:
-    """Resample a continuous recording by way of its Fourier transform, as MNE does a whole recording.
-
-    MNE rounds the padding at either end to whole samples, so times are off by up to one new sample; how much
-    depends on the recording's length. The paper's recordings were resampled in this way.
-    """
-    import mne
-
-    signal = np.asarray(signal, dtype=np.float64)
-    resampled = mne.filter.resample(signal, new, sfreq, npad="auto", method="fft", verbose="error")
-    return np.asarray(resampled, dtype=np.float64)
+    signal = signal - signal.mean(axis=-2, keepdims=True)
+    return np.asarray(mne.filter.resample(signal, new, sfreq, npad="auto", method="fft", verbose="error"))
 
 
 def epochs_at(
-    signal: Any, sfreq: float, onsets: Any, *, tmin: float = -0.2, n: int = 128
+    signal: Any, sfreq: float, onsets: Any, *, tmin: float, n: int
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Cut epochs (k, channels, n) at exact event times, by linear interpolation between samples.
 
@@ -76,30 +56,6 @@ def epochs_at(
         cut = signal[:, before] * (1 - share) + signal[:, np.minimum(before + 1, last)] * share
         epochs[valid] = cut.transpose(1, 0, 2)
     return epochs, valid
-
-
-def baseline(epochs: Any, times: Any) -> Floats:
-    """Subtract, from each epoch and channel, the mean of its points before 0 s."""
-    epochs, before = np.asarray(epochs, dtype=np.float64), np.asarray(times) < 0
-    if not before.any():
-        raise ValueError(f"None of the {len(before)} points is before 0 s; a baseline needs some.")
-    return np.asarray(epochs - epochs[..., before].mean(axis=-1, keepdims=True), dtype=np.float64)
-
-
-def amplitude_flags(epochs: Any, limit: float = 100e-6) -> NDArray[np.bool_]:
-    """Tell which epochs exceed a limit, in volts, on any channel at any point."""
-    return np.asarray((np.abs(np.asarray(epochs)) > limit).any(axis=(-2, -1)))
-
-
-def require_soa(onsets: Any, minimum: float = 0.8, *, name: str = "events") -> None:
-    """Raise if two successive events are closer than ``minimum`` seconds, and say which."""
-    gaps = np.diff(np.asarray(onsets, dtype=np.float64))
-    if (gaps < minimum).any():
-        first = int(np.argmax(gaps < minimum))
-        raise ValueError(
-            f"{name}: {first + 1} and {first + 2} are {gaps[first]:.3f} s apart; epochs that may not share a "
-            f"response need {minimum:g} s or more."
-        )
 
 
 def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDArray[np.bool_]:

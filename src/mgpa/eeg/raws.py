@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from ..errors import PairingError, UsageError
 from ..tables.table import Table
 from .devices import table_from_epochs
-from .pairing import TimingLimits, match_events
+from .pairing import LIMITS, Limits, match_events
 from .trials import Encoder
 
 Markers = tuple[NDArray[Any], dict[str, int]]
-Recordings = dict[str, dict[tuple[str, ...], Any]]
 # What BIDS calls the ways in which one recording can differ from another of the same person and task.
 _ENTITIES = ("session", "acquisition", "run", "recording", "description")
 
@@ -58,15 +57,17 @@ def table_from_raws(
     markers: Callable[[Any], Markers] = find_markers,
     onsets: Mapping[str, Any] | None = None,
     labels_from: str | None = None,
-    limits: TimingLimits | None = None,
+    limits: Limits = LIMITS,
+    pair_by: Sequence[str] = ("event",),
     **settings: Any,
 ) -> Table:
     """Make one table of the continuous recordings of several devices.
 
     Parameters
     ----------
-    devices : dict of name to mne.io.Raw, or to a list of them
-        One recording a participant (the subject's ``his_id``) and device.
+    devices : dict of name to mne.io.Raw, or to a list or dict of them
+        A list has one recording of each participant (the subject's ``his_id``); the keys of a dict are
+        ``(participant, *sessions)``.
     encoder : Encoder
         What embeds the trials; see :func:`mgpa.eeg.encode`.
     tmin, tmax : float
@@ -83,25 +84,53 @@ def table_from_raws(
         found by the times (:func:`mgpa.eeg.match_events`), or refused.
     labels_from : str or None
         The device whose markers name the task, if others' do not; None: they all do.
-    limits : TimingLimits or None
+    limits : (max, p95, slope)
         How far clocks may differ; see :func:`mgpa.eeg.timing_test`.
+    pair_by : sequence of str
+        What the sessions of a dict are called, then "event": ``("session", "event")``.
     **settings
-        Channels, rate, reference, bads, roles and so on, as for :func:`table_from_epochs`.
+        Channels, rate, reference, roles and so on, as for :func:`table_from_epochs`.
 
     Returns
     -------
     Table
         As :func:`table_from_epochs` makes it. ``event`` counts from 1 in ``onsets``.
     """
-    recordings: Recordings = {}
-    for name, raws in devices.items():
-        several = list(raws) if isinstance(raws, (list, tuple)) else [raws]
-        recordings[str(name)] = {(_person(raw, name),): raw for raw in several}
-        if len(recordings[str(name)]) < len(several):
-            raise UsageError(f"{name} has two recordings of one participant; table_from_bids knows sessions.")
-    settings |= {"encoder": encoder, "limits": limits, "band": band, "markers": markers, "onsets": onsets}
-    settings |= {"tmin": tmin, "tmax": tmax, "baseline": baseline, "labels_from": labels_from}
-    return _join(recordings, **settings)
+    import mne
+    import pandas
+
+    recordings = {str(name): _by_person(raws, name) for name, raws in devices.items()}
+    if labels_from is not None and labels_from not in recordings:
+        raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(recordings)}.")
+    epochs: dict[str, list[Any]] = {device: [] for device in recordings}
+    for key in dict.fromkeys(key for by_key in recordings.values() for key in by_key):
+        raws = {device: by_key[key] for device, by_key in recordings.items() if key in by_key}
+        events, names, times = {}, {}, {}
+        for device, raw in raws.items():
+            try:
+                events[device], event_id = markers(raw)
+            except UsageError as error:
+                raise UsageError(f"{device} ({'/'.join(key)}): {error}") from None
+            name_of = {code: name for name, code in event_id.items()}
+            names[device] = [name_of[code] for code in events[device][:, 2]]
+            times[device] = (events[device][:, 0] - raw.first_samp) / raw.info["sfreq"]
+        reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
+        numbers = {d: _number(times[d], reference, d, "/".join(key), limits) for d in raws}
+        labels = (
+            dict(zip(numbers[labels_from], names[labels_from], strict=True)) if labels_from in raws else {}
+        )
+        facts = dict(zip(("participant", *pair_by[:-1]), key, strict=True))
+        for device, raw in raws.items():
+            if band is not None:
+                raw = raw.copy().load_data().filter(*band, picks="eeg", verbose="error")
+            label = names[device] if labels_from is None else [labels.get(k) for k in numbers[device]]
+            rows = [i for i, k in enumerate(numbers[device]) if k and label[i] is not None]
+            metadata = pandas.DataFrame({"event": numbers[device], "label": label, **facts}).iloc[rows]
+            codes = {names[device][i]: int(events[device][i, 2]) for i in rows}
+            span = {"tmin": tmin, "tmax": tmax, "baseline": baseline, "metadata": metadata}
+            cut = mne.Epochs(raw, events[device][rows], codes, **span, preload=True, verbose="error")
+            epochs[device].append(cut)
+    return table_from_epochs(epochs, encoder=encoder, pair_by=pair_by, limits=limits, **settings)
 
 
 def table_from_bids(
@@ -146,7 +175,7 @@ def table_from_bids(
     if len(tasks) != 1:
         raise UsageError(f"{root} has EEG of the tasks {', '.join(tasks) or '(none)'}; name one with task=.")
     others = tuple(name for name in _ENTITIES if name != source and any(getattr(p, name) for p in paths))
-    recordings: Recordings = {}
+    recordings: dict[str, dict[tuple[str, ...], Any]] = {}
     for path in paths:
         device = getattr(path, source)
         if device is None:
@@ -158,66 +187,33 @@ def table_from_bids(
         if key in recordings.setdefault(str(device), {}):
             raise UsageError(f"{path.basename} occurs twice; keep one file.")
         recordings[str(device)][key] = mne_bids.read_raw_bids(path, verbose="error")
-    return _join(recordings, others, **settings)
+    return table_from_raws(recordings, pair_by=(*others, "event"), **settings)
 
 
-def _person(raw: Any, device: str) -> str:
-    if not hasattr(raw, "annotations") or hasattr(raw, "selection"):
-        raise TypeError(
-            f"{device} is a {type(raw).__name__}; expected mne.io.Raw, or a list of them. "
-            "mgpa.eeg.table_from_epochs takes epochs."
-        )
-    person = (raw.info.get("subject_info") or {}).get("his_id")
-    if person is None:
-        raise UsageError(f"{device}: whose recording? Set raw.info['subject_info'] = {{'his_id': 's01'}}.")
-    return str(person)
-
-
-def _join(
-    recordings: Recordings,
-    sessions: tuple[str, ...] = (),
-    *,
-    tmin: float,
-    tmax: float,
-    baseline: Any = None,
-    band: Any = None,
-    markers: Callable[[Any], Markers] = find_markers,
-    onsets: Mapping[str, Any] | None = None,
-    labels_from: str | None = None,
-    **settings: Any,
-) -> Table:
-    """Return the table of recordings by device, each a dict of (participant, *sessions) to a recording."""
-    if labels_from is not None and labels_from not in recordings:
-        raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(recordings)}.")
-    cut = {"tmin": tmin, "tmax": tmax, "baseline": baseline}
-    epochs: dict[str, list[Any]] = {device: [] for device in recordings}
-    for key in dict.fromkeys(key for by_key in recordings.values() for key in by_key):
-        raws = {device: by_key[key] for device, by_key in recordings.items() if key in by_key}
-        events, times = {}, {}
-        for device, raw in raws.items():
-            try:
-                marked, event_id = markers(raw)
-            except UsageError as error:
-                raise UsageError(f"{device} ({'/'.join(key)}): {error}") from None
-            names = {code: name for name, code in event_id.items()}
-            times[device] = (marked[:, 0] - raw.first_samp) / raw.info["sfreq"]
-            events[device] = [(event, names[event[2]]) for event in marked]
-        reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
-        numbers = {d: _number(times[d], reference, d, "/".join(key), settings.get("limits")) for d in raws}
-        labels: dict[int, str] | None = None
-        if labels_from is not None:
-            named = zip(numbers.get(labels_from, ()), events.get(labels_from, ()), strict=True)
-            labels = {int(k): name for k, (_, name) in named if k}
-        facts = {"participant": key[0], **dict(zip(sessions, key[1:], strict=True))}
-        for device, raw in raws.items():
-            if band is not None:
-                raw = raw.copy().load_data().filter(*band, picks="eeg", verbose="error")
-            epochs[device].append(_epochs(raw, events[device], numbers[device], labels, facts, cut))
-    return table_from_epochs(epochs, **({"pair_by": (*sessions, "event")} | settings))
+def _by_person(raws: Any, device: str) -> dict[tuple[str, ...], Any]:
+    """Return recordings by participant, and by session if they came so."""
+    if isinstance(raws, dict):
+        return raws
+    recordings: dict[tuple[str, ...], Any] = {}
+    for raw in raws if isinstance(raws, (list, tuple)) else [raws]:
+        if not hasattr(raw, "annotations") or hasattr(raw, "selection"):
+            raise TypeError(
+                f"{device} is a {type(raw).__name__}; expected mne.io.Raw, or a list of them. "
+                "mgpa.eeg.table_from_epochs takes epochs."
+            )
+        person = (raw.info.get("subject_info") or {}).get("his_id")
+        if person is None:
+            raise UsageError(
+                f"{device}: whose recording? Set raw.info['subject_info'] = {{'his_id': 's01'}}."
+            )
+        if (str(person),) in recordings:
+            raise UsageError(f"{device} has two recordings of one participant; pass a dict, with sessions.")
+        recordings[str(person),] = raw
+    return recordings
 
 
 def _number(
-    times: NDArray[np.float64], reference: Any, device: str, session: str, limits: TimingLimits | None
+    times: NDArray[np.float64], reference: Any, device: str, session: str, limits: Limits
 ) -> NDArray[np.int64]:
     """Return which event of the reference each marker is, from 1; 0 for none."""
     try:
@@ -230,33 +226,3 @@ def _number(
     ordinal = np.zeros(len(times), np.int64)
     ordinal[match.a] = match.ordinal
     return ordinal
-
-
-def _epochs(
-    raw: Any,
-    events: list[tuple[Any, str]],
-    numbers: NDArray[np.int64],
-    labels: dict[int, str] | None,
-    facts: dict[str, str],
-    cut: dict[str, Any],
-) -> Any:
-    """Return the epochs of one recording, with what is known about each in their metadata."""
-    import mne
-    import pandas
-
-    chosen = [
-        (event, name, int(k))
-        for (event, name), k in zip(events, numbers, strict=True)
-        if k and (labels is None or int(k) in labels)
-    ]
-    ordinal = [k for _, _, k in chosen]
-    label = [name if labels is None else labels[k] for _, name, k in chosen]
-    return mne.Epochs(
-        raw,
-        np.array([event for event, _, _ in chosen]),
-        {name: int(event[2]) for event, name, _ in chosen},
-        metadata=pandas.DataFrame({"event": ordinal, "label": label, **facts}),
-        preload=True,
-        verbose="error",
-        **cut,
-    )

@@ -135,12 +135,11 @@ class Transport:
         return int(at[0])
 
 
-def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
+def fit_transport(trials: Trials) -> Transport:
     """Learn how two sources differ before the stimulus.
 
     Of FIT people only, where there is a role column; a few thousand trials are plenty
-    (:func:`calibration_subset`). ``prestimulus`` says how many samples from the start of a trial to use, None
-    all before the event; the paper's 125 are half a second.
+    (:func:`calibration_subset`).
     """
     from scipy.ndimage import gaussian_filter1d
 
@@ -154,11 +153,10 @@ def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
             f"The trials have people of {', '.join(others)}, whom a transport may not be learned from; take "
             "those of FIT: trials.take(trials.columns['role'] == 'FIT')."
         )
-    n = int((trials.times < -1e-9).sum()) if prestimulus is None else int(prestimulus)
-    if not 2 <= n <= trials.data.shape[2]:
+    n = int((trials.times < -1e-9).sum())
+    if n < 2:
         raise ValueError(
-            f"There are {n} prestimulus samples of {trials.data.shape[2]}, from {trials.tmin:g} s on; "
-            "expected at least 2. Pass how many as prestimulus=, or trials that begin before the event."
+            f"Trials from {trials.tmin:g} s on have {n} prestimulus samples; expected 2 or more."
         )
     n_fft = max(N_FFT, 1 << (n - 1).bit_length())
     power, covariance = [], []

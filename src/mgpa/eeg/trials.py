@@ -8,7 +8,7 @@ in MNE.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import require_finite
-from ..errors import printable
+from ..errors import TableError, printable
 from ..tables.columns import (
     COLUMNS,
     Columns,
@@ -26,15 +26,6 @@ from ..tables.columns import (
     require_same_types,
 )
 from ..tables.table import Table
-
-# What to do about trials that cannot be joined.
-_REMEDIES = {
-    "channels": "Trials.pick takes channels that all have, in one order.",
-    "sfreq": "mgpa.eeg.resample changes the sampling rate.",
-    "tmin": "Cut all epochs from the same time to the same time (mgpa.eeg.crop).",
-    "samples": "Cut all epochs from the same time to the same time (mgpa.eeg.crop).",
-    "columns": "Trials.with_columns adds a column, or (None) leaves it out.",
-}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -96,10 +87,13 @@ class Trials:
         names = ", ".join(self.columns) or "no columns"
         return printable(f"<Trials: {n} of {c} channels x {t} samples at {self.sfreq:g} Hz, with {names}>")
 
-    def _layout(self) -> dict[str, Any]:
-        names, samples = sorted(self.columns), self.data.shape[2]
-        layout = {"channels": self.channels, "sfreq": self.sfreq, "tmin": self.tmin}
-        return layout | {"samples": samples, "columns": names}
+    @property
+    def layout(self) -> str:
+        """What trials have to share to be joined or compared, in words."""
+        return (
+            f"channels {', '.join(self.channels)} and {self.data.shape[2]} samples ({self.data.dtype}) at "
+            f"{self.sfreq} Hz from {self.tmin} s"
+        )
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -134,49 +128,38 @@ class Trials:
             raise ValueError("Expected trials to join; got none.")
         first = trials[0]
         for i, other in enumerate(trials):
-            wanted = first._layout()
-            for name, value in other._layout().items():
-                if value != wanted[name]:
-                    raise ValueError(
-                        f"Trials {i} have {name} {value}; the first have {wanted[name]}. {_REMEDIES[name]}"
-                    )
-            arrays, others = ({"data": t.data, **t.columns} for t in (first, other))
-            require_same_types(arrays, others, f"Trials {i}")
+            if other.layout != first.layout:
+                raise ValueError(
+                    f"Trials {i} have {other.layout}; the first have {first.layout}. Trials.pick, "
+                    "mgpa.eeg.resample and mgpa.eeg.crop make them alike."
+                )
+            if other.columns.keys() != first.columns.keys():
+                raise ValueError(
+                    f"Trials {i} have columns {', '.join(other.columns)}; the first have "
+                    f"{', '.join(first.columns)}. Trials.with_columns adds a column, or (None) leaves it out."
+                )
+            require_same_types(first.columns, other.columns, f"Trials {i}")
         columns = {name: np.concatenate([t.columns[name] for t in trials]) for name in first.columns}
         return replace(first, data=np.concatenate([t.data for t in trials]), columns=columns)  # type: ignore[return-value]
 
     @classmethod
-    def from_epochs(cls, epochs: Any, *, rename: Mapping[str, str] | None = None) -> Self:
+    def from_epochs(cls, epochs: Any) -> Self:
         """Take the EEG channels of MNE epochs, or of a list of them, with their metadata as columns.
 
         Channels that are marked as bad stay, with a warning: all participants need the same ones.
 
-        Parameters
-        ----------
-        epochs : mne.Epochs, or a list of them
-            Without metadata, ``label`` is the name of the event and ``participant`` the subject's ``his_id``.
-            Data that are not in memory are read, and bad epochs dropped, in a copy.
-        rename : dict or None
-            Metadata columns to rename: ``{"subject": "participant"}``.
+        Without metadata, ``label`` is the name of the event and ``participant`` the subject's ``his_id``.
+        Data that are not in memory are read, and bad epochs dropped, in a copy.
         """
         from ..tables.frames import from_epochs
 
-        several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
-        for one in several:
-            if not (hasattr(one, "get_data") and hasattr(one, "events")):
-                raise TypeError(
-                    f"epochs is a {type(one).__name__}; expected mne.Epochs, or a list of them. "
-                    "Trials(data, channels, sfreq) takes an array in volts, and mgpa.eeg.table_from_epochs "
-                    "several devices by name."
-                )
-        # Which epochs are bad is known only once they are read, and columns are of those that stay.
-        several = [one if one.preload else one.copy().load_data() for one in several]
-        columns = from_epochs(several, None, rename)
+        advice = "Trials(data, channels, sfreq) takes an array, mgpa.eeg.table_from_epochs several devices."
+        several = loaded_epochs(epochs, "epochs", advice)
+        columns = from_epochs(several, None, None)
         del columns["X"]
         parts = []
         for one in several:
             names = eeg_channels(one)
-            warn_of_projectors(one)
             if bad := [name for name in names if name in one.info["bads"]]:
                 warnings.warn(
                     f"{', '.join(bad)} is marked as bad, and used; interpolate it (Epochs.interpolate_bads) "
@@ -201,15 +184,26 @@ def eeg_channels(epochs: Any) -> list[str]:
     return names
 
 
-def warn_of_projectors(epochs: Any) -> None:
-    """Warn if MNE epochs carry projectors (an average reference, say) that were not applied."""
-    waiting = [projector["desc"] for projector in epochs.info["projs"] if not projector["active"]]
-    if waiting:
-        warnings.warn(
-            f"{', '.join(waiting)} is a projector that was not applied, so signals are as without it; "
-            "Epochs.apply_proj applies it, Epochs.del_proj takes it away.",
-            stacklevel=3,
-        )
+def loaded_epochs(epochs: Any, name: str, advice: str) -> list[Any]:
+    """Return MNE epochs, or a list of them, in memory: which are bad is known only once they are read.
+
+    Projectors (an average reference, say) that were not applied are named in a warning.
+    """
+    several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
+    if not several:
+        raise TableError(f"The list of {name} is empty.")
+    for one in several:
+        if not (hasattr(one, "get_data") and hasattr(one, "events")):
+            kind = type(one).__name__
+            raise TypeError(f"{name} is a {kind}; expected mne.Epochs, or a list of them. {advice}")
+        waiting = [projector["desc"] for projector in one.info["projs"] if not projector["active"]]
+        if waiting:
+            warnings.warn(
+                f"{', '.join(waiting)} is a projector that was not applied, so signals are as without it; "
+                "Epochs.apply_proj applies it, Epochs.del_proj takes it away.",
+                stacklevel=3,
+            )
+    return [one if one.preload else one.copy().load_data() for one in several]
 
 
 def standard_montage() -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -139,16 +138,17 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
     views = {name: view(trials) for name, view in measured.items()}
     first_name, first = next(iter(views.items()))
     for name, view in views.items():
-        _require_same_trials(name, view, trials)
-        layouts = [
-            f"channels {', '.join(v.channels)} and {v.data.shape[2]} samples ({v.data.dtype}) at "
-            f"{v.sfreq:g} Hz from {v.tmin:g} s"
-            for v in (view, first)
-        ]
-        if layouts[0] != layouts[1]:
+        if not isinstance(view, Trials):
+            raise TypeError(f"View {name!r} returned a {type(view).__name__}; expected Trials.")
+        if len(view) != len(trials) or not _same_columns(view, trials):
             raise ValueError(
-                f"View {name!r} has {layouts[0]}; view {first_name!r} has {layouts[1]}. Views are compared "
-                "sample by sample: resample, or pick channels, in all of them alike."
+                f"View {name!r} returned {len(view)} trials with {', '.join(view.columns) or 'no columns'}; "
+                f"expected all {len(trials)}, in their order: views change signals, and no column."
+            )
+        if view.layout != first.layout:
+            raise ValueError(
+                f"View {name!r} has {view.layout}; view {first_name!r} has {first.layout}. Resample, or pick "
+                "channels, in all of them alike: views are compared sample by sample."
             )
     n, k = len(trials), len(views)
     data = np.stack([view.data for view in views.values()], axis=1)
@@ -157,21 +157,11 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
     return replace(first, data=data.reshape(n * k, *data.shape[2:]), columns=stacked, info=trials.info)
 
 
-def _require_same_trials(name: str, view: Any, trials: Trials) -> None:
-    """Raise unless a view holds the same trials in the same order."""
-    if not isinstance(view, Trials):
-        raise TypeError(f"View {name!r} returned a {type(view).__name__}; expected Trials.")
-    if len(view) != len(trials):
-        raise ValueError(f"View {name!r} returned {len(view)} of {len(trials)} trials; expected all of them.")
-    changed = sorted(view.columns.keys() ^ trials.columns.keys())
-    for column in view.columns.keys() & trials.columns.keys():
-        a, b = view.columns[column], trials.columns[column]
-        if a.dtype != b.dtype or not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
-            changed.append(column)
-    if changed:
-        raise ValueError(
-            f"View {name!r} changed {', '.join(changed)}; views change signals only, not the order."
-        )
+def _same_columns(view: Trials, trials: Trials) -> bool:
+    return view.columns.keys() == trials.columns.keys() and all(
+        np.array_equal(view.columns[name], values, equal_nan=values.dtype.kind == "f")
+        for name, values in trials.columns.items()
+    )
 
 
 def scale_table(table: Table, gamma: float) -> Table:

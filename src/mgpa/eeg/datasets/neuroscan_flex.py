@@ -22,17 +22,8 @@ from numpy.typing import NDArray
 
 from ..._common.progress import progress
 from ...errors import PairingError, RecordingError
-from ..pairing import EventMatch, PairingReport, SessionPairing, Timing, match_events
-from ..preprocessing import (
-    amplitude_flags,
-    average_reference,
-    baseline,
-    epochs_at,
-    exclude_overlap,
-    filter_recording,
-    require_soa,
-    resample_recording,
-)
+from ..pairing import PairingReport, SessionPairing, match_events
+from ..preprocessing import epochs_at, exclude_overlap, prepare_recording
 from ..trials import Trials
 from .catalogue import Inventory, beside_published
 from .raw_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
@@ -70,7 +61,7 @@ CLEAN_N170 = {"FIT": 622, "VAL": 288, "HEAD": 716, "EVAL": 1381}
 P300_EVENTS = {"FIT": 2260, "VAL": 1332}
 CALIBRATION, PURGE = 100, 1.0
 
-SFREQ, TMIN, POINTS, MIN_SOA = 128.0, -0.2, 128, 0.8
+BAND, SFREQ, TMIN, POINTS, MIN_SOA = (0.1, 30.0), 128.0, -0.2, 128, 0.8
 ARTIFACT = 100e-6
 # What the amplifier notes when it stops for a measurement of impedances, in any case.
 BREAK_NOTE = "impedance"
@@ -214,7 +205,13 @@ def _read_session(
     person: str, task: str, paths: Mapping[str, Path], artifact: float | None
 ) -> tuple[Trials, SessionPairing]:
     listed, label, facts = read_behaviour(paths["behaviour"], task)
-    require_soa(listed, MIN_SOA, name=f"Events of {paths['behaviour']}")
+    gaps = np.diff(listed)
+    if (gaps < MIN_SOA).any():
+        first = int(np.argmax(gaps < MIN_SOA))
+        raise ValueError(
+            f"Events of {paths['behaviour']}: {first + 1} and {first + 2} are {gaps[first]:.3f} s apart; "
+            f"epochs that may not share a response need {MIN_SOA:g} s or more."
+        )
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
     (*_, markers_a, notes), (*_, markers_b, _) = devices
     breaks = [t for t, text in notes if BREAK_NOTE in text.lower()]
@@ -226,7 +223,7 @@ def _read_session(
     onsets = [markers_a[match.a], markers_b[match.b]]
     cut = [_epochs(device, onset) for device, onset in zip(devices, onsets, strict=True)]
     spans = np.zeros(len(match.ordinal), dtype=bool)
-    if len(match.sides) > 1:
+    if breaks and len(markers_a) < len(listed):
         start = onsets[0] + TMIN
         spans = (start <= breaks[0]) & (breaks[0] <= start + (POINTS - 1) / SFREQ)
     keep = ~spans & cut[0][1] & cut[1][1]
@@ -242,7 +239,7 @@ def _read_session(
     ordinal = match.ordinal[keep]
     # Two rows an event: the second axis is the device.
     data = np.stack([epochs[keep] for epochs, _ in cut], axis=1).astype(np.float32)
-    flags = amplitude_flags(data, np.inf if artifact is None else artifact).any(axis=1)
+    flags = (np.abs(data) > (np.inf if artifact is None else artifact)).any(axis=(1, 2, 3))
     twice = np.repeat(ordinal, 2)
     columns = {
         "participant": np.full(len(twice), person),
@@ -258,30 +255,18 @@ def _read_session(
         columns["artifact"] = np.repeat(flags, 2)
     info = {"dataset": "Neuroscan/Flex", "task": task, "artifact_limit": artifact}
     trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, columns, info)
-    timing = _timing_by_name(match)
-    session = SessionPairing(person, len(listed), len(ordinal), tuple(dropped), timing, int(flags.sum()))
+    session = SessionPairing(
+        person, len(listed), len(ordinal), tuple(dropped), match.timing, int(flags.sum())
+    )
     return trials, session
-
-
-def _timing_by_name(match: EventMatch) -> dict[str, Timing]:
-    """Return each comparison of clocks, or of each side of a break."""
-    named = {}
-    for what, timings in (
-        ("Neuroscan against events", match.timing_a),
-        ("flex against events", match.timing_b),
-        ("flex against Neuroscan", match.timing),
-    ):
-        for timing, (first, last) in zip(timings, match.sides, strict=False):
-            named[what if len(timings) == 1 else f"{what}, {first} to {last}"] = timing
-    return named
 
 
 def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     signal, sfreq, *_ = device
-    signal = average_reference(filter_recording(signal, sfreq))
-    resampled = resample_recording(signal, sfreq, SFREQ)
-    epochs, valid = epochs_at(resampled, SFREQ, onsets, tmin=TMIN, n=POINTS)
-    return baseline(epochs, TMIN + np.arange(POINTS) / SFREQ), valid
+    signal = prepare_recording(signal, sfreq, *BAND, SFREQ)
+    epochs, valid = epochs_at(signal, SFREQ, onsets, tmin=TMIN, n=POINTS)
+    before = TMIN + np.arange(POINTS) / SFREQ < 0
+    return epochs - epochs[..., before].mean(axis=-1, keepdims=True), valid
 
 
 def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], list[str]]:
