@@ -174,12 +174,9 @@ def test_a_second_run_writes_only_what_is_missing(tmp_path):
 
 
 def test_other_settings_or_others_files_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match="random_state 0, not 5"):
+    with pytest.raises(ValueError, match=r"settings\.json says other settings than .*5"):
         simulate_ssvep(folder, n_people=3, blocks=3, random_state=5)
     (tmp_path / "S001.mat").write_bytes(b"real data")
     with pytest.raises(FileExistsError, match=r"S001\.mat is not simulated"):
         simulate_ssvep(tmp_path, n_people=3)
     assert (tmp_path / "S001.mat").read_bytes() == b"real data"
-    (tmp_path / "settings.json").write_text("[")
-    with pytest.raises(ValueError, match=r"settings\.json cannot be read"):
-        simulate_ssvep(tmp_path, n_people=3)

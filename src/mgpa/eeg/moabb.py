@@ -20,10 +20,11 @@ def from_moabb(
     source: str | None = None,
     additional: Sequence[str] = (),
 ) -> Trials:
-    """Return the trials that a MOABB paradigm makes of a data set, in volts.
+    """Return the trials that a MOABB paradigm, which filters and cuts, makes of a data set, in volts.
 
-    The paradigm filters, cuts and, if told to, resamples. Participant ids are unique within a data set only:
-    rename them (:meth:`Trials.with_columns`) before joining two data sets (:meth:`Trials.concatenate`).
+    Columns are participant, label (names of events), session, run, the additional ones and source.
+    Participant ids are unique within a data set only: rename them (:meth:`Trials.with_columns`) before
+    joining two data sets (:meth:`Trials.concatenate`).
 
     Parameters
     ----------
@@ -34,15 +35,9 @@ def from_moabb(
     subjects : sequence or None
         Of ``dataset.subject_list``; None is all.
     source : str or None
-        Which metadata column is the ``source``: "session", "run", or one of ``additional``. None: there is
-        no source.
+        Which metadata column is the ``source``: "session", "run", or one of ``additional``.
     additional : sequence of str
         Further columns that the data set keeps for its events.
-
-    Returns
-    -------
-    Trials
-        With the columns participant, label (names of events), session, run, the additional ones and source.
     """
     wanted = {"additional_metadata": list(additional)} if additional else {}
     epochs, labels, metadata = paradigm.get_data(dataset, subjects=subjects, return_epochs=True, **wanted)
@@ -53,8 +48,7 @@ def from_moabb(
             "pass band (fmin, fmax)."
         )
     columns = {str(name): np.asarray(metadata[name]) for name in metadata.columns}
-    taken = [name for name in columns if name in RESERVED]
-    if taken:
+    if taken := [name for name in columns if name in RESERVED]:
         raise ValueError(f"MOABB's metadata have {', '.join(taken)}, which has a meaning of its own here.")
     person = columns.pop("subject")
     if source is not None and source not in columns:

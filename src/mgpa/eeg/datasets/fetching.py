@@ -113,13 +113,11 @@ def _osf(base: str, project: str) -> list[RemoteFile]:
 
 
 def _figshare(base: str, article: str) -> list[RemoteFile]:
-    number, _, version = article.partition(".v")
-    entries = _json(f"{base}/articles/{number}/versions/{version}")["files"]
-    sums = [entry.get("computed_md5") or entry.get("supplied_md5") for entry in entries]
-    return [
-        RemoteFile(entry["name"], entry["download_url"], entry["size"], md5 and f"md5:{md5}")
-        for entry, md5 in zip(entries, sums, strict=True)
-    ]
+    files = []
+    for entry in _json(f"{base}/articles/{article.replace('.v', '/versions/')}")["files"]:
+        md5 = entry.get("computed_md5") or entry["supplied_md5"]
+        files.append(RemoteFile(entry["name"], entry["download_url"], entry["size"], f"md5:{md5}"))
+    return files
 
 
 def _json(url: str) -> Any:
@@ -140,9 +138,7 @@ def require_safe(
     for file in files:
         parts = file.name.split("/") if isinstance(file.name, str) else [""]
         if any(_NO_NAME.fullmatch(part) or _FORBIDDEN.search(part) for part in parts):
-            raise DownloadError(
-                f"{file.name!r} is not a safe file name; fetch it by hand, under another name."
-            )
+            raise DownloadError(f"{file.name!r} is not a safe file name; fetch it by hand, with another.")
         # One file to systems that ignore case, or how an accent is written.
         same = unicodedata.normalize("NFC", file.name.casefold())
         if same in names:
@@ -236,9 +232,8 @@ def _explain(url: str, error: Exception) -> str:
     """Return what went wrong with a request, and what to do about it."""
     response = getattr(error, "response", None)
     if response is not None:
-        code = response.status_code
-        advice = {401: "it needs a login; download it by hand", 404: "no such file; check the address"}
-        return f"{url}: the server answered {code}: {advice.get(code, 'try again later')}."
+        advice = {404: "no such file; check the address"}.get(response.status_code, "try again later")
+        return f"{url}: the server answered {response.status_code}: {advice}."
     if isinstance(error, ValueError) and "hash" in str(error):
         return f"{url} is not the file that was expected: its checksum differs. Try again later."
     return f"{url}: {error}. Check your network and run it again; what has arrived is kept."

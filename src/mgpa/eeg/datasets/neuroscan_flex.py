@@ -117,7 +117,7 @@ def read_neuroscan_flex(
     Parameters
     ----------
     folder : path
-        See :func:`find`.
+        With the provider's files.
     task : str
         N170, oddball_active (or P300) or oddball_passive (or MMN).
     participants : sequence of str or None

@@ -32,7 +32,7 @@ MARKER_DELAY = 8
 # What MNE multiplies by, which it takes 1 for if it does not know the unit.
 UNITS = {"uv": 1e-6, "µv": 1e-6, "mv": 1e-3, "v": 1.0}
 # Triggers of events; Curry numbers its own notes far above.
-TRIGGERS = range(1, 11)
+TRIGGERS = [str(i) for i in range(1, 11)]
 # What Curry 7 puts beside its data: how they are stored, which sensors they are of, and the events.
 COMPANIONS = (".dap", ".rs3", ".ceo")
 
@@ -131,7 +131,7 @@ def _variable(path: Path, variable: str) -> NDArray[Any]:
 
 
 def read_behaviour(
-    path: str | Path, task: str
+    path: Path, task: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], dict[str, NDArray[Any]]]:
     """Read when events happened and which they were, from the experiment's csv file.
 
@@ -142,7 +142,7 @@ def read_behaviour(
     Returns onsets in seconds on the experiment's clock, labels (1 for faces and deviant tones, code 3; 0 for
     watches and standard tones, code 1) and, of N170, ``orientation`` and ``event_code``.
     """
-    path, labels, columns = Path(path), LABELS[task], COLUMNS[task]
+    labels, columns = LABELS[task], COLUMNS[task]
     lines = csv.DictReader(_text(path).splitlines(), restval="", skipinitialspace=True)
     header = [name.strip() for name in lines.fieldnames or ()]
     if absent := [name for name in columns if header.count(name) != 1]:
@@ -181,9 +181,8 @@ def read_behaviour(
     return np.array(onset), np.array(label, dtype=np.int64), facts
 
 
-def read_neuroscan(path: str | Path) -> Recording:
+def read_neuroscan(path: Path) -> Recording:
     """Read the shared channels and the triggers of a Curry recording."""
-    path = Path(path)
     if absent := missing_companions(path):
         raise FileNotFoundError(f"{path} cannot be read without {' and '.join(absent)} beside it.")
     for suffix in COMPANIONS:
@@ -203,24 +202,23 @@ def _neuroscan(path: Path) -> Recording:
             "header, labels or events, is damaged or incomplete; fetch them again."
         ) from None
     markers, notes = [], []
-    for onset, text in zip(raw.annotations.onset, raw.annotations.description, strict=True):
-        event = re.fullmatch(r"\s*(\d+)\s*", text)
-        if event and int(event[1]) in TRIGGERS:
-            markers.append(float(onset))
+    for onset, text in zip(raw.annotations.onset.tolist(), raw.annotations.description, strict=True):
+        if text.strip() in TRIGGERS:
+            markers.append(onset)
         else:
-            notes.append((float(onset), str(text)))
+            notes.append((onset, str(text)))
     signal = raw.get_data(_pick(raw.ch_names, path))
     if not np.isfinite(signal).all():
         raise RecordingError(f"{path} holds NaN or infinite values: it is damaged. Fetch it again.")
     return signal, float(raw.info["sfreq"]), np.sort(np.array(markers)), notes
 
 
-def read_flex(path: str | Path) -> Recording:
+def read_flex(path: Path) -> Recording:
     """Read the shared channels and the hardware markers of a headset's EDF recording.
 
     Times follow the rate at which it samples, not the one its header gives.
     """
-    recording: Recording = read_apart(_flex, path, Path(path))
+    recording: Recording = read_apart(_flex, path, path)
     return recording
 
 
@@ -249,9 +247,9 @@ def _flex(path: Path) -> Recording:
     return raw.get_data(picks), FLEX_RATE, (rises + MARKER_DELAY) / FLEX_RATE, []
 
 
-def missing_companions(path: str | Path) -> list[str]:
+def missing_companions(path: Path) -> list[str]:
     """Return names of the files that Curry data need beside them and do not have."""
-    beside = [Path(path).with_suffix(suffix) for suffix in COMPANIONS]
+    beside = [path.with_suffix(suffix) for suffix in COMPANIONS]
     return [file.name for file in beside if not file.is_file()]
 
 

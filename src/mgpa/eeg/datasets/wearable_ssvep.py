@@ -54,11 +54,11 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
     expected = [f"{person}.mat" for person in people] + [INFORMATION]
     seen: dict[bytes, str] = {}
     for person in people if check else ():
-        if f"{person}.mat" in files:
-            try:
+        try:
+            if f"{person}.mat" in files:
                 _read_person(files, person, BLOCKS, seen)
-            except (OSError, ValueError) as error:
-                problems.append(str(error))
+        except (OSError, ValueError) as error:
+            problems.append(str(error))
     present = tuple(name for name in expected if name in files)
     missing = tuple(name for name in expected if name not in files)
     return Inventory("Wearable SSVEP", Path(folder), present, missing, tuple(problems), checks)
@@ -128,6 +128,9 @@ def read_wearable_ssvep(
 ) -> Trials:
     """Read trials: 8 channels at 250 Hz, from half a second before the flicker on, in volts (float32).
 
+    They come by participant, electrode, block and target, with the columns participant, source (electrode),
+    block and target (both counted from 0), frequency (Hz), label (1 from 12 Hz on, else 0) and trial.
+
     Parameters
     ----------
     folder : path
@@ -140,12 +143,6 @@ def read_wearable_ssvep(
         Blocks in every file; the provider's have ten.
     verbose : bool
         Show progress.
-
-    Returns
-    -------
-    Trials
-        By participant, electrode, block and target, with the columns participant, source (the electrode),
-        block and target (both counted from 0), frequency (Hz), label (1 from 12 Hz on, else 0) and trial.
     """
     files = _files(folder)
     electrodes = [electrodes] if isinstance(electrodes, str) else list(electrodes)
@@ -188,13 +185,9 @@ def _files(folder: str | Path) -> dict[str, Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"No folder {folder}.")
-    files: dict[str, Path] = {}
     # Hidden names are of files that are still being written, or of the operating system.
-    paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
-    for path in sorted(paths, key=lambda path: (len(path.parts), path)):
-        if path.suffix.lower() == ".mat":
-            files.setdefault(path.name, path)
-    return files
+    paths = [path for path in folder.rglob("[!.]*.[mM][aA][tT]") if path.is_file()]
+    return {path.name: path for path in sorted(paths, key=lambda p: (len(p.parts), p), reverse=True)}
 
 
 def _id(number: int) -> str:
@@ -203,11 +196,9 @@ def _id(number: int) -> str:
 
 def _listed(files: Mapping[str, Path], folder: str | Path) -> list[str]:
     """Return the people that Subjects_Information.mat lists, who must be all there are."""
-    people = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
-    if not people:
-        raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….")
     listed = list(subjects(folder))
-    if unlisted := [f"{person}.mat" for person in people if person not in listed]:
+    stored = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
+    if unlisted := [f"{person}.mat" for person in stored if person not in listed]:
         raise RecordingError(
             f"{INFORMATION} in {folder} does not list {', '.join(unlisted)}; pass participants to read them."
         )

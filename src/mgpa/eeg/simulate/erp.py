@@ -104,18 +104,18 @@ def simulate_flex(
 ) -> dict[str, Any]:
     """Write simulated recordings in the files of the Neuroscan/Flex data set, with the defects of its own.
 
-    Run again with the same settings, it adds what is not there; a session's csv file is written last.
+    Run again with the same settings, it adds what is not there; a session's csv file is written last. A
+    participant's files do not depend on which others there are. Returns the content of ``truth.json``:
+    settings, and for every participant and task the events, labels and clocks.
 
     Parameters
     ----------
     folder : path
         Made if it is not there.
-    participants : sequence of str
-        Ids of four digits.
-    tasks : sequence of str
-        Of N170, oddball_active and oddball_passive.
+    participants, tasks : sequence of str
+        Ids of four digits; of N170, oddball_active and oddball_passive.
     random_state : int
-        Seed; a participant's files do not depend on which others there are.
+        Seed.
     n_events : int, or dict of task to int
         Events of a recording; ``FULL_EVENTS`` is the size of the recorded data set.
     crosstalk : float
@@ -127,11 +127,6 @@ def simulate_flex(
         (:func:`recorded_defects`).
     verbose : bool
         Show a progress line.
-
-    Returns
-    -------
-    dict
-        Settings, and for every participant and task the events, labels and clocks; as in ``truth.json``.
     """
     folder = Path(folder)
     if not tasks or not set(tasks) <= set(TASKS):
@@ -209,10 +204,8 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
         file.parent.mkdir(parents=True, exist_ok=True)
     rng = person.rng(list(TASKS).index(task), 1)
     onset, label = np.array(plan["onset"]), np.array(plan["label"])
-    *places, moments = joined(
-        background(person, int(SFREQ * plan["end"]), SFREQ, rng),
-        *_responses(person, task, onset, label, plan["end"]),
-    )
+    ongoing = background(person, int(SFREQ * plan["end"]), SFREQ, rng)
+    *places, moments = joined(ongoing, *_responses(person, task, onset, label, plan["end"]))
     volts = {}
     for device in (NEUROSCAN, FLEX):
         clock = plan[device.name]

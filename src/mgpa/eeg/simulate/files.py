@@ -141,23 +141,20 @@ def note_settings(folder: Path, settings: dict[str, Any], pattern: str) -> None:
     """Note the settings of a simulation in a folder, or raise if what is there was made with others."""
     path = folder / "settings.json"
     if not path.exists():
-        foreign = sorted(folder.glob(pattern))
-        if foreign:
+        if foreign := sorted(folder.glob(pattern)):
             raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, settings)
-        return
-    try:
-        before = json.loads(path.read_text())
-        wanted = json.loads(json.dumps(settings))
-        differ = [name for name, value in wanted.items() if before.get(name) != value]
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}. Name another folder.") from error
-    if differ:
-        was = ", ".join(f"{name} {before.get(name)!r}, not {wanted[name]!r}" for name in differ)
-        raise ValueError(f"{folder} was simulated with {was}; use the same settings or another folder.")
+    elif path.read_text() != _json(settings):
+        raise ValueError(
+            f"{path} says other settings than {json.dumps(settings)}; use the same or another folder."
+        )
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write JSON at once."""
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(path, _json(content).encode())
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=1) + "\n"

@@ -48,26 +48,10 @@ def simulate_ssvep(
 ) -> dict[str, Any]:
     """Write S001.mat, …, Subjects_Information.mat, and what was planted: truth.json.
 
-    Files that are there already are left alone, if settings.json says that they were made alike; so an
-    interrupted run goes on where it stopped. Read them with :mod:`mgpa.eeg.datasets.wearable_ssvep`.
-
-    Parameters
-    ----------
-    folder : path
-        Made if it is not there.
-    n_people : int
-        Participants.
-    random_state : int
-        Seed.
-    blocks : int
-        Of twelve trials, with each electrode; the provider's files have ten.
-    verbose : bool
-        Show progress.
-
-    Returns
-    -------
-    dict
-        The content of truth.json: settings, devices, and the traits of every person.
+    Each electrode records ``blocks`` of twelve trials; the provider's files have ten. Files that are there
+    already are left alone, if settings.json says that they were made alike; so an interrupted run goes on
+    where it stopped. Read them with :mod:`mgpa.eeg.datasets.wearable_ssvep`. Returns the content of
+    truth.json: settings, devices, and the traits of every person.
     """
     if n_people < 1 or blocks < 1:
         raise ValueError(f"{n_people=}, {blocks=}; expected integers, 1 or more.")
