@@ -65,12 +65,6 @@ def test_what_is_written_fitted_and_corrected_by_address_is_that_of_files(table,
         assert_same(open_table(f"{store}/corrected-{name}").read(), correct(m, table))
 
 
-def test_an_address_of_a_file_is_that_file(table, tmp_path):
-    path = write_table(table, f"file://{tmp_path}/t.npz")
-    assert path == tmp_path / "t.npz"
-    assert_same(open_table(path.as_uri()).read(), table)
-
-
 def test_a_csv_file_by_address_is_read(memory):
     content = b"f0,f1,who\n0.5,1,007\n2,3,7\n"
     fsspec.filesystem("memory").pipe_file("/folder/raw.csv", content)

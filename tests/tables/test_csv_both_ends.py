@@ -1,7 +1,5 @@
 """CSV at both ends: columns by range, prefix or type, replicates, ids of several columns, and linear time."""
 
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -37,9 +35,7 @@ def test_columns_are_named_by_a_range_a_prefix_or_one_by_one(raw, embedding):
     file = open_table(raw, embedding=embedding, rename=RENAME, replicates="mean")
     assert file.info["feature_names"] == ["1100", "1102", "1104", "1106"]
     assert file.info["unit"] == "site+subject"
-    assert list(file.columns) == ["source", "pair_id", "site", "subject", "age", "participant"] or set(
-        file.columns
-    ) == {"source", "pair_id", "site", "subject", "age", "participant"}
+    assert set(file.columns) == {"source", "pair_id", "site", "subject", "age", "participant"}
 
 
 def test_all_columns_of_numbers_make_the_embedding_but_those_that_tables_know(raw):
@@ -60,22 +56,14 @@ def test_replicates_are_averaged_or_paired_by_their_order(raw):
         open_table(raw, **options, replicates="median")
 
 
-def test_commands_read_and_write_csv(raw, tmp_path):
-    def mgpa(*arguments):
-        command = [sys.executable, "-m", "mgpa", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-
-    rename = [
-        "--rename.site+subject",
-        "participant",
-        "--rename.hospital",
-        "source",
-        "--rename.event",
-        "pair_id",
-    ]
-    fitted = mgpa("fit", raw, "--out", "m", "--embedding", "1100:1106", *rename, "--replicates", "mean")
-    assert "not part of the embedding: age" in fitted.stderr
-    mgpa("apply", "m", raw, "--out", "new.csv", "--rename.hospital", "source")
+def test_commands_read_and_write_csv(raw, tmp_path, capsys, monkeypatch):
+    cli = pytest.importorskip("mgpa.cli")
+    monkeypatch.chdir(tmp_path)
+    rename = [word for name, new in RENAME.items() for word in (f"--rename.{name}", new)]
+    options = ["--embedding", "1100:1106", *rename, "--replicates", "mean"]
+    assert cli.main(["fit", str(raw), "--out", "m", *options]) == 0
+    assert "not part of the embedding: age" in capsys.readouterr().err
+    assert cli.main(["apply", "m", str(raw), "--out", "new.csv", "--rename.hospital", "source"]) == 0
     before, after = pd.read_csv(raw), pd.read_csv(tmp_path / "new.csv")
     gap = [
         abs(np.diff(frame.groupby(by)["1100"].mean())[0])
@@ -101,7 +89,16 @@ def test_numbers_come_back_from_csv_as_they_were(tmp_path, dtype):
 
 @pytest.mark.parametrize(
     "codes",
-    [["+1", "1"], ["-0", "0"], ["1", "１"], ["1.0", "1"], ["1e2", "100"], ["007", "7"], ["1_0", "10"]],
+    [
+        ["+1", "1"],
+        ["-0", "0"],
+        ["1", "１"],
+        ["1.0", "1"],
+        ["1e2", "100"],
+        ["007", "7"],
+        ["1_0", "10"],
+        ["1.1", "1.10"],
+    ],
     ids=ascii,
 )
 @pytest.mark.parametrize("column", ["source", "session", "participant"])
@@ -133,8 +130,11 @@ def test_infinite_numbers_are_refused_in_words(tmp_path):
 def test_time_is_linear_in_columns(tmp_path, suffix, limit):
     """100 000 columns of 100 rows in 10 s as CSV and 5 s as Parquet; here a tenth, in a tenth of the time."""
     n, path = 10_000, tmp_path / f"t.{suffix}"
-    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(100, n)), columns=[f"f{i}" for i in range(n)])
-    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    if suffix == "csv":
+        names, row = (",".join(f"{start}{i}" for i in range(n)) for start in ("f", "0.123456789"))
+        path.write_text("\n".join([names, *[row] * 100]) + "\n")
+    else:
+        pd.DataFrame(np.zeros((100, n)), columns=[f"f{i}" for i in range(n)]).to_parquet(path)
     start = time.process_time()
     table = open_table(path, embedding="f").read()
     assert time.process_time() - start < limit / 3  # of a machine that others use, too

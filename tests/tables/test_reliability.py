@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa._common.files import require_distinct_paths, write_atomically
+from mgpa._common.files import write_atomically
 from mgpa.tables import (
     Table,
     TableError,
@@ -83,13 +83,6 @@ def test_what_is_read_is_never_written(table, identity, tmp_path):
         with pytest.raises(ValueError, match=f"{message}.*name another output"):
             correct_file(identity, given, out, overwrite=True)
     assert content(tmp_path) == before
-
-
-def test_paths_that_differ_are_distinct(tmp_path):
-    others = tmp_path / "b", tmp_path / "a-and-more", tmp_path / "c" / "a"
-    require_distinct_paths(tmp_path / "a", *others)
-    with pytest.raises(ValueError, match="name another output"):
-        require_distinct_paths(tmp_path / "a", *others, tmp_path / "a")
 
 
 def special_files(folder):
@@ -278,39 +271,6 @@ load_study({str(tmp_path / "study.toml")!r})
 
 
 # Ids are exact, and features are who they say they are.
-
-
-def csv(path, ids, people=None):
-    people = ["001"] * len(ids) if people is None else people
-    lines = [f"{i}.5,{i},{i % 2},{people[i]},{pair}" for i, pair in enumerate(ids)]
-    path.write_text("\n".join(["f0,f1,source,subject,event", *lines]) + "\n")
-    return path
-
-
-NAMES = {"subject": "participant", "event": "pair_id"}
-
-
-def test_long_ids_of_a_csv_file_stay_apart(tmp_path):
-    ids = [str(10**16 + 2 * (i // 2) + 1) for i in range(160)]
-    assert len(set(ids)) == 80
-    path = csv(tmp_path / "raw.csv", [*ids, ""])
-    table = Table.from_csv(path, embedding="f", rename=NAMES)
-    assert len(np.unique(table.pair_id[:-1])) == 80
-    assert table.pair_id[-1] == ""
-    with pytest.raises(ValueError, match=r"pair_id is 1e\+16 in row 0; .*Read ids as text"):
-        Table.from_frame(pd.read_csv(path), embedding="f", rename=NAMES)
-
-
-def test_participants_of_a_csv_file_keep_their_zeros_and_their_names(tmp_path):
-    path = csv(tmp_path / "raw.csv", ["-1", "", "-1.0", "007", "7"], ["001", "1", "NA", "Nan", "1.0"])
-    table = Table.from_csv(path, embedding="f", rename=NAMES)
-    assert table.participant.tolist() == ["001", "1", "NA", "Nan", "1.0"]
-    assert table.pair_id.tolist() == ["", "", "", "007", "7"]
-    assert table.source.dtype.kind == "i"
-    with pytest.raises(TableError, match=r"subject is missing in 1 rows \(first: row 1\)"):
-        Table.from_csv(csv(path, ["1", "1"], ["a", ""]), embedding="f", rename=NAMES)
-    with pytest.raises(ValueError, match="participant is 'nan', a missing value as text"):
-        Table.from_csv(csv(path, ["1", "1"], ["a", "nan"]), embedding="f", rename=NAMES)
 
 
 def test_ids_that_a_float_cannot_tell_apart_are_refused():

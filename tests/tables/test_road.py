@@ -202,19 +202,6 @@ def test_a_corrected_table_is_not_corrected_again_without_being_told(tables, tmp
         correct(m, open_table(tmp_path / "once.parquet").read())
 
 
-def test_a_participant_with_two_roles_is_found_across_the_batches_of_a_file(tables, tmp_path):
-    table = tables["vectors"]
-    order = np.argsort(table.role, kind="stable")
-    path = tmp_path / "parts"
-    path.mkdir()
-    first, last = table.take(order[:50]), table.take(order[-50:])
-    clash = replace(last, participant=np.full(50, first.participant[0]), pair_id=np.full(50, -1))
-    for i, part in enumerate((first.with_columns(pair_id=-1), clash)):
-        write_table(part, path / f"{i}.parquet")
-    with pytest.raises(TableError, match="has rows in"):
-        fit_table(make("leace"), path)
-
-
 def test_every_estimator_has_the_one_fit():
     def subclasses(cls):
         return {cls, *(s for sub in cls.__subclasses__() for s in subclasses(sub))}
@@ -223,15 +210,6 @@ def test_every_estimator_has_the_one_fit():
     ours = [c for c in subclasses(CorrectionEstimator) if c.__module__.startswith("mgpa.")]
     own_fits = {c.__name__ for c in ours if "fit" in vars(c)}
     assert own_fits == {"CorrectionEstimator"}
-
-
-def test_lower_case_roles_are_roles(tables, tmp_path):
-    table = tables["vectors"]
-    columns = {"X": table.X, **table.columns, "role": np.char.lower(table.role)}
-    path = write_table(Table.from_columns(columns), tmp_path / "t.parquet")
-    lower, upper = (fit_table(make("leace"), t).to_map() for t in (path, table))
-    assert lower.info.people == upper.info.people
-    assert lower.info.n_rows == (table.role == "FIT").sum()
 
 
 @pytest.mark.parametrize("method", ["closed_form_mgpa", "leace", "inlp"])

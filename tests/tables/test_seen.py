@@ -8,7 +8,16 @@ import pytest
 import mgpa
 from mgpa.maps import load_map
 from mgpa.tables import correct, fit_table, write_table
-from mgpa.tables.rows import AT_MOST, OF_NOBODY, PER_PERSON, SeenRows, row_digests, seen_people
+from mgpa.tables.rows import (
+    AT_MOST,
+    OF_NOBODY,
+    PER_PERSON,
+    encode_sample,
+    merge_samples,
+    row_digests,
+    sample_rows,
+    seen_people,
+)
 from simulated import simulated_table
 
 
@@ -27,25 +36,23 @@ def test_digests_tell_rows_apart_and_know_them_in_either_precision():
 def test_the_sample_does_not_depend_on_order_or_batches():
     rng = np.random.default_rng(0)
     X, who = rng.normal(size=(300, 4)), rng.integers(5, size=300).astype(str)
-    whole, order = SeenRows.from_rows(X, who), rng.permutation(300)
-    pieces = SeenRows({})
-    for rows in np.array_split(order, 7):
-        pieces += SeenRows.from_rows(X[rows], who[rows])
-    assert pieces.encode() == whole.encode()
-    assert count(whole.encode()) == 5 * PER_PERSON
+    whole, order = sample_rows(X, who), rng.permutation(300)
+    pieces = merge_samples(*(sample_rows(X[rows], who[rows]) for rows in np.array_split(order, 7)))
+    assert encode_sample(pieces) == encode_sample(whole)
+    assert count(encode_sample(whole)) == 5 * PER_PERSON
 
 
 def test_the_sample_stays_small():
     X = np.arange(70_000.0)[:, None]
-    assert count(SeenRows.from_rows(X).encode()) == OF_NOBODY
-    assert count(SeenRows.from_rows(X, np.arange(70_000).astype(str)).encode()) == AT_MOST
-    assert count(SeenRows.from_rows(X, (np.arange(70_000) % 10_000).astype(str)).encode()) == 60_000
+    assert count(encode_sample(sample_rows(X))) == OF_NOBODY
+    assert count(encode_sample(sample_rows(X, np.arange(70_000).astype(str)))) == AT_MOST
+    assert count(encode_sample(sample_rows(X, (np.arange(70_000) % 10_000).astype(str)))) == 60_000
 
 
 def test_everybody_whose_rows_come_back_is_recognised():
     rng = np.random.default_rng(0)
     X, who = rng.normal(size=(2000, 4)), np.repeat([f"p{i}" for i in range(20)], 100)
-    seen = SeenRows.from_rows(X, who).encode()
+    seen = encode_sample(sample_rows(X, who))
     again = np.char.add(who, " ")
     assert seen_people(seen, row_digests(X), again) == tuple(np.unique(again).tolist())
     half = np.arange(2000) % 2 == 0
@@ -55,7 +62,7 @@ def test_everybody_whose_rows_come_back_is_recognised():
 
 def test_a_row_that_several_people_have_tells_nobody():
     X, who = np.zeros((4, 3)), np.array(["a", "a", "b", "b"])
-    assert seen_people(SeenRows.from_rows(X, who).encode(), row_digests(X), who) == ()
+    assert seen_people(encode_sample(sample_rows(X, who)), row_digests(X), who) == ()
 
 
 @pytest.mark.parametrize(

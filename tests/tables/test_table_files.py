@@ -132,15 +132,7 @@ def test_some_rows(tmp_path, monkeypatch, suffix):
     table = full(37)
     file = open_table(write_table(table, named(tmp_path, suffix)))
     mask = RNG.random(37) < 0.4
-    for rows in (
-        slice(5, 23),
-        slice(30, None),
-        slice(8, 16),
-        slice(3, 3),
-        slice(None, None, 3),
-        mask,
-        [36, 0, 9],
-    ):
+    for rows in (slice(5, 23), slice(8, 16), slice(3, 3), slice(None, None, 3), mask, [36, 0, 9]):
         assert_same(file.read(rows), table.take(rows))
     assert len(file.read([])) == 0
     with pytest.raises(IndexError):
@@ -276,40 +268,32 @@ def test_pandas_files(tmp_path):
     assert list(table.other) == ["age", "recorded", "hand", "snr"]
 
 
-@pytest.mark.parametrize("kind", ["Array", "List", "tokens"])
-def test_polars_files(tmp_path, kind):
-    X = RNG.normal(size=(7, 2, 3) if kind == "tokens" else (7, 6)).astype("f4")
-    dtype = pl.List(pl.Float32) if kind == "List" else pl.Array(pl.Float32, X.shape[1:])
-    data = pl.DataFrame(
-        {"emb": pl.Series(X.tolist(), dtype=dtype), "source": ["ä", "b", "b", " ", "c", "c", "c"]}
-    )
-    data.write_parquet(tmp_path / "p.parquet", row_group_size=3)
-    file = open_table(tmp_path / "p.parquet")
-    assert file.shape == X.shape[1:]
-    assert file.dtype == np.float32
-    table = file.read()
-    assert np.array_equal(table.X, X)
-    assert table.source.tolist() == data["source"].to_list()
-    assert np.array_equal(file.read(slice(2, 5)).X, X[2:5])
-    assert np.array_equal(Table.from_frame(data).X, X)
+COLUMNS = {
+    "list": lambda X: pa.array(X.tolist()),
+    "large list": lambda X: pa.array(X.tolist(), pa.large_list(pa.float64())),
+    "nested": lambda X: pa.array(X.tolist(), pa.list_(pa.list_(pa.float64()))),
+    "tensor": lambda X: pa.FixedShapeTensorArray.from_numpy_ndarray(X),
+    "polars Array": lambda X: pl.Series(X.tolist(), dtype=pl.Array(pl.Float64, X.shape[1:])),
+    "polars List": lambda X: pl.Series(X.tolist(), dtype=pl.List(pl.Float64)),
+    "polars tokens": lambda X: pl.Series(X.tolist(), dtype=pl.Array(pl.Float64, X.shape[1:])),
+}
 
 
-@pytest.mark.parametrize("kind", ["list", "large list", "nested", "tensor", "dictionary"])
-def test_pyarrow_files(tmp_path, kind):
-    X = RNG.normal(size=(8, 2, 3) if kind in ("nested", "tensor") else (8, 6))
-    column = {
-        "list": lambda: pa.array(X.tolist()),
-        "large list": lambda: pa.array(X.tolist(), pa.large_list(pa.float64())),
-        "nested": lambda: pa.array(X.tolist(), pa.list_(pa.list_(pa.float64()))),
-        "tensor": lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(X),
-        "dictionary": lambda: pa.array(X.tolist()),
-    }[kind]()
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_pyarrow_and_polars_files(tmp_path, kind):
+    X = RNG.normal(size=(8, 2, 3) if kind in ("nested", "tensor", "polars tokens") else (8, 6))
     source = pa.array(["a", "b"] * 4)
-    data = pa.table({"X": column, "source": source.dictionary_encode() if kind == "dictionary" else source})
-    pq.write_table(data, tmp_path / "p.parquet", row_group_size=3)
+    if kind.startswith("polars"):
+        data = pl.DataFrame({"X": COLUMNS[kind](X), "source": source})
+        data.write_parquet(tmp_path / "p.parquet", row_group_size=3)
+    else:
+        source = source.dictionary_encode() if kind == "list" else source
+        data = pa.table({"X": COLUMNS[kind](X), "source": source})
+        pq.write_table(data, tmp_path / "p.parquet", row_group_size=3)
     file = open_table(tmp_path / "p.parquet")
     assert file.shape == X.shape[1:]
     assert np.array_equal(file.read().X, X)
+    assert np.array_equal(file.read(slice(2, 5)).X, X[2:5])
     assert np.array_equal(Table.concatenate(file.batches(2)).X, X)
     assert file.read().source.tolist() == ["a", "b"] * 4
     assert np.array_equal(Table.from_frame(data).X, X)
@@ -394,25 +378,6 @@ def test_a_folder_of_parts(tmp_path):
         TableError, match=r"d\.parquet differs from b\.parquet in embedding; parts must be alike"
     ):
         open_table(folder)
-
-
-def test_parts_of_a_file_with_many_row_groups_do_not_each_parse_its_description(tmp_path, monkeypatch):
-    data, X = frame()
-    data.to_parquet(tmp_path / "t.parquet", row_group_size=1)
-    parsed, opened = [], pq.ParquetFile
-
-    def counted(*given, metadata=None, **options):
-        parsed.append(metadata is None)
-        return opened(*given, metadata=metadata, **options)
-
-    monkeypatch.setattr(pq, "ParquetFile", counted)
-    file = open_table(tmp_path / "t.parquet")
-    rows = [part.read().X[0] for part in file.parts]
-    assert np.array_equal(rows, X)
-    assert (len(parsed), sum(parsed)) == (7, 0)
-    assert np.array_equal(file.read(slice(2, 5)).X, X[2:5])
-    data.iloc[::-1].to_parquet(tmp_path / "t.parquet", row_group_size=6)
-    assert np.array_equal(open_table(tmp_path / "t.parquet").read().X, X[::-1])  # another file, another one
 
 
 # Objects of other libraries.
@@ -505,14 +470,13 @@ def test_epochs():
 # What is wrong is said.
 
 
-def ragged():
-    return pa.table({"embedding": [[1.0, 2.0]] * 4 + [[1.0]] + [[1.0, 2.0]]})
+RAGGED = {"embedding": [[1.0, 2.0]] * 4 + [[1.0]] + [[1.0, 2.0]]}
 
 
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (ragged(), {}, "embedding has lists of unequal length: 1 in row 4, 2 in row 3"),
+        (RAGGED, {}, "embedding has lists of unequal length: 1 in row 4, 2 in row 3"),
         (
             {"embedding": [[1.0], [2.0], None]},
             {},
@@ -524,14 +488,10 @@ def ragged():
         (
             {"a": [1.0], "b": ["x"]},
             {},
-            r"No column holds embeddings\. Columns: a \(double\), b \(text\)\. Name the embedding",
+            r"No column holds embeddings\. Columns: a \(double\), b \(text\)",
         ),
         ({"a": [[1.0]], "b": [[2.0]]}, {}, r"Several columns could be the embedding \(a, b\)"),
-        (
-            {"a": [[1.0]], "b": [[2.0]]},
-            {"embedding": "b"},
-            r"a \(1 double\) cannot be a column.*columns=",
-        ),
+        ({"a": [[1.0]], "b": [[2.0]]}, {"embedding": "b"}, r"a \(1 double\) cannot be a column.*columns="),
         ({"a": [1.0]}, {"embedding": "f"}, r"No embedding 'f'\. Columns: a \(double\)"),
         ({"a": [1.0]}, {"embedding": ["a", "z"]}, "No embedding 'z'"),
         ({"a": [1.0], "b": ["x"]}, {"embedding": ["a", "b"]}, r"b \(text\) cannot be part of an embedding"),
@@ -541,16 +501,8 @@ def ragged():
         ({"X": [[1.0]], "a": [1], "b": [1]}, {"rename": {"b": "a"}}, "Both a and b would be called a"),
         ({"X": [[1.0]], "a": [1]}, {"rename": {"a": "mgpa"}}, "A column cannot be called mgpa"),
         ({"X": [[1.0]], "s": [{"a": 1}]}, {}, r"s \(struct<a: int64>\) cannot be a column"),
-        (
-            {"X": [[1.0]] * 3, "source": ["a", None, None]},
-            {},
-            r"source is missing \(null\) in 2 rows \(first: row 1",
-        ),
-        (
-            {"X": [[1.0]] * 3, "note": ["a", None, "b"]},
-            {},
-            r"note is missing .* leave the column out \(columns=\)",
-        ),
+        ({"X": [[1.0]] * 3, "source": ["a", None, None]}, {}, r"source is missing \(null\) in 2 rows"),
+        ({"X": [[1.0]] * 3, "note": ["a", None, "b"]}, {}, r"note is missing .* leave the column out"),
         ({"X": [[1.0]] * 3, "participant": [1, None, 2]}, {}, "participant is missing"),
         ({"X": [[1.0]] * 2, "role": ["FIT", "TEST"]}, {}, r"role has \['TEST'\] \(first: row 1\)"),
         ({"X": [[1.0]] * 2, "pair_id": [0.5, 1.0]}, {}, "pair_id has dtype float64"),
@@ -558,7 +510,7 @@ def ragged():
     ],
 )
 def test_wrong_content_is_named(tmp_path, data, options, message):
-    data = pa.table(data) if isinstance(data, dict) else data
+    data = pa.table(data)
     pq.write_table(data, tmp_path / "p.parquet", row_group_size=3)
     with pytest.raises(TableError, match=message) as caught:
         open_table(tmp_path / "p.parquet", **options).read()
@@ -578,20 +530,10 @@ def test_missing_pair_ids_are_unpaired():
         assert Table.from_frame(pa.table({"X": X, "pair_id": ids})).pair_id.tolist() == expected
 
 
-def test_columns_with_one_name(tmp_path):
-    data = pa.Table.from_arrays([pa.array([[1.0]]), pa.array([1]), pa.array([2])], names=["X", "a", "a"])
-    with pytest.raises(TableError, match="Several columns are called a"):
-        Table.from_frame(data)
-
-
 def test_arrays_that_are_no_columns(tmp_path):
     X = np.ones((4, 2))
     for name, extra, message in (
-        (
-            "weights",
-            np.ones(3),
-            r"weights \(float64 in 3 rows, not 4\) cannot be a column.*columns=",
-        ),
+        ("weights", np.ones(3), r"weights \(float64 in 3 rows, not 4\) cannot be a column.*columns="),
         ("scale", np.ones(()), r"scale \(float64 in 1 rows, not 4\) cannot be a column"),
         ("z", np.ones(4, complex), r"z \(complex128\) cannot be a column"),
         ("basis", np.ones((4, 4)), r"basis \(4 float64\) cannot be a column"),
@@ -638,9 +580,7 @@ def test_places_without_tables(tmp_path):
         open_table(tmp_path)
     for i in range(7):
         (tmp_path / f"{i}.txt").touch()
-    with pytest.raises(
-        TableError, match=r"a folder with 0\.txt, 1\.txt, 2\.txt, 3\.txt, 4\.txt, …, not a table"
-    ):
+    with pytest.raises(TableError, match=r"a folder with 0\.txt, .*, 4\.txt, …, not a table"):
         open_table(tmp_path)
     with pytest.raises(TableError, match=r"'t\.tab' names no format to write; end it in .parquet"):
         write_table(full(), tmp_path / "t.tab")
@@ -682,29 +622,24 @@ def test_pickles_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": true}', "[" * 99999]
+    ("text", "message"),
+    [
+        *((text, "damaged: its description") for text in ("{", "[]", '{"format": 0}', "[" * 99999)),
+        ('{"format": 1, "shape": [-1]}', "damaged: its description"),
+        ('{"format": 1, "shape": [1], "info": 3}', "damaged: its description"),
+        ('{"format": 2, "shape": [1]}', "written by a newer mgpa"),
+        ('{"format": 1, "shape": [3]}', r"damaged: rows have 1 numbers, but are described as \(3,\)"),
+    ],
 )
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
-def test_odd_descriptions_are_refused(tmp_path, text, suffix):
+def test_odd_descriptions_are_refused(tmp_path, text, message, suffix):
     path = named(tmp_path, suffix)
     if suffix == "npz":
-        np.savez(path, X=np.ones((2, 2)), mgpa=np.array(text))
+        np.savez(path, X=np.ones((2, 1)), mgpa=np.array(text))
     else:
         pq.write_table(pa.table({"X": [[1.0]]}).replace_schema_metadata({"mgpa": text}), path)
-    with pytest.raises(TableError, match="damaged: its description"):
+    with pytest.raises(TableError, match=message):
         open_table(path)
-
-
-def test_newer_and_contradictory_descriptions(tmp_path):
-    for head, message in (
-        ({"format": 2, "shape": [2]}, "written by a newer mgpa"),
-        ({"format": 1, "shape": [3]}, r"damaged: rows have 2 numbers, but are described as \(3,\)"),
-        ({"format": 1, "shape": [-2]}, "cannot be read"),
-        ({"format": 1, "shape": [2], "info": 3}, "cannot be read"),
-    ):
-        np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), mgpa=np.array(json.dumps(head)))
-        with pytest.raises(TableError, match=message):
-            open_table(tmp_path / "t.npz")
 
 
 def test_an_archive_that_promises_too_much(tmp_path):
@@ -726,12 +661,11 @@ import sys
 sys.modules["pyarrow"] = None
 from mgpa.tables.files import open_table
 assert open_table({str(tmp_path / "t.npz")!r}).read().X.shape == (40, 5)
-for name in ("t.parquet",):
-    try:
-        open_table({str(tmp_path)!r} + "/" + name)
-    except ImportError as error:
-        assert "pip install " in str(error)
-    else:
-        raise SystemExit(1)
+try:
+    open_table({str(tmp_path / "t.parquet")!r})
+except ImportError as error:
+    assert "pip install " in str(error)
+else:
+    raise SystemExit(1)
 """
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -8,8 +8,6 @@ import io
 import os
 import re
 import secrets
-import shutil
-import stat
 import tempfile
 import time
 import unicodedata
@@ -18,8 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
-from ..errors import OutputExists
-from .remote import Place, RemotePath
+from ..errors import OutputExists, StoreError
+from .remote import READ_ONLY, Place, RemotePath
 
 AnyPlace = TypeVar("AnyPlace", bound=Place)
 
@@ -56,15 +54,15 @@ def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
     cleared away. An object of a store is a file on this machine meanwhile.
     """
     if isinstance(path, RemotePath):
-        with scratch_folder() as folder:
-            yield folder / path.name
-            path.upload(folder / path.name, new=new)
+        with tempfile.TemporaryDirectory(prefix="mgpa-") as folder:
+            yield Path(folder, path.name)
+            path.upload(Path(folder, path.name), new=new)
         return
     require_replaceable(path)
     clear_abandoned(path.parent)
     # Beside the target, because a rename is atomic only within one file system. A plain open() gives the
     # permissions of any new file, where the tempfile module would make it private.
-    temporary = path.with_name(_unfinished())
+    temporary = path.with_name(f".mgpa-{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
         if new:
@@ -78,7 +76,7 @@ def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
             ) from None
         raise
     finally:
-        _remove(temporary)
+        temporary.unlink(missing_ok=True)
 
 
 def _rename_if_free(new: Path, path: Path) -> None:
@@ -93,19 +91,6 @@ def _rename_if_free(new: Path, path: Path) -> None:
         os.rename(new, path)
 
 
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Yield a private folder, and remove it after use."""
-    place = Path(tempfile.gettempdir())
-    clear_abandoned(place)
-    folder = place / _unfinished()
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        _remove(folder)
-
-
 def clear_abandoned(folder: Path) -> None:
     """Remove unfinished files that were not written to for a day: their writers were killed."""
     with os.scandir(folder) as entries:
@@ -113,18 +98,7 @@ def clear_abandoned(folder: Path) -> None:
     for name in names:
         with suppress(OSError):  # another process may be at it, too
             if time.time() - (folder / name).stat().st_mtime > ABANDONED_AFTER:
-                _remove(folder / name)
-
-
-def _unfinished() -> str:
-    return f".mgpa-{secrets.token_hex(8)}.tmp"
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+                (folder / name).unlink()
 
 
 def special_kind(path: Place) -> str | None:
@@ -136,17 +110,9 @@ def special_kind(path: Place) -> str | None:
     'a device'
     >>> special_kind(Path("/dev"))
     """
-    if isinstance(path, RemotePath):
+    if isinstance(path, RemotePath) or path.is_file() or path.is_dir() or not path.exists():
         return None
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return None
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-        return None
-    if stat.S_ISFIFO(mode):
-        return "a named pipe"
-    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+    return "a named pipe" if path.is_fifo() else "a socket" if path.is_socket() else "a device"
 
 
 def lies_there(path: Place) -> bool:
@@ -157,10 +123,10 @@ def lies_there(path: Place) -> bool:
 def require_replaceable(path: Place) -> None:
     """Raise if writing to ``path`` would replace a device, a pipe or a socket, or can never succeed."""
     if isinstance(path, RemotePath):
-        path.require_writable()
+        if path.scheme in READ_ONLY:
+            raise StoreError(f"{path}: {path.scheme}:// is read only; write to s3://, gs:// or a file.")
         return
-    kind = special_kind(path)
-    if kind is not None:
+    if kind := special_kind(path):
         raise FileExistsError(f"{path} is {kind}, which a file would replace; name another output.")
     if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
         raise PermissionError(f"You may not write to the folder {path.parent}; name another output.")
@@ -200,22 +166,8 @@ def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
     """Return the paths of files that may be written into a folder, which must be new, empty or ours.
 
     Every name is put on the list of our files (``.mgpa-files``) before its file is written, so a run that is
-    killed can be repeated. Several processes may add to one list.
-
-    Parameters
-    ----------
-    folder : path
-        Created, with its parents, when there are names. Without names the folder is only checked.
-    *names : str
-        Files relative to the folder, with "/" between folders. Their folders are created.
-
-    Raises
-    ------
-    FileExistsError
-        If the folder holds files of somebody else and none of ours, if a name exists that we did not write,
-        or if a name differs from another one only in case or in how its letters are encoded.
-    ValueError
-        If a name leads out of the folder.
+    killed can be repeated. Several processes may add to one list. The folder, and those in the names (with
+    "/" between them), are created; without names the folder is only checked.
 
     Examples
     --------
@@ -232,7 +184,7 @@ def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
     if not names:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    root, paths, added = folder.resolve(), [], []
+    root, paths = folder.resolve(), []
     twins = {_folded(name): name for name in listed}
     for name in names:
         path = folder / name
@@ -245,12 +197,10 @@ def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
             raise FileExistsError(f"{name!r} and {twin!r} are the same file on some systems; rename one.")
         if name not in listed and path.exists():
             raise FileExistsError(f"{path} was not written by mgpa; move it, or name another output folder.")
-        if name not in listed:
-            added.append(name)
         paths.append(path)
-    if added:
+    if added := [name for name in dict.fromkeys(names) if name not in listed]:
         with open(folder / MARKER, "a", encoding="utf-8") as marker:
-            marker.write("".join(f"{name}\n" for name in dict.fromkeys(added)))
+            marker.write("".join(f"{name}\n" for name in added))
             marker.flush()
             os.fsync(marker.fileno())
     for path in paths:
@@ -266,12 +216,8 @@ def _listed(folder: Path) -> set[str]:
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} is not a folder; name another output folder.")
     # A folder that holds nothing but folders of ours is ours.
-    others = (
-        [name for name in os.listdir(folder) if not (folder / name / MARKER).is_file()]
-        if folder.is_dir()
-        else []
-    )
-    if others:
+    names = os.listdir(folder) if folder.is_dir() else []
+    if others := [name for name in names if not (folder / name / MARKER).is_file()]:
         raise FileExistsError(
             f"The folder {folder} holds files that mgpa did not write ({min(others)}); name another one."
         )

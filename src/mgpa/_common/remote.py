@@ -137,45 +137,32 @@ class RemotePath:
         """The name without its suffix."""
         return PurePosixPath(self.name).stem
 
-    def with_name(self, name: str) -> RemotePath:
-        """Return the address of a neighbour."""
-        folder, _, query = self._split()
-        return RemotePath(folder + name + query)
-
     def __truediv__(self, name: str | os.PathLike[str]) -> RemotePath:
         folder, last, query = self._split()
         return RemotePath(f"{folder}{last}/{'/'.join(Path(name).parts)}{query}")
 
     def _split(self) -> tuple[str, str, str]:
         """Return what precedes the name, the name, and the query of a web address."""
-        address, query = self._address, ""
-        if self.scheme in WEB and "?" in address:
-            address, _, query = address.partition("?")
-            query = f"?{query}"
+        address, mark, query = self._address.partition("?") if self.scheme in WEB else (self._address, "", "")
         folder, slash, name = address.rpartition("/")
-        return folder + slash, name, query
+        return folder + slash, name, mark + query
 
     def exists(self) -> bool:
         """Return whether there is an object of this name, or one inside a folder of this name."""
-        return self._info() is not None
+        return bool(self._info())
 
     def is_file(self) -> bool:
         """Return whether there is an object of this name."""
-        info = self._info()
-        return info is not None and info["type"] == "file"
+        return self._info().get("type") == "file"
 
     def is_dir(self) -> bool:
         """Return whether there are objects in a folder of this name; a web server has none."""
-        info = self._info()
-        return info is not None and info["type"] == "directory"
+        return self._info().get("type") == "directory"
 
     @property
     def size(self) -> int:
-        """Bytes of the object."""
-        info = self._info()
-        if info is None:
-            raise FileNotFoundError(f"Nothing found at {self}.")
-        return int(info["size"] or 0)
+        """Bytes of the object, 0 if there is none."""
+        return int(self._info().get("size") or 0)
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield the objects and folders that are right inside."""
@@ -186,15 +173,15 @@ class RemotePath:
             if name:
                 yield self / name
 
-    def _info(self) -> dict[str, Any] | None:
+    def _info(self) -> dict[str, Any]:
+        """Return what a store says about an object or folder; nothing if there is none."""
         with self._naming():
             try:
                 if self.scheme in WEB:
                     return {"type": "file", "size": WebFile(self).size}
-                info: dict[str, Any] = self._fs.info(self._path)
+                return dict(self._fs.info(self._path))
             except (FileNotFoundError, NotADirectoryError):
-                return None
-        return info
+                return {}
 
     def open(self, mode: str = "rb", buffering: int = BUFFER_BYTES) -> Any:
         """Return the object as a file to read from; without buffering, in the very ranges that are read."""
@@ -211,11 +198,6 @@ class RemotePath:
         with self.open(buffering=0) as file, self._naming():
             content: bytes = file.read()
         return content
-
-    def require_writable(self) -> None:
-        """Raise if nothing can be written to such addresses."""
-        if self.scheme in READ_ONLY:
-            raise StoreError(f"{self}: {self.scheme}:// is read only; write to s3://, gs:// or a file.")
 
     def write_bytes(self, content: bytes, *, new: bool = False) -> None:
         """Write the object; ``new``: only if there is none, which one of several processes succeeds in."""
@@ -253,8 +235,7 @@ class RemotePath:
 
     @property
     def _path(self) -> str:
-        path: str = self._fs._strip_protocol(self._address)
-        return path
+        return str(self._fs._strip_protocol(self._address))
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

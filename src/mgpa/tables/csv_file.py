@@ -6,7 +6,6 @@ import csv
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
@@ -50,7 +49,7 @@ def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns]:
         raise FileNotFoundError(f"There is no file {path}.")
     if kind := "a folder" if path.is_dir() else special_kind(path):
         raise TableError(f"{path} is {kind}, not a file.")
-    with _refusing_other_encodings():
+    try:
         names, separator = _header(path)
         every = choice.get("embedding") == "numeric" and "numeric" not in names
         numeric = _numeric_columns(path, len(names), separator) if every else [True] * len(names)
@@ -63,13 +62,15 @@ def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns]:
         inside = [position[name] for name in layout.embedding]
         others = [position[name] for name in layout.stored(*layout.columns)]
         X, texts, decimal_comma = _read_rows(path, names, separator, inside, others)
+    except UnicodeDecodeError:
+        raise TableError("it is not UTF-8; save it as UTF-8 (iconv -f latin1 -t utf-8, say).") from None
     if not len(X):
         raise TableError("it has names of columns, but no rows.")
     joined = {part for parts in layout.combined.values() for part in parts}
     made: Columns = dict(zip(layout.embedding, X.T, strict=True))
     for i, column in zip(others, texts, strict=True):
         name = names[i]
-        as_text = name in joined
+        as_text = name in joined  # a part of an id
         made[name] = np.array(column) if as_text else _column(column, name, called[name], decimal_comma)
     stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
     kinds = {name: "text" if dtype.kind == "U" else str(dtype) for name, dtype in stored.items()}
@@ -206,17 +207,6 @@ def _column(texts: list[str], stored: str, name: str, decimal_comma: bool) -> ND
             "in, or leave the column out (columns=)."
         )
     return np.array(texts)
-
-
-@contextmanager
-def _refusing_other_encodings() -> Iterator[None]:
-    """Turn bytes that are not text in the file's encoding into an error that says what to do."""
-    try:
-        yield
-    except UnicodeDecodeError:
-        raise TableError(
-            "it is not UTF-8; save it as UTF-8 (iconv -f latin1 -t utf-8, for example)."
-        ) from None
 
 
 def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], separator: str = ",") -> None:

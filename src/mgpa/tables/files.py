@@ -144,16 +144,14 @@ class TableFile:
         """Return all rows in memory, or some (a slice, positions or a mask) in the order asked for."""
         wanted = np.arange(self.n_rows)[slice(None) if rows is None else rows]
         distinct, order = np.unique(wanted, return_inverse=True)
-        pieces = []
-        for a, b in pairwise(self.bounds) if len(distinct) else [(0, 0)]:
+        names, size, pieces = self.layout.names, 8 * self.block_rows, []
+        for a, b in pairwise(self.bounds):
             inside = distinct[slice(*np.searchsorted(distinct, [a, b]))]
-            first, last = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
-            if first < last or not len(distinct):
-                for start, columns in self.scan(first, last, self.layout.names, 8 * self.block_rows):
-                    here = inside[slice(*np.searchsorted(inside, [start, start + len(columns["X"])]))] - start
-                    every = len(here) == len(columns["X"])
-                    pieces.append(columns if every else {n: v[here] for n, v in columns.items()})
-        joined = _joined(pieces)
+            for start, columns in self.scan(inside[0], inside[-1] + 1, names, size) if len(inside) else ():
+                here = inside[slice(*np.searchsorted(inside, [start, start + len(columns["X"])]))] - start
+                every = len(here) == len(columns["X"])
+                pieces.append(columns if every else {n: v[here] for n, v in columns.items()})
+        joined = _joined(pieces or [columns for _, columns in self.scan(0, 0, names, 1)])
         if not np.array_equal(order, np.arange(len(order))):
             joined = {name: values[order] for name, values in joined.items()}
         return self.make_table(joined)
@@ -235,9 +233,10 @@ def open_table(
         ``s3://bucket/table.parquet``.
     embedding : str, list of str, or compiled regular expression
         What holds the embedding: one column (or array), or many with a number each, given by their names, a
-        range ("1100:2492", in the file's order), what all of them start with, "numeric" (every column of
-        numbers but those that tables know), or a pattern that matches them whole. None: "embedding", "X",
-        "tokens", or the only one that can be it.
+        range ("1100:2492", in the file's order), what all of them start with ("f": f0, f1 and so on, or
+        whatever starts so if none is numbered), "numeric" (every column of numbers but those that tables
+        know), or a pattern that matches them whole. None: "embedding", "X", "tokens", or the only one that
+        can be it.
     tokens : int or None
         Take each embedding for this many tokens, one after another.
     columns : list of str or None

@@ -22,8 +22,17 @@ from ..pairs import is_paired, source_names
 from ..tokens import TokenEstimator, TokenMean, row_estimator
 from .columns import COLUMNS, Columns, check_columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
-from .rows import SeenRows, in_coordinates, people_digests, require_encoder, require_features
-from .scale import fit_batches, reduce_parts
+from .rows import (
+    RowSample,
+    encode_sample,
+    in_coordinates,
+    merge_samples,
+    people_digests,
+    require_encoder,
+    require_features,
+    sample_rows,
+)
+from .scale import batches, reduce_parts
 from .table import Table
 
 Pairs = LabelledPairs | tuple[Any, Any]
@@ -87,15 +96,19 @@ def fit_table(
         if coordinates is not None:
             raise ValueError("Pass components= or coordinates=, not both.")
         coordinates = fit_coordinates(rows.read(rows.positions("FIT")).X, n_components=components)
-    calibration, seen = None, SeenRows({})
+    calibration: Pairs | None = None
+    of_pairs: RowSample = {}
     if pairs is not None:
-        calibration, seen = read_pairs(pairs, rows, coordinates)
+        calibration, of_pairs = read_pairs(pairs, rows, coordinates)
     model = clone(model)
     if rows.tokens and not isinstance(model, TokenEstimator):
         model = TokenMean(model)
     notes: list[str] = []
     if isinstance(row_estimator(model), MomentEstimator):
-        model, fitted = _fit_moments(model, rows, calibration, coordinates, client, verbose)
+        jobs = [partial(summarise, model, part, coordinates, calibration is None) for part in rows.parts]
+        on = None if isinstance(rows.table, Table) else client
+        model, fitted = reduce_parts(jobs, merged, client=on, verbose=verbose)
+        model = model if calibration is None else model.add_pairs(calibration)
     else:
         model, fitted, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state)
     people = set(people_digests(rows.people))
@@ -108,7 +121,7 @@ def fit_table(
         "feature_names": names,
         "encoder": dict(rows.table.info.get("encoder") or {}),
         "people": tuple(sorted(people)),
-        "row_sample": (fitted + seen).encode(),
+        "row_sample": encode_sample(merge_samples(fitted, of_pairs)),
         "notes": "; ".join(notes),
         "source_column": str(rows.table.info.get("source_column") or ""),
         "coordinates": coordinates,
@@ -170,15 +183,13 @@ class FitRows:
         return self.table.take(rows) if isinstance(self.table, Table) else self.table.read(rows)
 
 
-def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, SeenRows]:
+def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, RowSample]:
     """Return pairs that are not the table's own, with the table's source labels; and what rows they are.
 
     The pairs are in the fit's coordinates; the rows are known as they came.
     """
     if isinstance(pairs, (tuple, list)):
-        seen = SeenRows({})
-        for side in pairs:
-            seen += SeenRows.from_rows(side)
+        seen = merge_samples(*map(sample_rows, pairs))
         if coordinates is not None:
             pairs = tuple(coordinates.transform(side) for side in pairs)
         return tuple(pairs), seen
@@ -190,7 +201,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
     require_features(table.info, rows.table.info, "The table of pairs", "the table")
     table = table.take(is_paired(np.asarray(table.pair_id)))
-    seen = SeenRows.from_rows(table.X, table.participant)
+    seen = sample_rows(table.X, table.participant)
     table = in_coordinates(coordinates, table)
     sources = rows.sources
     ours, theirs = source_names(sources), source_names(table.sources) if len(table) else ()
@@ -208,38 +219,26 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant), seen
 
 
-def _fit_moments(
-    model: Any,
-    rows: FitRows,
-    calibration: Pairs | None,
-    coordinates: Coordinates | None,
-    client: Any,
-    verbose: bool,
-) -> tuple[Any, SeenRows]:
-    jobs = [partial(summarise, model, part, coordinates, calibration is None) for part in rows.parts]
-    on = None if isinstance(rows.table, Table) else client
-    total, seen = reduce_parts(jobs, merged, client=on, verbose=verbose)
-    return total if calibration is None else total.add_pairs(calibration), seen
-
-
 def summarise(
     model: Any, part: Table | Part, coordinates: Coordinates | None, own_pairs: bool = True
-) -> tuple[Any, SeenRows] | None:
+) -> tuple[Any, RowSample] | None:
     """Return a clone of the model that has seen one part's FIT rows, and which they are; None without any."""
-    fresh, seen = clone(model), SeenRows({})
-    for batch in fit_batches(part):
-        rows = in_coordinates(coordinates, batch)
-        ids = rows.pair_id if own_pairs else None
-        fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
-        seen += SeenRows.from_rows(batch.X, batch.participant)
-    return (fresh, seen) if seen.parts else None
+    fresh, seen = clone(model), []
+    for batch in [part] if isinstance(part, Table) else batches(part):
+        fit = batch if batch.role is None else batch.rows("FIT")
+        if len(fit):
+            rows = in_coordinates(coordinates, fit)
+            ids = rows.pair_id if own_pairs else None
+            fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
+            seen.append(sample_rows(fit.X, fit.participant))
+    return (fresh, merge_samples(*seen)) if seen else None
 
 
-def merged(a: tuple[Any, SeenRows] | None, b: tuple[Any, SeenRows] | None) -> tuple[Any, SeenRows] | None:
+def merged(a: tuple[Any, RowSample] | None, b: tuple[Any, RowSample] | None) -> tuple[Any, RowSample] | None:
     """Return what two partly fitted models have seen together, leaving both as they are."""
     if a is None or b is None:
         return b if a is None else a
-    return copy.copy(a[0]).merge(b[0]), a[1] + b[1]
+    return copy.copy(a[0]).merge(b[0]), merge_samples(a[1], b[1])
 
 
 def _fit_rows(
@@ -249,7 +248,7 @@ def _fit_rows(
     coordinates: Coordinates | None,
     max_rows: int,
     random_state: int,
-) -> tuple[Any, SeenRows, list[str]]:
+) -> tuple[Any, RowSample, list[str]]:
     """Return the fitted model, the rows it saw, and what is to be said about them."""
     available, held = rows.positions("FIT"), rows.positions("VAL")
     chosen, judges = available, held
@@ -262,7 +261,12 @@ def _fit_rows(
     if calibration is None:
         evidence["pair_id"] = fit.pair_id
     else:
-        evidence["pairs"], evidence["pair_groups"] = as_views(calibration)
+        evidence["pairs"], evidence["pair_groups"] = calibration, None
+        if isinstance(calibration, LabelledPairs):  # as two aligned arrays, the first source's first
+            first, second = calibration.matched()
+            evidence["pairs"] = calibration.X[first], calibration.X[second]
+            people = calibration.participant
+            evidence["pair_groups"] = None if people is None else people[first]
     if len(judges):
         val = in_coordinates(coordinates, rows.read(judges))
         evidence |= {"X_val": val.X, "source_val": val.source}
@@ -272,16 +276,7 @@ def _fit_rows(
         notes += [f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"]
     if len(judges) < len(held):
         notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
-    return model, SeenRows.from_rows(raw.X, raw.participant), notes
-
-
-def as_views(calibration: Pairs) -> tuple[tuple[Any, Any], Any]:
-    """Return pairs as two aligned arrays, the source that comes first in order first, and whose they are."""
-    if not isinstance(calibration, LabelledPairs):
-        return calibration, None
-    first, second = calibration.matched()
-    people = calibration.participant
-    return (calibration.X[first], calibration.X[second]), None if people is None else people[first]
+    return model, sample_rows(raw.X, raw.participant), notes
 
 
 def _draw_fit_rows(

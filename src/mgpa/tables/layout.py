@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -214,10 +215,7 @@ def _find_columns(
 
 def require_different(names: Sequence[str]) -> None:
     """Raise if two columns have the same name."""
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    if twice := sorted(name for name, n in counts.items() if n > 1):
+    if twice := sorted(name for name, n in Counter(names).items() if n > 1):
         raise TableError(f"Several columns are called {first_few(twice)}; rename them.")
 
 

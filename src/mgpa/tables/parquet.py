@@ -146,9 +146,8 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> tuple[Groups, dict[str,
     return Groups(tuple(groups), tuple(bounds), footers, layout, schema), info, verified
 
 
-_described: dict[
-    str, Any
-] = {}  # what footers say: parsing takes time for every row group, and each is a part
+# What footers say: parsing takes time for every row group, and each is a part.
+_described: dict[str, Any] = {}
 
 
 @contextmanager
@@ -364,13 +363,14 @@ class TableWriter:
         ``made_from`` returns the digest of the rows; it is called only if there is something to compare.
         """
         start = f"part-{part:05d}-{self.job}-"
-        left = [file for file in self._files() if file.name.startswith(start)]
-        digest = made_from().encode() if left else b""
-        for file in left:
+        finished = [file for file in self._files() if file.name.startswith(start)]
+        digest = made_from().encode() if finished else b""
+        for file in finished:
             with suppress(TableError, OSError), opened(file) as (parquet, footer, sealed):
                 rows, made = parquet.metadata.num_rows, (parquet.metadata.metadata or {}).get(MADE_FROM)
                 if sealed and made == digest and rows == self.rows[part]:
-                    return self._note(part, {"name": file.name, "rows": rows, "sha256": footer})
+                    self.written[part] = {"name": file.name, "rows": rows, "sha256": footer}
+                    return self.written[part]
         return None
 
     def write(
@@ -393,7 +393,8 @@ class TableWriter:
             with suppress(OSError, AttributeError):
                 self.path.rmdir()  # type: ignore[union-attr]  # if nothing else is in it
             raise
-        return self._note(part, {"name": name, "rows": rows, "sha256": digest})
+        self.written[part] = {"name": name, "rows": rows, "sha256": digest}
+        return self.written[part]
 
     def _files(self) -> list[Place]:
         """Return the parts that are in the folder, whoever wrote them."""
@@ -401,10 +402,6 @@ class TableWriter:
             return [file for file in self.path.iterdir() if PART_NAME.fullmatch(file.name)]
         except FileNotFoundError:
             return []
-
-    def _note(self, part: int, entry: IndexedPart) -> IndexedPart:
-        self.written[part] = entry
-        return entry
 
     def _counted(self, blocks: Iterable[Columns], part: int) -> Iterator[Columns]:
         expected, n = self.rows[part], 0

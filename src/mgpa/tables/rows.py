@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ from .scale import RETRIES, batches, watched
 from .table import Table
 
 Digests = NDArray[np.uint64]
+#: The smallest digests of every participant's rows, sorted; of rows without one under the empty text.
+RowSample = dict[str, Digests]
 
 #: Digests kept of every person, of rows that are nobody's in particular, and in all.
 PER_PERSON = 8
@@ -333,48 +335,36 @@ def row_digests(X: Any) -> Digests:
     return digests
 
 
-@dataclass(frozen=True)
-class SeenRows:
-    """Digests of some of every participant's rows. ``a + b`` merges, in any order and batching.
-
-    Attributes
-    ----------
-    parts : dict of str to array
-        The smallest digests, sorted, by participant; of rows without one under the empty text.
-    """
-
-    parts: dict[str, Digests]
-
-    @classmethod
-    def from_rows(cls, X: Any, participants: Any = None) -> SeenRows:
-        """Take note of rows, and of whose they are."""
-        digests = row_digests(X)
-        if participants is None:
-            return cls({"": _smallest(digests, "")})
-        names, codes = np.unique(participants, return_inverse=True)
-        order = np.argsort(codes, kind="stable")
-        groups = np.split(digests[order], np.cumsum(np.bincount(codes, minlength=len(names)))[:-1])
-        named = zip(map(str, names), groups, strict=True)
-        return cls({name: _smallest(group, name) for name, group in named})
-
-    def __add__(self, other: SeenRows) -> SeenRows:
-        parts = dict(self.parts)
-        for name, sample in other.parts.items():
-            before = parts.get(name, np.empty(0, np.uint64))
-            parts[name] = _smallest(np.concatenate([before, sample]), name)
-        return SeenRows(parts)
-
-    def encode(self) -> str:
-        """Return the digests as text, sorted and without saying whose they are: base64 of little-endian."""
-        people = [name for name in self.parts if name]
-        each = PER_PERSON if len(people) * PER_PERSON <= AT_MOST else max(1, AT_MOST // len(people))
-        kept = [sample[:each] if name else sample for name, sample in self.parts.items()]
-        smallest = np.unique(np.concatenate([np.empty(0, np.uint64), *kept]))[:AT_MOST]
-        return base64.b64encode(smallest.astype("<u8").tobytes()).decode()
+def sample_rows(X: Any, participants: Any = None) -> RowSample:
+    """Take note of rows, and of whose they are."""
+    digests = row_digests(X)
+    if participants is None:
+        return {"": np.unique(digests)[:OF_NOBODY]}
+    names, codes = np.unique(participants, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    groups = np.split(digests[order], np.cumsum(np.bincount(codes, minlength=len(names)))[:-1])
+    return {str(name): np.unique(rows)[:PER_PERSON] for name, rows in zip(names, groups, strict=True)}
 
 
-def _smallest(digests: Digests, name: str) -> Digests:
-    return np.unique(digests)[: PER_PERSON if name else OF_NOBODY]
+def merge_samples(*samples: RowSample) -> RowSample:
+    """Return what was noted of rows in several batches, in whatever order they came."""
+    together: dict[str, list[Digests]] = {}
+    for sample in samples:
+        for name, digests in sample.items():
+            together.setdefault(name, []).append(digests)
+    return {
+        name: np.unique(np.concatenate(digests))[: PER_PERSON if name else OF_NOBODY]
+        for name, digests in together.items()
+    }
+
+
+def encode_sample(sample: RowSample) -> str:
+    """Return the digests as text, sorted and without saying whose they are: base64 of little-endian."""
+    n_people = sum(map(bool, sample))
+    each = PER_PERSON if n_people * PER_PERSON <= AT_MOST else max(1, AT_MOST // n_people)
+    digests = [rows[:each] if name else rows for name, rows in sample.items()]
+    smallest = np.unique(np.concatenate([np.empty(0, np.uint64), *digests]))[:AT_MOST]
+    return base64.b64encode(smallest.astype("<u8").tobytes()).decode()
 
 
 def seen_people(seen: str, digests: Digests, participants: NDArray[Any]) -> tuple[str, ...]:
@@ -383,7 +373,7 @@ def seen_people(seen: str, digests: Digests, participants: NDArray[Any]) -> tupl
     Parameters
     ----------
     seen : str
-        From :meth:`SeenRows.encode`.
+        From :func:`encode_sample`.
     digests, participants : (n,) arrays
         Of the rows in question. A row that several people have, as a row of zeros, tells nobody.
     """

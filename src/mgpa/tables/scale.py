@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from .._common.extras import missing
@@ -64,7 +65,9 @@ def reduce_parts(
     """Do the jobs, here or where a Dask client works, and return their combined result."""
     if client is None:
         return merge_tree((job() for job in watched(jobs, "reading", verbose)), combine)
-    return _merge_on(client, jobs, combine)
+    submit = partial(client.submit, pure=False, retries=RETRIES)
+    total = merge_tree((submit(job) for job in jobs), partial(submit, combine))
+    return None if total is None else total.result()
 
 
 def merge_tree(results: Iterable[Any], combine: Callable[[Any, Any], Any]) -> Any:
@@ -81,35 +84,15 @@ def merge_tree(results: Iterable[Any], combine: Callable[[Any, Any], Any]) -> An
         while levels and levels[-1][0] == level:
             level, total = level + 1, combine(levels.pop()[1], total)
         levels.append((level, total))
-    total = None
-    for i, (_, left) in enumerate(reversed(levels)):
-        total = left if i == 0 else combine(left, total)
-    return total
-
-
-def _merge_on(client: Any, jobs: Sequence[Callable[[], Any]], combine: Callable[[Any, Any], Any]) -> Any:
-    """Do the same on a cluster: neighbours are merged where they are."""
-    futures = [client.submit(job, pure=False, retries=RETRIES) for job in jobs]
-    while len(futures) > 1:
-        odd = [futures[-1]] if len(futures) % 2 else []
-        futures = [
-            client.submit(combine, a, b, pure=False, retries=RETRIES)
-            for a, b in zip(futures[0::2], futures[1::2], strict=False)
-        ] + odd
-    return futures[0].result() if futures else None
+    while len(levels) > 1:
+        (_, a), (level, b) = levels[-2:]
+        levels[-2:] = [(level, combine(a, b))]
+    return levels[0][1] if levels else None
 
 
 def batches(part: Part) -> Iterator[Table]:
     """Yield about 8 MiB at a time: what is made of a batch, in float64 and copies, is several times that."""
     return part.batches(max(1, part.file.block_rows // 4))
-
-
-def fit_batches(part: Table | Part) -> Iterator[Table]:
-    """Yield a part's FIT rows, or all of them where there are no roles; never an empty batch."""
-    for batch in [part] if isinstance(part, Table) else batches(part):
-        rows = batch if batch.role is None else batch.rows("FIT")
-        if len(rows):
-            yield rows
 
 
 def watched(steps: Sequence[Any], label: str, verbose: bool) -> Iterator[Any]:

@@ -205,17 +205,8 @@ class Table:
             Anything that pyarrow can read.
         X : array or None
             The embeddings, if they are not in the frame.
-        embedding : str, list of str, or compiled regular expression
-            The column whose entries are embeddings; or many columns with a number each: their names, a range
-            ("1100:2492"), what all of them start with ("f": those called f and a number, or whatever starts
-            so if none is), "numeric" (all numbers), or a pattern that matches them whole. None: "embedding",
-            "X", "tokens", or the only column of lists.
-        tokens : int or None
-            Take each embedding for this many tokens, one after another.
-        columns : list of str or None
-            Other columns to keep; None keeps all.
-        rename : dict or None
-            Names in the frame, and what they are called here.
+        embedding, tokens, columns, rename
+            Which of the frame's columns are what; see :func:`mgpa.tables.open_table`.
         info : dict or None
             See :class:`Table`.
 
