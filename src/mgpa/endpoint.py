@@ -18,20 +18,6 @@ from ._common.checks import as_float_matrix
 from .errors import BudgetNotAttained, ParameterError
 from .maps import CorrectionMap, SequentialMap
 
-__all__ = [
-    "STRENGTHS",
-    "BudgetNotAttained",
-    "Endpoint",
-    "movement",
-    "movement_budget",
-    "native",
-    "operating_points",
-    "relative_movement",
-    "select_by_development",
-    "select_within_family",
-    "stage_movement",
-]
-
 Floats = NDArray[np.float64]
 
 #: The affine strengths searched in the paper's reuse study: 0, .02, …, 1, 1.1, 1.2, 1.3.
@@ -98,33 +84,23 @@ def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinat
     ``source`` is for source-aware maps; others never see it. ``coordinates``, anything with ``center``,
     ``scale`` and ``varies``, are for comparing maps that were standardised differently.
     """
-    m = as_map(m)
-    X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
-    moved = _displacement(m, X, coordinates, **_known(m, source))
-    where = m if coordinates is None else coordinates
-    return movement(moved, _standardised(where, X), where.varies)
+    m, X, where = _read(m, X, coordinates)
+    return movement(_displacement(m, X, where, source), (X - where.center) / where.scale, where.varies)
 
 
 def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floats:
     """Return the relative movement of the rows of X after 1, 2, … stages, as :func:`relative_movement`."""
+    m, X, where = _read(m, X, coordinates)
+    moved = m.stage_movement(X, None if _same_scale(m, where) else where.scale)
+    return np.asarray(moved * _one_unit(X, where))
+
+
+def _read(m: Any, X: Any, coordinates: Any) -> tuple[Any, Floats, Any]:
+    """Return a map or an estimator's map, rows in float64, and where movement is measured: in the map's own
+    coordinates if no others are given."""
     m = as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
-    moved = m.stage_movement(X, None if _in_own(m, coordinates) else coordinates.scale)
-    return np.asarray(moved * _one_unit(m if coordinates is None else coordinates, X))
-
-
-def _in_own(m: CorrectionMap, coordinates: Any) -> bool:
-    return coordinates is None or np.allclose(m.scale, coordinates.scale, rtol=1e-12, atol=0.0)
-
-
-def _displacement(m: CorrectionMap, X: Floats, coordinates: Any, **known: Any) -> Floats:
-    """Return how far each row moves, in the given coordinates or in the map's own."""
-    moved = m.displacement(X, **known)
-    return moved if _in_own(m, coordinates) else moved * (m.scale / coordinates.scale)
-
-
-def _known(m: CorrectionMap, source: Any) -> dict[str, Any]:
-    return {} if m.source_blind else {"source": source}
+    return m, X, m if coordinates is None else coordinates
 
 
 def as_map(m: Any) -> Any:
@@ -132,20 +108,19 @@ def as_map(m: Any) -> Any:
     return m.to_map() if hasattr(m, "to_map") else m
 
 
-def _standardised(where: Any, X: Floats) -> Floats:
-    return np.asarray((X - where.center) / where.scale)
+def _same_scale(m: CorrectionMap, where: Any) -> bool:
+    return m is where or np.allclose(m.scale, where.scale, rtol=1e-12, atol=0.0)
 
 
-def _one_unit(where: Any, X: Floats) -> float:
+def _displacement(m: CorrectionMap, X: Floats, where: Any, source: Any = None) -> Floats:
+    """Return how far each row moves, in the coordinates ``where``."""
+    moved = m.displacement(X, **({} if m.source_blind else {"source": source}))
+    return moved if _same_scale(m, where) else moved * (m.scale / where.scale)
+
+
+def _one_unit(X: Floats, where: Any) -> float:
     """Return the movement of rows whose displacement has length 1."""
-    return movement(1.0, _standardised(where, X), where.varies)
-
-
-def native(m: CorrectionMap, X_val: Any, *, source: Any = None) -> Endpoint:
-    """Return the complete map as an operating point; ``source`` of the rows is for source-aware maps."""
-    m = as_map(m)
-    stages = len(m) if isinstance(m, SequentialMap) else None
-    return Endpoint(True, relative_movement(m, X_val, source=source), stages, strength=m.strength, _map=m)
+    return movement(1.0, (X - where.center) / where.scale, where.varies)
 
 
 def movement_budget(
@@ -171,26 +146,25 @@ def movement_budget(
         Its ``center``, ``scale`` and ``varies`` say where movement is measured; None is where the map was
         fitted. Maps that were standardised differently move equally far only in common coordinates.
     """
-    m = as_map(m)
     if not (np.isfinite(budget) and budget >= 0):
         raise ParameterError("budget", budget, "zero or a positive number")
-    X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
+    m, X, where = _read(m, X_val, coordinates)
     if not isinstance(m, SequentialMap):
-        native_movement = relative_movement(m, X, source=source, coordinates=coordinates)
+        native_movement = relative_movement(m, X, source=source, coordinates=where)
         if budget > native_movement:
             return Endpoint(False, native_movement, strength=m.strength)
         strength = m.strength * budget / native_movement if native_movement else 0.0
         return Endpoint(True, budget, strength=strength, _map=m.with_strength(strength))
     if budget == 0:
         return Endpoint(True, 0.0, 0, _map=m[:0])
-    after = stage_movement(m, X, coordinates=coordinates)
+    after = stage_movement(m, X, coordinates=where)
     before = np.concatenate([[0.0], after[:-1]])
     crossings = np.flatnonzero((before < budget) & (budget <= after))
     if not len(crossings):
         return Endpoint(False, float(after[-1]) if len(m) else 0.0, len(m))
     k = int(crossings[0]) + 1
-    start, end = (_displacement(m[:stages], X, coordinates) for stages in (k - 1, k))
-    fraction = _crossing(start, end - start, budget / _one_unit(m if coordinates is None else coordinates, X))
+    start, end = (_displacement(m[:stages], X, where) for stages in (k - 1, k))
+    fraction = _crossing(start, end - start, budget / _one_unit(X, where))
     return Endpoint(True, budget, k, fraction, m.strength, m.prefix(k, fraction))
 
 

@@ -93,25 +93,21 @@ class StoppingRule:
 
     def weigh(self, stage: Stage) -> dict[str, Any]:
         """Return AUROC and z of each score's held-out residual, and whether the run's stage is kept."""
-        witnessed = [(witness, witness.fit_stage()) for witness in self.witnesses]
-        stages = [seen for _, seen in witnessed] or [stage]
-        residuals = [
-            to_numpy(fitted.residuals(rows.H, rows.original))
-            for fitted, rows in zip(stages, self.held, strict=True)
-        ]
-        evidence = [self._evidence(residuals, j) for j in range(residuals[0].shape[1])]
-        auroc, z = ([numbers[i] for numbers in evidence] for i in (0, 1))
+        witnessed = [witness.fit_stage() for witness in self.witnesses]
+        by_run = zip(witnessed or [stage], self.held, strict=True)
+        residuals = [to_numpy(fitted.residuals(rows.H, rows.original)) for fitted, rows in by_run]
+        auroc, z = [], []
+        for j in range(residuals[0].shape[1]):
+            source = 1 if self.n_sources == 2 else j % self.n_sources  # that the score ranks above others
+            runs = zip(residuals, self.held, self.units, strict=True)
+            area, excess = rank_evidence([(e[:, j], rows.codes == source, units) for e, rows, units in runs])
+            auroc.append(area)
+            z.append(excess)
         kept = self._goes_on(z)
         if kept:
-            for witness, seen in witnessed:
-                witness.advance(seen)
+            for witness, fitted in zip(self.witnesses, witnessed, strict=True):
+                witness.advance(fitted)
         return {"evidence": self.evidence, "auroc": auroc, "z": z, "kept": kept}
-
-    def _evidence(self, residuals: list[NDArray[Any]], j: int) -> tuple[float, float]:
-        """Return AUROC and z of score j: does it rank its source above all others?"""
-        source = 1 if self.n_sources == 2 else j % self.n_sources
-        by_run = zip(residuals, self.held, self.units, strict=True)
-        return rank_evidence([(e[:, j], rows.codes == source, units) for e, rows, units in by_run])
 
     def _goes_on(self, z: list[float]) -> bool:
         if not self.started:

@@ -56,12 +56,6 @@ def _corrected(layout: str, m: Any, X: Any, operating_point: dict[str, Any]) -> 
     return X + (corrected - rows)[:, None, :] if layout == "mean" else corrected.reshape(X.shape)
 
 
-def _require_tokens(layout: str, n_tokens: int, expected: int, name: str) -> None:
-    if n_tokens != expected:
-        why = " Means over different numbers of tokens differ in distribution." if layout == "mean" else ""
-        raise ValueError(f"{name} has {n_tokens} tokens per row; fitted on {expected}.{why}")
-
-
 def as_tokens(X: Any, name: str = "X") -> NDArray[Any]:
     """Return X as an (n, t, d) float32 or float64 array, or say what is wrong with it."""
     X = np.asarray(X)
@@ -183,7 +177,10 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         return tuple(rows)
 
     def _check_n_tokens(self, n_tokens: int, name: str = "X") -> None:
-        _require_tokens(self.layout, n_tokens, self.n_tokens_, name)
+        if n_tokens != self.n_tokens_:
+            mean = self.layout == "mean"
+            why = " Means over different numbers of tokens differ in distribution." if mean else ""
+            raise ValueError(f"{name} has {n_tokens} tokens per row; fitted on {self.n_tokens_}.{why}")
 
     def transform(self, X: Any, **operating_point: Any) -> Any:
         """Correct tokens (n, t, d); the keywords are those of the wrapped estimator's ``transform``."""
@@ -251,20 +248,6 @@ class JointTokens(TokenEstimator):
 
     ``estimator`` is one of this package, for instance ``ClosedFormMGPA()``; ``estimator_`` is the fitted one
     and ``n_tokens_`` the number of tokens per row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mgpa import ClosedFormMGPA
-    >>> rng = np.random.default_rng(0)
-    >>> source = np.repeat([0, 1], 50)
-    >>> shift = np.zeros((3, 4)); shift[0, 0], shift[1, 0] = 3, -3       # the token mean does not show it
-    >>> X = rng.normal(size=(100, 3, 4)) + source[:, None, None] * shift
-    >>> A = rng.normal(size=(20, 3, 4))
-    >>> pairs = (A, A + shift + 0.1 * rng.normal(size=(20, 3, 4)))
-    >>> Y = JointTokens(ClosedFormMGPA()).fit(X, source=source, pairs=pairs).transform(X)
-    >>> Y.shape, bool(abs(np.diff([Y[source == s, 0, 0].mean() for s in (0, 1)])[0]) < 0.3)
-    ((100, 3, 4), True)
     """
 
     layout: ClassVar[str] = "joint"

@@ -78,12 +78,14 @@ class Evidence:
             keep = is_paired(data.pair_id)
             people = None if data.groups is None else data.groups[keep]
             rows = (LabelledPairs(to_numpy(data.X[keep]), labels[keep], data.pair_id[keep], people),)
-        weight = data.sample_weight
+        weight, people_means = data.sample_weight, Means({})
+        if data.groups is not None:
+            people_means = Means.from_rows(data.X, labels, data.groups, sample_weight=weight)
         return cls(
             Moments.from_rows(data.X, labels, weight),
             pairs=() if data.pairs is None else ((*data.pairs, data.pair_groups),),
             paired_rows=rows,
-            people=people_means(data, labels),
+            people=people_means,
             task=Means({}) if data.task is None else Means.from_rows(data.X, data.task, sample_weight=weight),
             n_features=data.X.shape[1],
         )
@@ -145,7 +147,6 @@ class Evidence:
 
     def paired_moments(self) -> Moments:
         """Return the moments of all paired views: whatever else was recorded, these saw the same events."""
-        self._require_two_for_arrays()
         total = self._array_moments()
         if self._labelled:
             X, codes, ids, _ = self._paired()
@@ -156,13 +157,13 @@ class Evidence:
 
     def calibration_moments(self) -> Moments:
         """Return the moments of the paired views that are not among the rows."""
-        self._require_two_for_arrays()
         total = self._array_moments()
         for rows in self.calibration:
             total = total + Moments.from_rows(rows.X, rows.source)
         return total
 
     def _array_moments(self) -> Moments:
+        self._require_two_for_arrays()
         total = Moments({})
         for *views, _ in self.pairs:
             for label, side in zip(self.sources, views, strict=True):
@@ -192,27 +193,8 @@ class Evidence:
             )
 
 
-def people_means(data: FitData, labels: NDArray[Any]) -> Means:
-    """Return the means of one batch's rows by source and participant; none, if participants are unknown."""
-    if data.groups is None:
-        return Means({})
-    return Means.from_rows(data.X, labels, data.groups, sample_weight=data.sample_weight)
-
-
-def is_cuda_matrix(X: Any) -> bool:
-    """Return whether X is a matrix of finite floats on a CUDA device, whose sums can be made there.
-
-    Everything else is read as an array.
-    """
-    if not on_cuda(X) or X.ndim != 2 or not X.numel():
-        return False
-    return str(X.dtype) in ("torch.float32", "torch.float64") and bool(X.isfinite().all())
-
-
 class MomentEstimator(CorrectionEstimator):
     """Base of the closed-form methods. Subclasses say how to :meth:`_solve` the evidence."""
-
-    n_features_in_: int
 
     def _solve(self, data: Evidence) -> Any:
         """Return a :class:`CorrectionMap`, or anything with a ``map`` of that kind."""
@@ -228,7 +210,13 @@ class MomentEstimator(CorrectionEstimator):
 
     def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Any:
         """Return X as finite float rows: an array, or a tensor that need not leave its accelerator."""
-        if not is_cuda_matrix(X):
+        if not (
+            on_cuda(X)
+            and X.ndim == 2
+            and X.numel()
+            and str(X.dtype) in ("torch.float32", "torch.float64")
+            and X.isfinite().all()
+        ):  # everything else is read as an array
             return super()._validate_rows(X, reset=reset, name=name)
         _check_feature_names(self, X, reset=reset)
         _check_n_features(self, X, reset=reset)
