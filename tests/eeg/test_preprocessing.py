@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from scipy.interpolate import interp1d
 
-from mgpa.eeg.preprocessing import crop, epochs_at, exclude_overlap, prepare_recording, zscore_channels
+from mgpa.eeg import crop, zscore_channels
+from mgpa.eeg.datasets.neuroscan_flex import TMIN, epochs_at, prepare_recording
+from mgpa.eeg.pairing import exclude_overlap
 from mgpa.eeg.trials import Trials
 
 
@@ -22,16 +24,16 @@ def test_a_recording_is_prepared_as_by_mne(rng, sfreq):
     raw.filter(0.1, 30.0, fir_design="firwin", verbose="error")
     raw.set_eeg_reference("average", projection=False, verbose="error")
     raw.resample(128.0, method="fft", verbose="error")
-    prepared = prepare_recording(signal, sfreq, 0.1, 30.0, 128.0)
+    prepared = prepare_recording(signal, sfreq)
     np.testing.assert_allclose(prepared, raw.get_data(), atol=1e-15)
     with pytest.raises(ValueError, match=r"lasts 20\.0 s; a filter from 0\.1 Hz on takes 33\.0 s"):
-        prepare_recording(rng.normal(size=(1, 5000)), 250.0, 0.1, 30.0, 128.0)
+        prepare_recording(rng.normal(size=(1, 5000)), 250.0)
 
 
 def test_epochs_interpolate_linearly_at_exact_times(rng):
     signal = rng.normal(size=(3, 1000))
     onsets = np.array([1.0, 2.123456, 5.6789])
-    epochs, valid = epochs_at(signal, 128.0, onsets, tmin=-0.2, n=128)
+    epochs, valid = epochs_at(signal, onsets)
     line = interp1d(np.arange(1000) / 128.0, signal, axis=1)
     expected = np.stack([line(t - 0.2 + np.arange(128) / 128.0) for t in onsets])
     assert valid.all()
@@ -41,7 +43,7 @@ def test_epochs_interpolate_linearly_at_exact_times(rng):
 def test_epochs_may_touch_the_ends_of_a_recording_and_not_leave_it():
     signal = np.arange(300.0)[None]
     step = 1 / 128
-    epochs, valid = epochs_at(signal, 128.0, [0.0, -0.01 * step, 172 * step, 172.01 * step], tmin=0.0, n=128)
+    epochs, valid = epochs_at(signal, np.array([0.0, -0.01, 172, 172.01]) * step - TMIN)
     assert valid.tolist() == [True, False, True, False]
     assert epochs[2, 0, -1] == 299.0
     assert np.isnan(epochs[~valid]).all()

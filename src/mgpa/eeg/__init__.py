@@ -1,4 +1,4 @@
-"""From raw EEG to embedding tables: data sets, measurement views, preprocessing, encoders, a simulator.
+"""From raw EEG to embedding tables: data sets, measurement views, encoders, a simulator.
 
 >>> import mgpa
 >>> trials = mgpa.eeg.Trials([[[1e-6, 3e-6]] * 3], ["Oz", "O1", "O2"], 250.0)
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from .features import BandPower, TemporalBins, WindowedPower
     from .moabb import from_moabb
     from .pairing import PairingReport, match_events, timing_test
-    from .preprocessing import crop, zscore_channels
     from .raws import table_from_bids, table_from_raws
     from .simulate.erp import simulate_flex
     from .simulate.ssvep import simulate_ssvep
     from .torch_encoder import TorchEncoder
     from .transport import Transport, calibration_subset, fit_transport, oriented_pairs, virtual_views
     from .trials import Encoder, Trials, as_trials, encode
-    from .views import bandpass, measure_views, rereference, resample, scale_table
+    from .views import crop, measure_views, rereference, resample, scale_table, zscore_channels
 
 _NAMES = {
     ".datasets.neuroscan_flex": "read_neuroscan_flex",
@@ -39,14 +38,13 @@ _NAMES = {
     ".features": "BandPower TemporalBins WindowedPower",
     ".moabb": "from_moabb",
     ".pairing": "PairingReport match_events timing_test",
-    ".preprocessing": "crop zscore_channels",
     ".raws": "table_from_bids table_from_raws",
     ".simulate.erp": "simulate_flex",
     ".simulate.ssvep": "simulate_ssvep",
     ".torch_encoder": "TorchEncoder",
     ".transport": "Transport calibration_subset fit_transport oriented_pairs virtual_views",
     ".trials": "Encoder Trials as_trials encode",
-    ".views": "bandpass measure_views rereference resample scale_table",
+    ".views": "crop measure_views rereference resample scale_table zscore_channels",
 }
 _MODULES = {module.name: f".{module.name}" for module in iter_modules(__path__) if module.name[0] != "_"}
 

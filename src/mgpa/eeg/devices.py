@@ -69,24 +69,6 @@ def table_from_epochs(
     Table
         For :func:`mgpa.tables.fit_table`, :func:`mgpa.audit.run` and :func:`mgpa.tables.write_table`. What
         was left out and how the clocks compare is in ``info["pairing"]``.
-
-    Examples
-    --------
-    >>> import mne
-    >>> import numpy as np
-    >>> import mgpa
-    >>> def record(person, channels, rate):
-    ...     rng = np.random.default_rng(0)
-    ...     onset = np.cumsum(rng.uniform(2, 3, 20))
-    ...     events = np.c_[np.round(onset * rate), np.zeros(20), np.tile([1, 2], 10)].astype(int)
-    ...     info = mne.create_info(channels, rate, "eeg")
-    ...     info["subject_info"] = {"his_id": person}
-    ...     data = rng.normal(scale=1e-5, size=(20, len(channels), int(2 * rate)))
-    ...     return mne.EpochsArray(data, info, events, verbose="error")
-    >>> cap = [record(person, ["Oz", "O1", "O2"], 512.0) for person in "abcd"]
-    >>> headset = [record(person, ["O1", "O2"], 128.0) for person in "abcd"]
-    >>> table_from_epochs({"cap": cap, "headset": headset}, encoder=mgpa.eeg.BandPower())
-    <Table: 160 rows of 10 float32, with source, participant, role, label, pair_id, onset, event>
     """
     trials, report = align_devices(devices, **alignment)
     trials = replace(trials, info={"pairing": str(report)})

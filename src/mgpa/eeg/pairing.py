@@ -220,6 +220,19 @@ def match_events(
     return EventMatch(index + 1, markers_a[index], markers_b[index], timing, dropped_a + dropped_b)
 
 
+def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDArray[np.bool_]:
+    """Tell which events to keep so that no epoch shares signal with a calibration epoch.
+
+    Times of (k,) or (devices, k) events, and of calibration on as many clocks, are in seconds; events less
+    than ``seconds`` from a calibration event, on any clock, go.
+    """
+    events, chosen = (np.atleast_2d(np.asarray(times, dtype=np.float64)) for times in (onsets, calibration))
+    if len(events) != len(chosen):
+        raise ValueError(f"Events are timed on {len(events)} clocks and calibration on {len(chosen)}.")
+    close = np.abs(events[:, :, None] - chosen[:, None]) < seconds
+    return np.asarray(~close.any(axis=(0, 2)))
+
+
 def _match_one(
     times: NDArray[np.float64],
     events: NDArray[np.float64],

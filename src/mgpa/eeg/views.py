@@ -1,4 +1,4 @@
-"""Measurement views: the same stored trials as another reference or filter would show them.
+"""Measurement views: the same stored trials as another reference, rate or scale would show them.
 
 A view is a function from trials to trials. :func:`measure_views` applies several of them to the same trials
 and gives all views of a trial one ``pair_id``, so that their embeddings are true pairs.
@@ -52,20 +52,6 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
     return replace(trials, data=(trials.data - at).astype(trials.data.dtype))
 
 
-def bandpass(trials: Trials, low: float | None, high: float | None) -> Trials:
-    """Return the trials filtered by MNE's zero-phase FIR filter.
-
-    ``low`` and ``high`` are the edges of the pass band in Hz; None leaves that side open. MNE warns where the
-    filter is longer than a trial, which distorts it; filter the recording then, before it is cut.
-    """
-    from mne.filter import filter_data
-
-    # In C order: picked channels are not, and MNE takes nothing else.
-    signal = trials.data.astype(np.float64, order="C")
-    filtered = filter_data(signal, trials.sfreq, low, high, copy=False, verbose="warning")
-    return replace(trials, data=filtered.astype(trials.data.dtype))
-
-
 def resample(trials: Trials, sfreq: float) -> Trials:
     """Return the trials at another sampling rate; frequencies the new rate cannot show are removed.
 
@@ -93,6 +79,27 @@ def resample(trials: Trials, sfreq: float) -> Trials:
         trials.data.astype(np.float64), ratio.numerator, ratio.denominator, axis=2, padtype="line"
     )
     return replace(trials, data=signal.astype(trials.data.dtype), sfreq=float(sfreq))
+
+
+def zscore_channels(trials: Trials) -> Trials:
+    """Remove each trial's mean from each channel and divide by its standard deviation.
+
+    No less than a millionth of a microvolt divides: a constant channel becomes zero.
+    """
+    data = trials.data.astype(np.float64)
+    centred = data - data.mean(axis=-1, keepdims=True)
+    scaled = centred / np.maximum(data.std(axis=-1, keepdims=True), 1e-12)
+    return replace(trials, data=scaled.astype(trials.data.dtype))
+
+
+def crop(trials: Trials, start: int, stop: int) -> Trials:
+    """Keep samples ``start`` to ``stop`` - 1 of each trial."""
+    samples = trials.data.shape[2]
+    if not 0 <= start < stop <= samples:
+        raise ValueError(f"Samples {start} to {stop} were asked for, but trials have {samples}.")
+    # Rounded to the nanosecond, so that crops of equal start have equal times.
+    tmin = round(trials.tmin + start / trials.sfreq, 9)
+    return replace(trials, data=trials.data[:, :, start:stop], tmin=tmin)
 
 
 def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:

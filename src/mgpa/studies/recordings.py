@@ -202,8 +202,7 @@ class Recordings:
 
     def _views(self, trials: Any) -> Any:
         """Return trials as they are measured: references, then crop and scaling."""
-        from ..eeg.preprocessing import crop, zscore_channels
-        from ..eeg.views import measure_views, rereference
+        from ..eeg.views import crop, measure_views, rereference, zscore_channels
 
         plan = self.study.views
         if plan.references:

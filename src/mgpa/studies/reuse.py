@@ -282,7 +282,7 @@ def events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
 
 def _calibration(fit: Table, plan: ReuseSection) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which rows calibrate (each participant's first events), and which overlap those in time."""
-    from ..eeg.preprocessing import exclude_overlap
+    from ..eeg.pairing import exclude_overlap
 
     if "ordinal" in fit.columns:
         ordinal = fit.columns["ordinal"]

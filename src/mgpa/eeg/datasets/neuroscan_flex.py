@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 from ..._common.progress import progress
 from ...errors import PairingError, RecordingError
-from ..pairing import PairingReport, SessionPairing, match_events
-from ..preprocessing import epochs_at, exclude_overlap, prepare_recording
+from ..pairing import PairingReport, SessionPairing, exclude_overlap, match_events
 from ..trials import Trials
 from .catalogue import Inventory, beside_published
 from .raw_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
+
+Floats = NDArray[np.float64]
 
 # Sources are counted in the order of their labels; the paper counts Neuroscan first.
 SOURCES = ("Neuroscan", "flex")
@@ -261,12 +262,48 @@ def _read_session(
     return trials, session
 
 
-def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _epochs(device: Recording, onsets: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     signal, sfreq, *_ = device
-    signal = prepare_recording(signal, sfreq, *BAND, SFREQ)
-    epochs, valid = epochs_at(signal, SFREQ, onsets, tmin=TMIN, n=POINTS)
+    epochs, valid = epochs_at(prepare_recording(signal, sfreq), onsets)
     before = TMIN + np.arange(POINTS) / SFREQ < 0
     return epochs - epochs[..., before].mean(axis=-1, keepdims=True), valid
+
+
+def prepare_recording(signal: Floats, sfreq: float) -> Floats:
+    """Filter a recording (channels, samples), reference it to its average and resample it, as MNE would.
+
+    By a zero-phase FIR filter and by Fourier transform. MNE rounds the padding at either end to whole
+    samples, so times are off by up to one new sample; the paper's recordings were resampled in this way.
+    """
+    import mne
+
+    taps = len(mne.filter.create_filter(None, sfreq, *BAND, fir_design="firwin", verbose="error"))
+    if signal.shape[-1] < taps:
+        raise ValueError(
+            f"The recording lasts {signal.shape[-1] / sfreq:.1f} s; a filter from {BAND[0]:g} Hz on takes "
+            f"{taps / sfreq:.1f} s."
+        )
+    signal = mne.filter.filter_data(
+        signal, sfreq, *BAND, method="fir", phase="zero", fir_design="firwin", verbose="error"
+    )
+    signal = signal - signal.mean(axis=-2, keepdims=True)
+    return np.asarray(mne.filter.resample(signal, SFREQ, sfreq, npad="auto", method="fft", verbose="error"))
+
+
+def epochs_at(signal: Floats, onsets: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Cut epochs (k, channels, points) at exact event times, by linear interpolation between samples.
+
+    Where an epoch leaves the recording it is NaN, and not ``valid``.
+    """
+    last = signal.shape[-1] - 1
+    position = (onsets[:, None] + TMIN + np.arange(POINTS) / SFREQ) * SFREQ
+    valid = (position[:, 0] >= 0) & (position[:, -1] <= last)
+    epochs = np.full((len(onsets), len(signal), POINTS), np.nan)
+    before = np.minimum(np.floor(position[valid]).astype(np.int64), last - 1)
+    share = position[valid] - before
+    cut = signal[:, before] * (1 - share) + signal[:, before + 1] * share
+    epochs[valid] = cut.transpose(1, 0, 2)
+    return epochs, valid
 
 
 def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], list[str]]:
