@@ -89,7 +89,10 @@ def test_outcomes_follow_the_direction_and_what_counts_as_kept(metric, change, o
 def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
     with pytest.raises(ValueError, match=r"No metric 'AUC'\. Metrics: S, T_f"):
         find_metric("AUC")
-    alone = run(simulated_table(label=None), ["leace"])["leace"]
+    found = run(simulated_table(label=None), ["leace"])
+    with pytest.raises(KeyError, match="No method 'mgpa'"):
+        found.contrast("mgpa")
+    alone = found["leace"]
     for name, why in (("T_f", "no classes as labels"), ("worst", "paired events"), ("floor", "with a gate")):
         with pytest.raises(ValueError, match=f"{name} was not measured for leace: .*{why}"):
             alone.values(name)

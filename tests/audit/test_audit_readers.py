@@ -209,16 +209,6 @@ def test_bad_input_is_refused_with_a_reason(change, message):
 # --- tokens ----------------------------------------------------------------------------------------------
 
 
-def test_the_token_bank_has_forty_one_readers():
-    X, source = ordered_tokens(60, t=2, d=3)
-    schedule = {"device": "cpu", "checkpoints": (1, 2, 3)}
-    residual = read_residuals(X, source, X[:9], **schedule)
-    reading = read_token_sources(X, source, X[:9], residual=residual, **schedule)
-    assert stacked(reading).shape == (9, 41)
-    count = [sum(name.startswith(part) for name in reading) for part in ("mean", "tokens", "resid")]
-    assert count == [11, 20, 10]
-
-
 def test_token_readers_equal_plain_runs():
     X, source = ordered_tokens(400, t=3, d=5, seed=2)
     head, held, codes, checkpoints = X[:300], X[300:], source[:300], (2, 20)

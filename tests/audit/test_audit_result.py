@@ -35,13 +35,6 @@ def test_participants_come_as_a_frame(found):
     np.testing.assert_array_equal(one.value, found["leace"].source_auroc[0, :, 0])
 
 
-def test_influence_is_the_metric_without_each_participant(found):
-    influence = found["mgpa"].influence("T_f")
-    assert influence.shape == (len(found["mgpa"].participants),)
-    without_first = found["mgpa"].values("T_f")[1][:, 1:].mean()
-    assert influence[0] == pytest.approx(without_first)
-
-
 def test_a_result_can_be_pickled(found):
     assert_same(found, pickle.loads(pickle.dumps(found)))
 

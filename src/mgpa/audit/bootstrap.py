@@ -207,7 +207,6 @@ def leave_one_out(values: Any, statistic: Statistic = "mean", resampling: Resamp
     """
     fits = _read(values, statistic)
     n = fits.shape[1]
-    _require_several(n)
     counts = np.empty((n, n))
     for cell in resampling.cells(n):  # the others of a cell stand in for the one left out
         counts[:, cell] = 1.0
@@ -274,6 +273,8 @@ def _read(values: Any, statistic: Statistic, name: str = "values") -> Floats:
             f"{name} is NaN or infinite {len(bad)} times in {array.size}, first at {tuple(bad[0].tolist())}. "
             "Compute every value, or leave the participant out of all methods."
         )
+    if array.shape[-inner] < 2:
+        raise ValueError("Only one participant: an interval over participants needs two or more.")
     return array.reshape(int(np.prod(array.shape[:-inner])), array.shape[-inner], -1)
 
 
@@ -304,7 +305,6 @@ def _evaluator(fits: Floats, statistic: Statistic, resampling: Resampling) -> Ca
 
 def _interval(evaluate: Callable[[Floats], Floats], n: int, resampling: Resampling, n_draws: int) -> Estimate:
     """Return the value with every participant once, and its interval over bootstrap draws."""
-    _require_several(n)
     value = float(evaluate(np.ones((1, n)))[0])
     resampled = np.concatenate([evaluate(counts) for counts in _counts(resampling, n, n_draws)])
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -332,8 +332,3 @@ def _counts(resampling: Resampling, n: int, n_draws: int) -> Iterator[Floats]:
             flat = rng.integers(len(cell), size=(size, len(cell))) + len(cell) * np.arange(size)[:, None]
             counts[:, cell] = np.bincount(flat.ravel(), minlength=size * len(cell)).reshape(size, -1)
         yield counts
-
-
-def _require_several(n_participants: int) -> None:
-    if n_participants < 2:
-        raise ValueError("Only one participant: an interval over participants needs two or more.")

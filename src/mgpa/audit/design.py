@@ -145,14 +145,12 @@ class Design:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What cannot be balanced, a sentence each."""
-        lines = []
-        for (source, label), n in self.cells.items():
-            if n == 0 and self.kind != "crossed":
-                lines.append(
-                    f"No {self.unit} of source {source} has label {label}: {source} is compared with other "
-                    "sources in the other classes only, and no task head starts or ends there."
-                )
-        return tuple(lines)
+        return tuple(
+            f"No {self.unit} of source {source} has label {label}: {source} is compared with other sources "
+            "in the other classes only, and no task head starts or ends there."
+            for (source, label), n in self.cells.items()
+            if n == 0 and self.kind != "crossed"
+        )
 
     def smallest_cell(self, units: Iterable[str]) -> tuple[str, int]:
         """Return the cell with the fewest of these units, and how many it has."""
@@ -195,13 +193,10 @@ def find_design(table: Table, task: str | None = None) -> Design:
     """
     if task not in (None, "classification", "regression"):
         raise ParameterError("task", task, "'classification', 'regression' or None")
-    labels = table.label
-    if labels is None:
-        if task is not None:
-            raise TableError(f"task is {task!r}, but the table has no column label.")
-        kind_of_task = ""
-        classes = np.zeros(len(table), np.int64)
-    else:
+    labels, kind_of_task, classes = table.label, "", np.zeros(len(table), np.int64)
+    if labels is None and task is not None:
+        raise TableError(f"task is {task!r}, but the table has no column label.")
+    if labels is not None:
         kind_of_task = task or ("regression" if _are_numbers(labels, table.participant) else "classification")
         if kind_of_task == "regression" and labels.dtype.kind not in "iuf":
             raise TableError(f"task is 'regression', but labels are {labels.dtype}; expected numbers.")
@@ -257,17 +252,9 @@ def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
 def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: bool) -> list[Table]:
     """Return the table with the roles of every fold; nothing, if its own roles stay.
 
-    Parameters
-    ----------
-    table : Table
-    design : Design
-        Folds of a nested or mixed design are balanced over its cells.
-    folds : int or None
-        How many; 1 keeps the table's roles. None makes folds where fewer than twelve units have the role
-        EVAL, or the table has no roles, and every unit can take every role.
-    can_rotate : bool
-        Whether everything is fitted here, from the table alone: a map that came fitted, or pairs from
-        elsewhere, may be of units that would be scored.
+    1 keeps the table's roles; None makes folds where fewer than twelve units have the role EVAL, or the table
+    has no roles, and every unit can take every role. Folds of a nested or mixed design are balanced over its
+    cells. ``can_rotate`` says whether everything is fitted here, from the table alone.
     """
     people, n, unit = sorted(design.units), len(design.units), design.unit
     crossed = design.kind == "crossed" and design.labels != "between"
@@ -289,9 +276,8 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
             "pairs from elsewhere, may be of people who would be scored. Pass methods by name, or folds=1."
         )
     if not least <= folds <= most:
-        sizes = f"{least} to {most} folds of two {design.plural} or more"
-        if least >= n:
-            sizes = f"{n} folds of one {unit}"
+        several = f"{least} to {most} folds of two {design.plural} or more"
+        sizes = several if least < n else f"{n} folds of one {unit}"
         raise UsageError(
             f"folds is {folds}; {n} {design.plural} make {sizes}, and folds=1 keeps the table's roles."
         )

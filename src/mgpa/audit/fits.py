@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -34,18 +35,7 @@ BLOCK = 8192
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One fit of one method: what is fitted, then its map and what is known about it.
-
-    Attributes
-    ----------
-    method, number : str, int
-        Whose fit, and which of them.
-    model : estimator or CorrectionMap
-        An estimator may have come fitted.
-    map : CorrectionMap
-        None before it is fitted.
-    facts : dict of arrays
-    """
+    """One fit, the n-th of a method: the estimator or map it came as, then its map and facts about it."""
 
     method: str
     number: int
@@ -95,8 +85,7 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
         return [model]
     if hasattr(model, "tags") and model.tags.acts_on != "embeddings":
         raise ValueError(
-            f"{name} corrects signals, not embeddings: correct and embed them first, then audit the "
-            "embeddings with 'identity'."
+            f"{name} corrects signals: correct and embed them, then audit the embeddings with 'identity'."
         )
     if isinstance(model, type) or not all(hasattr(model, a) for a in ("get_params", "fit", "to_map")):
         raise TypeError(
@@ -236,7 +225,7 @@ def explain(what: str, store: Store) -> Iterator[None]:
 def stored_fit(fit: Fit, store: Store, key: str) -> Fit | None:
     """Return a fit with what was made of it before, or None."""
     stored = store.get_fit(key)
-    return None if stored is None else replace(fit, map=stored[0], facts=stored[1])
+    return stored and replace(fit, map=stored[0], facts=stored[1])
 
 
 def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
@@ -280,18 +269,16 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
         return {}
     # The same coordinates for all, whatever each standardised by.
     H, where = vectors(data.val, m.info.token_layout), data.standardizer_for(m)
-    squares: dict[str, Any] = {}
+    squares: defaultdict[str, Any] = defaultdict(float)
     total = 0.0
     for start in range(0, len(H), BLOCK):
         block = slice(start, start + BLOCK)
         rows, source = H[block], data.val.source[block]
         size = np.square(((rows - where.center) / where.scale)[:, where.varies]).sum()
-        moved: dict[str, Any] = {
-            "validation_movement": relative_movement(m, rows, source=source, coordinates=where)
-        }
+        moved: Any = relative_movement(m, rows, source=source, coordinates=where)
+        squares["validation_movement"] += moved**2 * size
         if isinstance(m, SequentialMap):
-            moved["stage_movement"] = stage_movement(m, rows, coordinates=where)
-        squares = {name: squares.get(name, 0.0) + value**2 * size for name, value in moved.items()}
+            squares["stage_movement"] += stage_movement(m, rows, coordinates=where) ** 2 * size
         total += size
     return {name: np.sqrt(value / total) for name, value in squares.items()}
 

@@ -53,11 +53,6 @@ def ridge_head(alpha: float = 10.0) -> Pipeline:
     )
 
 
-def ridge_regression() -> Pipeline:
-    """Return the head for numbers as labels: standardised ridge regression, its ridge by leave-one-out."""
-    return make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-4, 4, 17)))
-
-
 class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """The head for tokens (n, t, d): a network on standardised tokens that keeps their order.
 
@@ -90,9 +85,7 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tokens = check_tokens(X, "X")
         self.classes_, codes = encode_source(y, len(tokens), "y")
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has {len(self.classes_)} distinct values; a head needs at least two classes."
-            )
+            raise ValueError(f"y has {len(self.classes_)} distinct value; a head needs two classes or more.")
         self.center_, self.scale_ = token_scaling(tokens)
         place = torch_device(self.device, "TokenNetworkHead")
         rows, seeds = (tokens - self.center_) / self.scale_, [read_seed(self.random_state)]
@@ -166,8 +159,8 @@ def fit_heads(
             f"source has {len(sources)} distinct value; transfer goes from one source to another."
         )
     labels = to_numpy(y) if task == "regression" else _class_labels(y, codes, sources.tolist())
-    if head is None and task == "regression":
-        head = ridge_regression()
+    if head is None and task == "regression":  # the ridge by leave-one-out
+        head = make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-4, 4, 17)))
     elif head is None:
         head = TokenNetworkHead(device=device) if rows.ndim == 3 else ridge_head()
     check_head(head, task)
@@ -200,8 +193,7 @@ def check_head(head: Any, task: str) -> None:
             raise ValueError(f"Labels are numbers and {type(head).__name__} does not predict numbers.")
     elif not (hasattr(head, "decision_function") or hasattr(head, "predict_proba")):
         raise ValueError(
-            f"{type(head).__name__} has neither decision_function nor predict_proba; a head must score rows, "
-            "not only label them."
+            f"{type(head).__name__} has neither decision_function nor predict_proba; a head must score rows."
         )
 
 
@@ -480,8 +472,7 @@ def shortcut_scores(head: Pipeline, X: Any) -> NDArray[Any]:
 def _people(participants: Any, n: int) -> NDArray[np.str_]:
     """Return each event's participant as text."""
     names, codes = encode_source(participants, n, name="participants")
-    people: NDArray[np.str_] = np.array([str(name) for name in names.tolist()])[codes]
-    return people
+    return np.array([str(name) for name in names.tolist()])[codes]
 
 
 def _labels(y: Any) -> NDArray[np.bool_]:

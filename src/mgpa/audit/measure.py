@@ -151,14 +151,12 @@ class Ground:
 
     def corrected(self, m: CorrectionMap) -> Rows:
         """Return HEAD and EVAL rows as a map leaves them."""
-        corrected = []
-        for table in (self.head, self.evaluation):
-            rows = np.empty_like(table.X)
+        corrected = np.empty_like(self.head.X), np.empty_like(self.evaluation.X)
+        for rows, table in zip(corrected, (self.head, self.evaluation), strict=True):
             for start in range(0, len(rows), BLOCK):
                 block = slice(start, start + BLOCK)
                 rows[block] = self.standardized(corrected_rows(m, table.take(block)))
-            corrected.append(rows)
-        return corrected[0], corrected[1]
+        return corrected
 
     @cached_property
     def frozen_heads(self) -> dict[Any, Any]:
@@ -176,22 +174,19 @@ class Ground:
 
     def fit_heads(self, rows: NDArray[Any]) -> dict[Any, Any]:
         """Return task heads of HEAD rows for every source that has rows of every class; none without two."""
-        head, design = self.head, self.design
-        classes = np.unique(head.label) if design.task == "classification" else ()
-        transfers = [
-            source
-            for source in (design.heads if design.task else ())
-            if design.task == "regression"
-            or len(np.unique(head.label[head.source == source])) == len(classes)
-        ]
+        head, task = self.head, self.design.task
+        transfers = list(self.design.heads) if task else []
+        if task == "classification":
+            n_classes = len(np.unique(head.label))
+            transfers = [s for s in transfers if len(np.unique(head.label[head.source == s])) == n_classes]
         if len(transfers) < 2:
             return {}
-        X = _flat_mean(rows) if design.task == "regression" else rows
+        X = _flat_mean(rows) if task == "regression" else rows
         label, source, chosen = head.label, head.source, np.isin(head.source, transfers)
         if not chosen.all():
             X, label, source = X[chosen], label[chosen], source[chosen]
         template = clone(self.task_head) if self.deployed else self.task_head
-        return fit_heads(X, label, source, template, task=design.task, device=self.device)
+        return fit_heads(X, label, source, template, task=task, device=self.device)
 
     @cached_property
     def association_heads(self) -> tuple[tuple[Any, Any], ...]:

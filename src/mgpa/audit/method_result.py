@@ -309,13 +309,9 @@ class MethodResult:
             values = np.stack([curve_at(c, float(x)) for c, x in zip(curves, xi, strict=True)])
         return np.asarray(values.mean(axis=0))
 
-    def association_curve(self, head: str = "shortcut") -> tuple[Floats, float, float]:
-        """Return (a, b, c) of the mean curve over participants and fits, its minimum, and the ξ of that."""
-        values = self.shortcut if head == "shortcut" else self.control
-        if values is None:
-            self.values("worst")  # raises, and says why
-            raise ValueError(f"{head} was not measured for {self.name}.")
-        curve = curve_coefficients(values).mean(axis=(0, 1))
+    def association_curve(self) -> tuple[Floats, float, float]:
+        """Return (a, b, c) of the shortcut head's mean curve, its minimum, and the ξ of that."""
+        curve = curve_coefficients(self.values("worst")[1]).mean(axis=(0, 1))
         lowest, xi = curve_minimum(curve)
         return curve, float(lowest), float(xi)
 

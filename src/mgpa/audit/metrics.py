@@ -93,13 +93,7 @@ class Metric:
         return f"${self.symbol}{arrow}$"
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
-        """Return what a change of this metric amounts to.
-
-        Examples
-        --------
-        >>> METRICS["T_f"].outcome(Estimate(-0.002, -0.009, 0.004))
-        'kept'
-        """
+        """Return what a change of this metric amounts to."""
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
         if gain[0] > 0:
             return "improved"
@@ -163,18 +157,6 @@ def _each_direction(heads: str) -> Values:
     return values
 
 
-def _root_mean(means: Floats) -> Floats:
-    return np.sqrt(means[..., 0])
-
-
-def _explained(means: Floats) -> Floats:
-    return 1.0 - means[..., 0]
-
-
-def _mean_size(means: Floats) -> Floats:
-    return np.asarray(np.abs(means).mean(axis=-1))
-
-
 def _group(travelled: bool, values: Values) -> Values:
     """Return values of units that travelled, or that did not; NaN for the others, None if all are alike."""
 
@@ -205,10 +187,6 @@ def _association(head: str, xi: float) -> Values:
         return None if curve is None else curve[..., ASSOCIATIONS.index(xi)]
 
     return values
-
-
-def _source(result: MethodResult) -> Floats:
-    return result.source_auroc
 
 
 #: What linear readers are called.
@@ -254,17 +232,18 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
         ),
         Metric(
             name=f"RMSEP_{letter}", title=f"Root mean squared error of {subject}",
-            subject=f"error, {subject}", symbol=rf"\mathrm{{RMSEP}}_{letter}", statistic=_root_mean,
+            subject=f"error, {subject}", symbol=rf"\mathrm{{RMSEP}}_{letter}",
+            statistic=lambda means: np.sqrt(means[..., 0]),
             values=_column(_transfer(f"{heads}_square")), **numbers,  # type: ignore[arg-type]
         ),
         Metric(
             name=f"bias_{letter}", title=f"Size of the bias of {subject}", subject=f"bias, {subject}",
-            symbol=rf"|\mathrm{{bias}}|_{letter}", statistic=_mean_size,
+            symbol=rf"|\mathrm{{bias}}|_{letter}", statistic=lambda means: np.abs(means).mean(axis=-1),
             values=_each_direction(f"{heads}_bias"), **numbers,  # type: ignore[arg-type]
         ),
         Metric(
             name=f"R2_{letter}", title=f"$R^2$ of {subject}", subject=f"explained, {subject}",
-            symbol=f"R^2_{letter}", unit="", statistic=_explained,
+            symbol=f"R^2_{letter}", unit="", statistic=lambda means: 1.0 - means[..., 0],
             values=_column(_transfer(f"{heads}_relative")), missing=_NO_NUMBERS,
         ),
         *(
@@ -280,7 +259,7 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _source_metric("S", "Source accessibility $S$", "source readable", _primary(_source)),
+        _source_metric("S", "Source accessibility $S$", "source readable", _readers(".*")),
         *(metric for pair in zip(_head_metrics("f"), _head_metrics("r"), strict=True) for metric in pair),
         Metric(
             name="M", title="Relative movement $M$", subject="relative movement", symbol="M", unit="",
@@ -302,7 +281,7 @@ METRICS: dict[str, Metric] = {
         ),
         *(
             _source_metric(f"S_{word}", f"Source accessibility $S$, units that {word}", f"source, {word}",
-                           _group(word == "travelled", _source), _NOT_MIXED)
+                           _group(word == "travelled", lambda result: result.source_auroc), _NOT_MIXED)
             for word in ("travelled", "stayed")
         ),
         _source_metric("S_paper", "Source accessibility $S$, the paper's readers",

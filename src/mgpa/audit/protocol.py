@@ -398,9 +398,7 @@ class AuditPlan:
         ]
         omitted: dict[str, str] = {}
         unattained = {name: [0, 0] for name in self.budgets}
-        for fit in whole:
-            if fit.method not in self.budgets:
-                continue
+        for fit in (fit for fit in whole if fit.method in self.budgets):
             moved = np.max(fit.facts.get("stage_movement", fit.facts["validation_movement"]), initial=0)
             beyond = self.options["unattained"] == "omit" and moved < self.budgets[fit.method]
             unattained[fit.method][0] += bool(beyond)
@@ -514,10 +512,9 @@ def _bank(readers: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _budgets(budget: float | Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
     """Return every method's budget, for those that have one; the identity never moves."""
-    by_method = (
-        budget if isinstance(budget, Mapping) else {} if budget is None else dict.fromkeys(names, budget)
-    )
-    budgets = {name: float(b) for name, b in by_method.items() if name != "identity"}
+    if not isinstance(budget, Mapping):
+        budget = {} if budget is None else dict.fromkeys(names, budget)
+    budgets = {name: float(b) for name, b in budget.items() if name != "identity"}
     for name, b in budgets.items():
         if not (np.isfinite(b) and b >= 0):
             raise ValueError(f"The budget of {name} is {b!r}; expected a movement, zero or more.")

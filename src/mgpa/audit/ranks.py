@@ -218,21 +218,7 @@ def compare(measured: float, exchanged: Floats) -> Chance:
 def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
     """Return every reader's AUROC on every participant, (draws, P, R), with labels swapped within them.
 
-    Parameters
-    ----------
-    scores : (n, R) or (n, R, K) array
-        As :func:`mgpa.audit.participant_auroc` takes them.
-    codes, people : (n,) arrays
-        Number of each row's source, and of its participant.
-    draws : int
-        How often labels are swapped; always the same ones for the same rows.
-
-    Examples
-    --------
-    >>> scores = np.random.default_rng(0).normal(size=(40, 3))
-    >>> exchanged = permuted_auroc(scores, np.arange(40) % 2, np.arange(40) // 20)
-    >>> exchanged.shape, bool(abs(exchanged.mean() - 0.5) < 0.01)
-    ((999, 2, 3), True)
+    ``scores`` and ``codes`` are those of :func:`within_auroc`; the same rows are always swapped alike.
     """
     rng = np.random.default_rng(SEED)
     columns = score_columns(scores)
@@ -253,14 +239,8 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
 def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Chance:
     """Return the chance level that holds where whole units are flipped too: the larger p counts.
 
-    The level shown beside S is what units that differ as these do would reach around .5.
-
-    Parameters
-    ----------
-    by_rows : Chance
-        From rows swapped within units.
-    auroc : (F, P, R) array
-        AUROC of every fit, unit and reader.
+    The level shown beside S is what units that differ as these do would reach around .5. ``by_rows`` is from
+    rows swapped within units, ``auroc`` (F, P, R) that of every fit, unit and reader.
     """
     signs = np.random.default_rng(SEED).choice([-1.0, 1.0], size=(draws, auroc.shape[1])) / auroc.shape[1]
     best = auroc.mean(axis=1).max(axis=-1).mean()
@@ -282,13 +262,7 @@ def permuted_between(
     """Return each reader's AUROC between units, (1 + draws, R): as it is, then with sources exchanged.
 
     Units weigh the same, comparisons are within classes of the label, and sources are exchanged among the
-    units of a class.
-
-    Parameters
-    ----------
-    scores : (n, R) or (n, R, K) array
-    codes, units, classes : (n,) arrays
-        Number of each row's source, unit and class of the label.
+    units of a class. Arguments are those of :func:`between_auroc`.
 
     Examples
     --------

@@ -351,15 +351,8 @@ def boosted_trees(Z: Floats, codes: Codes, seed: int) -> Callable[[Floats], Floa
     return lambda held: _model_scores(model, held[:, chosen])
 
 
-def telling_features(Z: Floats, codes: Codes, at_most: int = TREE_FEATURES) -> NDArray[np.intp]:
-    """Return the features, so many, whose mean or mean size differs most between the sources.
-
-    Examples
-    --------
-    >>> Z = np.array([[0.0, 1.0, 2.0], [0.1, 1.0, -2.0], [0.0, 1.0, 0.1], [0.1, 1.0, -0.1]])
-    >>> telling_features(Z, np.array([0, 0, 1, 1]), at_most=1)
-    array([2])
-    """
+def telling_features(Z: Floats, codes: Codes) -> NDArray[np.intp]:
+    """Return the ``TREE_FEATURES`` features whose mean or mean size differs most between the sources."""
     telling = np.zeros(Z.shape[1])
     for values in (Z, np.abs(Z)):
         mean, spread = values.mean(axis=0), values.std(axis=0)
@@ -367,7 +360,7 @@ def telling_features(Z: Floats, codes: Codes, at_most: int = TREE_FEATURES) -> N
             rows_of_k = values[codes == k]
             distance = np.abs(rows_of_k.mean(axis=0) - mean) * np.sqrt(len(rows_of_k))
             telling = np.maximum(telling, distance / np.where(spread > 0, spread, 1.0))
-    return np.sort(np.argsort(-telling, kind="stable")[:at_most])
+    return np.sort(np.argsort(-telling, kind="stable")[:TREE_FEATURES])
 
 
 def spread(Z: Floats, codes: Codes, seed: int) -> Callable[[Floats], Floats]:
@@ -583,15 +576,12 @@ def source_codes(source: Any, n: int) -> tuple[Codes, int]:
     """Return each HEAD row's source as a number, and how many sources there are."""
     sources, codes = encode_source(source, n, "source_head")
     if len(sources) < 2:
-        raise ValueError(
-            f"source_head has {len(sources)} distinct value; a reader tells sources apart and needs at least "
-            "two."
-        )
+        raise ValueError(f"source_head has {len(sources)} distinct value; a reader needs at least two.")
     counts = np.bincount(codes)
     if counts.min() < 2:
         raise ValueError(
-            f"Source {sources.tolist()[int(counts.argmin())]!r} has a single row in HEAD; no reader can "
-            "learn it from that. Pass more of its rows, or leave the source out."
+            f"Source {sources.tolist()[int(counts.argmin())]!r} has a single row in HEAD: too few to learn "
+            "it. Pass more of its rows, or leave the source out."
         )
     return codes, len(sources)
 

@@ -108,14 +108,11 @@ class Store:
 
     def get(self, key: str) -> Arrays | None:
         """Return a finished cell, or None; a damaged or exchanged file is reported and counts as none."""
-        cell = self._open(key, with_map=False)
+        cell = self.get_fit(key, with_map=False)
         return None if cell is None else cell[1]
 
-    def get_fit(self, key: str) -> tuple[CorrectionMap, Arrays] | None:
+    def get_fit(self, key: str, *, with_map: bool = True) -> tuple[Any, Arrays] | None:
         """Return the map of a finished cell and the arrays kept with it, or None, as :meth:`get` does."""
-        return self._open(key, with_map=True)
-
-    def _open(self, key: str, *, with_map: bool) -> tuple[Any, Arrays] | None:
         path = None if self.folder is None else self.folder / f"{key}.npz"
         if path is None or not path.is_file():
             return None
