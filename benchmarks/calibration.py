@@ -126,7 +126,7 @@ def takes_more(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     views = rng.normal(size=(n_events, K, d)) @ mixing / np.sqrt(2) + effects
     contrasts = np.concatenate([views[:, b] - views[:, a] for a, b in kinds])
     people = np.tile(np.arange(n_events) % cell.people, len(kinds))
-    scatter = Scatter.of_rows(rng.normal(size=(1000, d)) @ mixing)
+    scatter = Scatter.from_rows(rng.normal(size=(1000, d)) @ mixing)
     gate = mgpa.MeasurementGate().fit(
         contrasts, kind=np.repeat(kinds, n_events, axis=0), groups=people, rows=scatter
     )

@@ -7,6 +7,7 @@ during a fit, so its factorisation is computed once and every later anchor costs
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,23 +22,18 @@ TARGETS = ("conditional", "mean", "zero")
 BLOCK_ROWS = 65536  # rows that are held in float64 at a time
 
 
-class RidgeSolver:
-    """(G + ridge I)⁻¹ for one Gram matrix and many right-hand sides."""
-
-    def __init__(self, gram: Array, ridge: float) -> None:
-        xp = namespace(gram)
-        if ridge == 0:
-            # Q has no more than d - r independent columns: the minimum-norm solution.
-            inverse = xp.linalg.pinv(gram, hermitian=True)
-            self.solve: Callable[[Array], Array] = lambda cross: inverse @ cross
-            return
-        shifted = gram + ridge * cast(np.eye(len(gram)), gram)
-        if xp is np:
-            factor = scipy.linalg.cho_factor(shifted, lower=True)
-            self.solve = lambda cross: scipy.linalg.cho_solve(factor, cross)
-        else:
-            lower = xp.linalg.cholesky(shifted)
-            self.solve = lambda cross: xp.cholesky_solve(cross, lower)
+def ridge_solver(gram: Array, ridge: float) -> Callable[[Array], Array]:
+    """Return (G + ridge I)⁻¹ as a function of right-hand sides, factorised once."""
+    xp = namespace(gram)
+    if ridge == 0:
+        # Q has no more than d - r independent columns: the minimum-norm solution.
+        inverse = xp.linalg.pinv(gram, hermitian=True)
+        return lambda cross: inverse @ cross
+    shifted = gram + ridge * cast(np.eye(len(gram)), gram)
+    if xp is np:
+        return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(shifted, lower=True))
+    lower = xp.linalg.cholesky(shifted)
+    return lambda cross: xp.cholesky_solve(cross, lower)
 
 
 class ConditionalMean:
@@ -58,7 +54,7 @@ class ConditionalMean:
         for rows in blocks(n, BLOCK_ROWS):
             centred = double(H[rows]) - mean
             gram += (centred * self._weight[rows, None]).T @ centred
-        self._mean, self._solver = mean, RidgeSolver(outside(basis, outside(basis, gram).T), ridge)
+        self._mean, self._solve = mean, ridge_solver(outside(basis, outside(basis, gram).T), ridge)
 
     def fit(self, scores: Array) -> tuple[Array, Array]:
         """Return coefficients (J, d), lying in the complement, and intercepts (J,) for scores (n, J)."""
@@ -67,7 +63,7 @@ class ConditionalMean:
             # Centred scores sum to zero, so the rows need not be centred, nor copied to float64.
             centred = (scores[rows] - mean) * self._weight[rows, None]
             cross = cross + double(self._H[rows].T @ cast(centred, self._H))
-        coefficients = outside(self.basis, self._solver.solve(outside(self.basis, cross)))
+        coefficients = outside(self.basis, self._solve(outside(self.basis, cross)))
         return coefficients.T, mean - self._mean @ coefficients
 
     def mean(self, scores: Array) -> Array:

@@ -46,7 +46,13 @@ def anchor_and_covariance(
     shrunk = (axes.values + ridge)[:, None]
     beta, on_q = Sqz / shrunk, Squ / shrunk  # pooled anchor: Z on Q alone; and U on Q
     # Z on Q and U together, by partialling Q out of U.
-    delta = np.linalg.solve(_free(overlap, Squ.T @ on_q), Szu.T - Squ.T @ beta)  # (K - 1, r)
+    free = overlap - Squ.T @ on_q  # scatter of the indicators that q does not explain
+    if np.linalg.eigvalsh(free)[0] <= 1e-12 * max(1.0, float(np.trace(overlap))):
+        raise ValueError(
+            "The preserved coordinates determine the source exactly, so its effect on the gate cannot be "
+            "separated from theirs. Use more rows, or a larger ridge."
+        )
+    delta = np.linalg.solve(free, Szu.T - Squ.T @ beta)  # (K - 1, r)
     joint = beta - on_q @ delta
     # Residual scatter of Z - Q joint - U delta, from the joint second moments.
     fitted = Sqz.T @ joint + Szu @ delta
@@ -54,17 +60,6 @@ def anchor_and_covariance(
     explained = joint.T @ (axes.values[:, None] * joint) + mixed + mixed.T + delta.T @ overlap @ delta
     residual = Szz - fitted - fitted.T + explained
     return outside(B, axes.back(beta)), (residual + residual.T) / (2.0 * n)
-
-
-def _free(overlap: Floats, explained: Floats) -> Floats:
-    """Return the scatter of the indicators that the preserved coordinates do not explain."""
-    free = overlap - explained
-    if np.linalg.eigvalsh(free)[0] <= 1e-12 * max(1.0, float(np.trace(overlap))):
-        raise ValueError(
-            "The preserved coordinates determine the source exactly, so its effect on the gate cannot be "
-            "separated from theirs. Use more rows, or a larger ridge."
-        )
-    return free
 
 
 @dataclass(frozen=True)

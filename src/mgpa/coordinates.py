@@ -46,13 +46,10 @@ class Coordinates:
                 raise ValueError(f"{name} must be finite float32 or float64 numbers; it is {values.dtype}.")
             values.flags.writeable = False
             object.__setattr__(self, name, values)
-        shape = (self.n_coordinates, self.n_raw) if self.components is not None else (self.n_raw, self.n_raw)
-        actual = self.components.shape if self.components is not None else (self.scale.size, self.n_raw)
-        if self.origin.ndim != 1 or self.scale.ndim != 1 or actual != shape:
-            raise ValueError(
-                f"origin {self.origin.shape}, scale {self.scale.shape} and components "
-                f"{None if self.components is None else self.components.shape} do not fit together."
-            )
+        shapes = [None if a is None else a.shape for a in (self.origin, self.scale, self.components)]
+        expected = (self.n_raw,), (self.n_coordinates,), (self.n_coordinates, self.n_raw)
+        if shapes != [*expected] and (shapes[2] is not None or shapes != [expected[0], expected[0], None]):
+            raise ValueError("origin {}, scale {} and components {} do not fit together.".format(*shapes))
         if not (self.scale > 0).all():
             raise ValueError("scale must be positive everywhere.")
 

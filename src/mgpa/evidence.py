@@ -225,7 +225,7 @@ class _HeldOut:
         self.long_enough = moving & (norms >= np.quantile(norms[moving], quantile))
         self.others_means = [self.means_of(train, self.directions) for train, _ in folds]
         few = self.long_enough.sum() < contrasts.shape[1]
-        self.whole = None if few else Scatter.of_rows(self.directions[self.long_enough])
+        self.whole = None if few else Scatter.from_rows(self.directions[self.long_enough])
 
     def means_of(self, some: NDArray[np.intp], rows: Floats) -> Floats:
         """Return the mean of each kind among some rows (directions, or contrasts), 0 where there are none."""
@@ -291,7 +291,7 @@ class _HeldOut:
         energy, noise, shared = (np.zeros((len(self.directions), k)) for _ in range(3))
         for means, (train, test) in zip(self.others_means, self.folds, strict=True):
             if self.whole is None:
-                scatter = Scatter.of_rows(self.directions[train[self.long_enough[train]]])
+                scatter = Scatter.from_rows(self.directions[train[self.long_enough[train]]])
             else:
                 out = self.directions[test[self.long_enough[test]]]
                 scatter = Scatter(self.whole.matrix - out.T @ out)

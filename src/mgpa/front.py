@@ -114,14 +114,14 @@ class MGPA(GatedMomentEstimator):
             within = moments.within.scaled(divided * np.sqrt(moments.weights.sum() / moments.count))
             views = read_views(contrasts, within, moments.count, standardizer, position)
             rows = unpaired_scatters(moments, _paired_rows(data), views.axes, divided)
-            evidence, posterior, edits = fit_spread(views, rows, always=self.spread == "always")
+            evidence, scores, edits = fit_spread(views, rows, always=self.spread == "always")
             words = f"{words}; {evidence}"
-            if posterior is not None:
+            if scores is not None:
                 shift = effect is not None and effect.matches_pairs and effect.error < PRECISE
                 matches = evidence.matches_rows or shift
                 words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
                 if self.spread == "always" or (evidence.helps and matches):
-                    stored = spread_map(views, posterior, edits, position, standardizer)
+                    stored = spread_map(views, scores, edits, position, standardizer)
                     span = np.eye(len(scale)) if stored.direction is None else stored.direction.T
                     gate = FixedGate(span).fit(contrasts.values)
                     gate.mean_contrast_ = (contrasts.values / divided).mean(axis=0)

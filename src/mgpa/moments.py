@@ -48,7 +48,7 @@ class Scatter:
     Examples
     --------
     >>> import numpy as np
-    >>> few, many = Scatter.of_rows(np.ones((2, 5))), Scatter.of_rows(np.ones((9, 5)))
+    >>> few, many = Scatter.from_rows(np.ones((2, 5))), Scatter.from_rows(np.ones((9, 5)))
     >>> few.factored, many.factored, (few + many).matrix[0, 0].item()
     (True, False, 11.0)
     """
@@ -57,7 +57,7 @@ class Scatter:
     factors: tuple[tuple[Floats, Floats | None], ...] = ()  # rows of F, and what to divide their features by
 
     @classmethod
-    def of_rows(cls, F: Floats) -> Scatter:
+    def from_rows(cls, F: Floats) -> Scatter:
         """Return the scatter of rows that are centred and weighted already."""
         return cls(None, ((F, None),)) if len(F) < F.shape[1] else cls(F.T @ F)
 
@@ -239,11 +239,11 @@ class SourceMoments:
             if not factored:
                 scatter += F.T @ F
         if total == 0:
-            return cls(n, 0.0, 0.0, np.zeros(d), Scatter.of_rows(np.zeros((0, d))), checksum)
+            return cls(n, 0.0, 0.0, np.zeros(d), Scatter.from_rows(np.zeros((0, d))), checksum)
         gap = sums / total
         if factored:
             buffer -= gap if weight is None else np.sqrt(weight)[:, None] * gap
-            return cls(n, total, squares, center + gap, Scatter.of_rows(buffer), checksum)
+            return cls(n, total, squares, center + gap, Scatter.from_rows(buffer), checksum)
         scatter -= total * np.outer(gap, gap)
         return cls(n, total, squares, center + gap, Scatter(scatter), checksum)
 
@@ -267,7 +267,7 @@ class SourceMoments:
         for piece in pieces if total else []:
             F = (X[index[piece]].to(torch.float64) - mean) * w[piece, None].sqrt()
             scatter += F.T @ F
-        spread = Scatter(scatter.cpu().numpy()) if total else Scatter.of_rows(np.zeros((0, d)))
+        spread = Scatter(scatter.cpu().numpy()) if total else Scatter.from_rows(np.zeros((0, d)))
         return cls(n, total, float(w @ w), mean.cpu().numpy(), spread, checksum.cpu().numpy().view(np.uint64))
 
     @property
@@ -282,7 +282,7 @@ class SourceMoments:
                 self.n_rows + other.n_rows, 0.0, 0.0, self.mean, self.spread, self.checksum + other.checksum
             )
         gap, share = other.mean - self.mean, other.weight / weight
-        between = Scatter.of_rows(np.sqrt(self.weight * share) * gap[None])
+        between = Scatter.from_rows(np.sqrt(self.weight * share) * gap[None])
         return SourceMoments(
             self.n_rows + other.n_rows,
             weight,
@@ -382,7 +382,7 @@ class Moments:
     @property
     def between(self) -> Scatter:
         """Scatter of the sources' means, with their weights, about the mean of all rows."""
-        return Scatter.of_rows((self.means - self.mean) * np.sqrt(self.weights)[:, None])
+        return Scatter.from_rows((self.means - self.mean) * np.sqrt(self.weights)[:, None])
 
     @property
     def total(self) -> Scatter:
@@ -432,17 +432,13 @@ class Means:
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         kinds = [np.unique(values, return_inverse=True) for values in labels]
         combined = np.ravel_multi_index([codes for _, codes in kinds], [len(names) for names, _ in kinds])
-        _, first, group = np.unique(combined, return_index=True, return_inverse=True)
-        totals = np.bincount(group, weight)
-        sums = np.zeros((len(first), X.shape[1]))
-        order = np.argsort(group, kind="stable")
-        for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
-            sums[group[rows[0]]] = _weighted_sum(X, weight, rows)
+        order = np.argsort(combined, kind="stable")
         parts = {}
-        for i, row in enumerate(first):
-            names = tuple(values[row].item() for values in labels)
-            mean = sums[i] / totals[i] if totals[i] else sums[i]
-            parts[names if len(labels) > 1 else names[0]] = float(totals[i]), mean
+        for rows in np.split(order, np.flatnonzero(np.diff(combined[order])) + 1):
+            names = tuple(values[rows[0]].item() for values in labels)
+            chosen, total = double(X[rows]), float(weight[rows].sum())
+            sums = to_numpy(cast(weight[rows], chosen) @ chosen)  # added up where the rows are
+            parts[names if len(labels) > 1 else names[0]] = total, sums / total if total else sums
         return cls(parts)
 
     def __add__(self, other: Means) -> Means:
@@ -452,13 +448,6 @@ class Means:
             share = weight / (before + weight) if before + weight else 0.0
             parts[label] = before + weight, old + share * (mean - old)
         return Means(_sorted(parts, "y"))
-
-
-def _weighted_sum(X: Any, weight: Floats, rows: NDArray[np.intp]) -> Floats:
-    """Return Σ w x of some rows, added up where they are."""
-    chosen = double(X[rows])
-    total = cast(weight[rows], chosen) @ chosen
-    return np.asarray(total.cpu() if is_tensor(total) else total)
 
 
 def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:
@@ -541,10 +530,10 @@ def sample_rows(X: Any, more: NDArray[np.float64] | None = None) -> NDArray[np.f
     """
     _, d = X.shape
     most = max(8, min(SAMPLE_ROWS, SAMPLE_NUMBERS // d))
-    kept = to_numpy(X[_first_by_hash(to_numpy(X[:, :HASHED]), most)]).astype(np.float64)
+    sample = to_numpy(X[_first_by_hash(to_numpy(X[:, :HASHED]), most)]).astype(np.float64)
     if more is None:
-        return kept
-    both = np.concatenate([more, kept])
+        return sample
+    both = np.concatenate([more, sample])
     return np.asarray(both[_first_by_hash(both[:, :HASHED], most)])
 
 

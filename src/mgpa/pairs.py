@@ -33,7 +33,7 @@ class Contrasts:
     values: Floats
     first: NDArray[np.int64]
     second: NDArray[np.int64]
-    midpoints: Floats | None = None
+    midpoints: Floats
     people: NDArray[Any] | None = None
 
     def __len__(self) -> int:
@@ -102,13 +102,11 @@ class Contrasts:
 
     def take(self, rows: NDArray[np.intp]) -> Contrasts:
         """Return some of the contrasts."""
-        optional = (None if array is None else array[rows] for array in (self.midpoints, self.people))
-        return Contrasts(self.values[rows], self.first[rows], self.second[rows], *optional)
+        people = None if self.people is None else self.people[rows]
+        return Contrasts(self.values[rows], self.first[rows], self.second[rows], self.midpoints[rows], people)
 
     def views(self) -> tuple[Floats, NDArray[np.int64]]:
         """Return both views of every contrast, one below the other, and which source each is of."""
-        if self.midpoints is None:
-            raise ValueError("These contrasts are differences alone: their views are not known.")
         half = self.values / 2
         views = np.concatenate([self.midpoints - half, self.midpoints + half])
         return views, np.concatenate([self.first, self.second])
@@ -118,27 +116,35 @@ class Contrasts:
 
         Least squares over all contrasts; with two sources this is the mean contrast.
         """
-        m = len(self)
-        design = np.zeros((m, n_sources))
-        design[np.arange(m), self.second] += 1.0
-        design[np.arange(m), self.first] -= 1.0
-        normal = design.T @ design
+        effects, rank = zero_sum_effects(self.values, self.first, self.second, n_sources)
         # A chain of pairs must link every source to the first, else their effects cannot be compared.
-        if np.linalg.matrix_rank(normal) < n_sources - 1:
+        if rank < n_sources - 1:
             raise ValueError(
                 f"The pairs do not connect all {n_sources} sources; every source needs pairs that lead, "
                 "directly or through others, to every other source."
             )
-        effects = np.linalg.pinv(normal) @ (design.T @ self.values)
         return np.asarray(effects[1:] - effects[0])
+
+
+def zero_sum_effects(
+    values: Floats, first: NDArray[np.int64], second: NDArray[np.int64], n_sources: int
+) -> tuple[Floats, int]:
+    """Return what each source adds to the mean of all, (K, d), by least squares, and the contrasts' rank."""
+    design, rows = np.zeros((len(values), n_sources)), np.arange(len(values))
+    design[rows, second] += 1.0
+    design[rows, first] -= 1.0
+    normal = design.T @ design
+    effects = np.linalg.pinv(normal) @ (design.T @ values)
+    return np.asarray(effects), int(np.linalg.matrix_rank(normal))
 
 
 def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the two views as finite float matrices, or say what is wrong with them."""
     if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
+        several = isinstance(pairs, (tuple, list))
         raise ValueError(
-            "pairs must be a tuple (A, B) of two aligned arrays, first view and second view; "
-            f"got {_describe(pairs)}."
+            "pairs must be a tuple (A, B) of two aligned arrays, first view and second view; got "
+            + (f"{len(pairs)} of them." if several else f"a single {type(pairs).__name__}.")
         )
     names = ("pairs[0]", "pairs[1]")
     A, B = (as_float_matrix(to_numpy(side, name), name=name) for name, side in zip(names, pairs, strict=True))
@@ -313,9 +319,3 @@ def to_numpy(values: Any, name: str = "X") -> NDArray[Any]:
             raise ValueError(f"{name} is bfloat16, too coarse to correct in; convert it with {name}.float().")
         return np.asarray(values.numpy())
     return np.asarray(values)
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return f"{len(value)} of them"
-    return f"a single {type(value).__name__}"

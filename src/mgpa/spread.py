@@ -26,19 +26,20 @@ import scipy.special
 import scipy.stats
 from numpy.typing import NDArray
 
-from .evidence import contrast_folds, orthonormal
+from .evidence import LEVEL, contrast_folds, orthonormal
 from .maps import AffineMap, SpreadMap
 from .moments import Moments, Scatter, Standardizer
-from .pairs import Contrasts
+from .pairs import Contrasts, zero_sum_effects
 from .within import cross_validated_ridge
 
 Floats = NDArray[np.float64]
 Affine = tuple[Floats, Floats]  # M (r, r) and v (r,): y -> y M + v
+# P (K, k, k), l (K, k) and b (K,): log p_s(y) = b_s + l_s·y - yᵀP_s y / 2, up to what all sources share
+Scores = tuple[Floats, Floats, Floats]
 
 BALL = 0.02  # of every covariance, shared by all directions
 POOLED = (0.0, 0.1, 0.3, 0.6, 0.9)  # shares of the covariance of all sources together to choose from
 TEMPERATURES = np.geomspace(1.0, 16.0, 17)
-LEVEL = 0.05  # how often pairs without a spread of their own may show one
 SMALL = 0.1  # of the mean variance: directions with less count less when slopes are compared
 UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown
 SIGN_FLIPS = 1999
@@ -165,7 +166,7 @@ def read_views(
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)
     views, codes = contrasts.views()
     raw, moved = ((rows - standardizer.center) / scale for rows in (views, position.transform(views)))
-    axes = (within + Scatter.of_rows(_centred(raw, codes))).axes()
+    axes = (within + Scatter.from_rows(_centred(raw, codes))).axes()
     V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
     m, scatter = len(contrasts), axes.values / (n_rows + len(raw))
     V = orthonormal(V, contrasts.source_effects(int(codes.max()) + 1).T / scale[:, None])  # of few rows
@@ -225,42 +226,34 @@ def show_spread(views: Views) -> float:
     return shared_slope(whitened, midpoints, views.kind, views.units())
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """Gaussians of K sources in whitened coordinates y = (x[kept] - origin) * whiten."""
+def whitening(views: Views) -> tuple[NDArray[np.intp], Floats, Floats]:
+    """Return the coordinates that may tell sources apart, their origin, and what makes their variance one.
 
-    kept: NDArray[np.intp]
-    origin: Floats
-    whiten: Floats
-    means: Floats  # (K, k)
-    precisions: Floats  # (K, k, k)
-    offsets: Floats  # (K,): half the logarithms of the precisions' determinants
-    temperature: float  # that scores are divided by
-    held_out: Floats  # (2 m, K): posteriors of the views, by Gaussians of other pairs
-
-    def coordinates(self, X: Floats) -> Floats:
-        """Return y of rows in r coordinates."""
-        return np.asarray((X[:, self.kept] - self.origin) * self.whiten)
-
-
-def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
-    """Return the posterior of the source given an uncorrected row; ``rows`` are :func:`unpaired_scatters`."""
-    K, m, every = views.n_sources, len(views.pairs), np.arange(len(views.pairs))
-    # Directions with next to no variance, and no shift, are all ball, to every source alike.
-    shifts = _source_means(views.raw, views, every)
+    Directions with next to no variance, and no shift, are all ball, to every source alike.
+    """
+    shifts = _source_means(views.raw, views, np.arange(len(views.pairs)))
     largest = np.maximum(views.variance, np.max((shifts - shifts.mean(axis=0)) ** 2, axis=0))
-    kept = np.flatnonzero(largest > SMALL * BALL * views.typical)
-    variance = (1.0 - BALL) * views.variance[kept] + BALL * views.typical
-    origin, whiten = views.raw[:, kept].mean(axis=0), 1.0 / np.sqrt(variance)
-    Y = (views.raw[:, kept] - origin) * whiten
+    chosen = np.flatnonzero(largest > SMALL * BALL * views.typical)
+    variance = (1.0 - BALL) * views.variance[chosen] + BALL * views.typical
+    return chosen, views.raw[:, chosen].mean(axis=0), 1.0 / np.sqrt(variance)
+
+
+def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> tuple[Scores, Floats]:
+    """Return the scores of every source for an uncorrected row, and the posteriors of the views, (2 m, K).
+
+    The latter are by Gaussians of other pairs; ``rows`` are :func:`unpaired_scatters`.
+    """
+    K, m = views.n_sources, len(views.pairs)
+    chosen, origin, whiten = whitening(views)
+    Y = (views.raw[:, chosen] - origin) * whiten
     folds = [(test, _source_means(Y, views, train)) for train, test in views.folds()]
     axes, held_out = [], np.zeros((len(POOLED), 2 * m, K))
     for code, (n, scatter) in enumerate(rows):
         views_here = np.flatnonzero(views.codes == code)
         center, free = Y[views_here].mean(axis=0), max(1.0, n + len(views_here) - 1.0)
-        C = scatter[np.ix_(kept, kept)] * whiten * whiten[:, None]
+        C = scatter[np.ix_(chosen, chosen)] * whiten * whiten[:, None]
         C = (1.0 - BALL) * (C + (Y[views_here] - center).T @ (Y[views_here] - center)) / free
-        C[np.diag_indices_from(C)] += BALL * views.typical / variance
+        C[np.diag_indices_from(C)] += BALL * views.typical * whiten**2
         values, U = np.linalg.eigh(C)
         axes.append((values, U))
         turned = Y @ U
@@ -276,13 +269,13 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     scaled = held_out[:, None] / TEMPERATURES[:, None, None]  # (pooled, temperature, 2 m, K)
     losses = -scipy.special.log_softmax(scaled, axis=3)[(..., *true_source)] @ weight
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
-    means = _source_means(Y, views, every)
+    means, temperature = _source_means(Y, views, np.arange(m)), float(TEMPERATURES[t])
     shrunk = [((1.0 - POOLED[best]) * values + POOLED[best], U) for values, U in axes]
-    precisions = np.stack([(U / values) @ U.T for values, U in shrunk])
-    offsets = np.array([-0.5 * np.sum(np.log(values)) for values, _ in shrunk])
-    temperature = float(TEMPERATURES[t])
-    p = scipy.special.softmax(held_out[best] / temperature, axis=1)
-    return Posterior(kept, origin, whiten, means, precisions, offsets, temperature, p)
+    precisions = np.stack([(U / values) @ U.T for values, U in shrunk]) / temperature
+    linear = np.stack([P @ mean for P, mean in zip(precisions, means, strict=True)])
+    determinants = np.array([np.sum(np.log(values)) for values, _ in shrunk]) / temperature
+    bias = -0.5 * (determinants + np.sum(linear * means, axis=1))
+    return (precisions, linear, bias), scipy.special.softmax(held_out[best] / temperature, axis=1)
 
 
 def _log_density(points: Floats, values: Floats, out: Floats) -> Floats:
@@ -304,12 +297,10 @@ def _log_density(points: Floats, values: Floats, out: Floats) -> Floats:
 
 def _source_means(Y: Floats, views: Views, train: NDArray[np.intp]) -> Floats:
     """Return the sources' means from pairs alone: of all midpoints, plus what each source adds to them."""
-    m, K = len(views.pairs), views.n_sources
-    design = np.zeros((len(train), K))
-    design[np.arange(len(train)), views.pairs.second[train]] += 1.0
-    design[np.arange(len(train)), views.pairs.first[train]] -= 1.0
-    effects = np.linalg.pinv(design) @ (Y[train + m] - Y[train])  # they add up to zero
-    return np.asarray((Y[train + m] + Y[train]).mean(axis=0) / 2 + effects)
+    first, second = Y[train], Y[train + len(views.pairs)]
+    between = views.pairs.first[train], views.pairs.second[train]
+    effects, _ = zero_sum_effects(second - first, *between, views.n_sources)
+    return np.asarray((first + second).mean(axis=0) / 2 + effects)
 
 
 @dataclass(frozen=True)
@@ -332,7 +323,7 @@ class Way:
         """Regress, with the penalty of generalised cross-validation."""
         center, offset = X.mean(axis=0), differences.mean(axis=0)
         x, y = X - center, differences - offset
-        axes = Scatter.of_rows(x).axes()
+        axes = Scatter.from_rows(x).axes()
         products = axes.along(x.T @ y)
         ridge = cross_validated_ridge(axes.values, products, float(np.sum(y**2)), len(x) - 1.0)
         shrunk = (axes.values + ridge)[:, None]
@@ -432,8 +423,8 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
     if min(len(Y) for half in views_of for Y in half) < 2:
         return float("nan")
     one, other = (differences([np.atleast_2d(np.cov(Y.T)) for Y in half]) for half in views_of)
-    common, of_rows = float(np.sum(one * other)), differences([S / (n - 1.0) for n, S in rows])
-    return float(np.sum(of_rows * (one + other))) / (2.0 * common) if common > 0 else float("nan")
+    common, in_rows = float(np.sum(one * other)), differences([S / (n - 1.0) for n, S in rows])
+    return float(np.sum(in_rows * (one + other))) / (2.0 * common) if common > 0 else float("nan")
 
 
 def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[float, float, float]:
@@ -458,26 +449,27 @@ def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[flo
 
 def fit_spread(
     views: Views, rows: list[tuple[float, Floats]], *, always: bool = False
-) -> tuple[SpreadEvidence, Posterior | None, list[Affine]]:
-    """Return what pairs show, and, if they show something or ``always``, the posterior and the D_s."""
+) -> tuple[SpreadEvidence, Scores | None, list[Affine]]:
+    """Return what pairs show, and, if they show something or ``always``, the sources' scores and the D_s."""
     units, m = views.units(), len(views.pairs)
     people = views.pairs.people
     unit = "groups of pairs" if people is None else "participants"
     evidence = SpreadEvidence(show_spread(views), int(units.max()) + 1, unit)
     if not (evidence.is_shown or always) or not views.folds():
         return evidence, None, []
-    posterior, ways = fit_posterior(views, rows), fit_ways(views)
+    (scores, posterior), ways = fit_posterior(views, rows), fit_ways(views)
     gain, rotation, noise = describe_spread(views, ways)
     moved = views.moved.copy()
     for _, test in views.folds():
         both = np.concatenate([test, test + m])
         for code in range(views.n_sources):
             edit = expected_edit(ways, code, views.moved[both], both)
-            moved[both] += posterior.held_out[both, code, None] * edit
+            moved[both] += posterior[both, code, None] * edit
     before, after = (np.sum((a[m:] - a[:m]) ** 2, axis=1) for a in (views.moved, moved))
     closer = np.bincount(units if people is not None and units.max() > 1 else np.arange(m), before - after)
     total = max(float(before.sum()), np.finfo(np.float64).tiny)
-    right = posterior.held_out.argmax(axis=1) == views.codes
+    right = posterior.argmax(axis=1) == views.codes
+    chosen, origin, whiten = whitening(views)
     evidence = replace(
         evidence,
         scale=rows_scale(views, rows),
@@ -487,9 +479,9 @@ def fit_spread(
         removed=float(closer.sum()) / total,
         error=float(np.sqrt(len(closer) * np.var(closer, ddof=1))) / total,
         readable=float(np.mean([right[views.codes == code].mean() for code in range(views.n_sources)])),
-        by_length=_read_by_length(posterior.coordinates(moved), views.codes),
+        by_length=_read_by_length((moved[:, chosen] - origin) * whiten, views.codes),
     )
-    return evidence, posterior, [affine_edit(ways, code) for code in range(views.n_sources)]
+    return evidence, scores, [affine_edit(ways, code) for code in range(views.n_sources)]
 
 
 def _read_by_length(Y: Floats, codes: NDArray[np.int64]) -> float:
@@ -501,7 +493,7 @@ def _read_by_length(Y: Floats, codes: NDArray[np.int64]) -> float:
 
 
 def spread_map(
-    views: Views, posterior: Posterior, edits: list[Affine], position: AffineMap, standardizer: Standardizer
+    views: Views, scores: Scores, edits: list[Affine], position: AffineMap, standardizer: Standardizer
 ) -> SpreadMap:
     """Return position and spread as one stored map."""
     V, scale = views.axes, standardizer.scale
@@ -521,7 +513,7 @@ def spread_map(
     full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
     if full:
         edit, edit_offset = edit @ direction, edit_offset @ direction
-    square, square_weight, linear, bias = score_form(posterior, views)
+    square, square_weight, linear, bias = score_form(views, scores)
     return SpreadMap(
         center=standardizer.center,
         scale=scale,
@@ -535,22 +527,19 @@ def spread_map(
     )
 
 
-def score_form(posterior: Posterior, views: Views) -> tuple[Floats, Floats, Floats, Floats]:
+def score_form(views: Views, scores: Scores) -> tuple[Floats, Floats, Floats, Floats]:
     """Return scores as squares and a linear part: directions (q, d), weights (q, K), linear (K, d), bias (K).
 
     Relative to the first source, whose scores are zero. Squares that change no posterior of the paired views
     by more than :data:`LOST` are replaced by their mean.
     """
-    K, temperature = len(posterior.offsets), posterior.temperature
-    Y = posterior.coordinates(views.raw)
-    linear = np.stack([P @ mean for P, mean in zip(posterior.precisions, posterior.means, strict=True)])
-    bias = posterior.offsets - 0.5 * np.sum(linear * posterior.means, axis=1)
-    linear, bias = (linear - linear[0]) / temperature, (bias - bias[0]) / temperature
-    axes = [np.linalg.eigh(P - posterior.precisions[0]) for P in posterior.precisions[1:]]
+    chosen, origin, whiten = whitening(views)
+    Y, K = (views.raw[:, chosen] - origin) * whiten, views.n_sources
+    precisions, linear, bias = (array - array[0] for array in scores)
+    axes = [np.linalg.eigh(P) for P in precisions[1:]]
     G = np.concatenate([vectors.T for _, vectors in axes])
     w = np.zeros((len(G), K))
-    w[np.arange(len(G)), np.repeat(np.arange(1, K), Y.shape[1])] = np.concatenate([v for v, _ in axes])
-    w *= -0.5 / temperature
+    w[np.arange(len(G)), np.repeat(np.arange(1, K), Y.shape[1])] = -0.5 * np.concatenate([v for v, _ in axes])
     squares = (Y @ G.T) ** 2
     order = np.argsort(-np.max(np.abs(w), axis=1) * squares.std(axis=0), kind="stable")
     G, w, squares = G[order], w[order], squares[:, order]
@@ -566,10 +555,10 @@ def score_form(posterior: Posterior, views: Views) -> tuple[Floats, Floats, Floa
         middle = (low + high) // 2
         low, high = (low, middle) if lost(middle) < LOST else (middle + 1, high)
     bias = bias + means[low:] @ w[low:]
-    G, w, linear = G[:low] * posterior.whiten, w[:low], linear * posterior.whiten
+    G, w, linear = G[:low] * whiten, w[:low], linear * whiten
     # (g·(x - o))² = (g·x)² - 2 (g·o)(g·x) + (g·o)²
-    at_origin = G @ posterior.origin
-    bias = bias - linear @ posterior.origin + at_origin**2 @ w
+    at_origin = G @ origin
+    bias = bias - linear @ origin + at_origin**2 @ w
     linear = linear - 2.0 * (w * at_origin[:, None]).T @ G
-    V = views.axes[:, posterior.kept].T
+    V = views.axes[:, chosen].T
     return G @ V, w, linear @ V, bias

@@ -72,7 +72,7 @@ def test_the_anchor_within_sources_is_ridge_regression_of_centred_rows_and_spend
     source = np.arange(n) % 2
     centred = H - np.stack([H[source == s].mean(axis=0) for s in (0, 1)])[source]
     ridge = 0.7
-    got = within_anchor(Scatter.of_rows(centred), basis, n, 2, ridge)
+    got = within_anchor(Scatter.from_rows(centred), basis, n, 2, ridge)
     Q, Z = centred - centred @ basis @ basis.T, centred @ basis
     hat = Q @ np.linalg.solve(Q.T @ Q + ridge * np.eye(d), Q.T)
     residual = Z - hat @ Z

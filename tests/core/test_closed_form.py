@@ -25,7 +25,7 @@ def test_anchor_and_covariance_equal_regressions_on_the_rows(n, d, r, n_sources,
     X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + rng.normal(size=(n_sources, d))[codes]
     U = np.eye(n_sources)[codes][:, 1:]
     Xc, Uc = X - X.mean(0), U - U.mean(0)
-    beta, C = anchor_and_covariance(Scatter.of_rows(Xc), B, Xc.T @ Uc, Uc.T @ Uc, ridge, n)
+    beta, C = anchor_and_covariance(Scatter.from_rows(Xc), B, Xc.T @ Uc, Uc.T @ Uc, ridge, n)
     Z, Q = Xc @ B, Xc - Xc @ B @ B.T
     penalty = np.sqrt(ridge) * np.eye(d)
     pooled = np.linalg.lstsq(np.vstack([Q, penalty]), np.vstack([Z, np.zeros((d, r))]), rcond=None)[0]

@@ -161,7 +161,7 @@ def noisy(rng, m=200, d=70, shift=0.3, uneven=True):
     sizes = np.geomspace(2.0, 0.3, d) if uneven else np.ones(d)
     mixing = sizes[:, None] * np.linalg.qr(rng.normal(size=(d, d)))[0]
     contrasts = shift * rng.normal(size=d) + rng.normal(size=(m, d)) @ mixing
-    return contrasts, Scatter.of_rows(rng.normal(size=(1000, d)) @ mixing)
+    return contrasts, Scatter.from_rows(rng.normal(size=(1000, d)) @ mixing)
 
 
 @pytest.mark.parametrize("uneven", [False, True])

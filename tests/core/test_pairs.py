@@ -49,12 +49,12 @@ def test_ids_give_one_contrast_for_every_two_views_of_an_event():
 def test_effects_are_relative_to_the_first_source_and_least_squares():
     effects = np.array([[0.0, 0.0], [1.0, -2.0], [5.0, 3.0]])
     first, second = np.array([0, 0, 1, 2]), np.array([1, 2, 2, 1])
-    exact = Contrasts(effects[second] - effects[first], first, second)
+    exact = Contrasts(effects[second] - effects[first], first, second, np.zeros((4, 2)))
     np.testing.assert_allclose(exact.source_effects(3), effects[1:], atol=1e-12)
-    two = Contrasts(np.array([[1.0], [2.0], [6.0]]), np.zeros(3, int), np.ones(3, int))
+    two = Contrasts(np.array([[1.0], [2.0], [6.0]]), np.zeros(3, int), np.ones(3, int), np.zeros((3, 1)))
     np.testing.assert_allclose(two.source_effects(2), [[3.0]], atol=1e-12)
     # A chain 0 - 1 - 2 is enough; without a link between 1 and 2 it is not.
-    chain = Contrasts(effects[[1, 2]] - effects[[0, 1]], np.array([0, 1]), np.array([1, 2]))
+    chain = Contrasts(effects[1:] - effects[:-1], np.array([0, 1]), np.array([1, 2]), np.zeros((2, 2)))
     np.testing.assert_allclose(chain.source_effects(3), effects[1:], atol=1e-12)
     with pytest.raises(ValueError, match="do not connect all 3 sources"):
         two.source_effects(3)

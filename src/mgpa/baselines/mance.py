@@ -175,7 +175,7 @@ def first_erasure(H: Floats, codes: NDArray[np.int64]) -> tuple[Floats, Floats, 
     mean = H.mean(axis=0)
     C = H - mean
     cross = C.T @ (codes - codes.mean())[:, None] / len(C)
-    readout, direction = erasure_along(Scatter.of_rows(C / np.sqrt(len(C))).axes(), cross)
+    readout, direction = erasure_along(Scatter.from_rows(C / np.sqrt(len(C))).axes(), cross)
     erased = C - (C @ readout) @ direction.T
     first, second = (np.cov(erased[codes == k].T, ddof=0).reshape(len(mean), -1) for k in (0, 1))
     values, vectors = np.linalg.eigh(second - first)
