@@ -2,7 +2,6 @@
 
 import json
 import socket
-import stat
 import threading
 from contextlib import suppress
 
@@ -289,22 +288,6 @@ def test_a_correction_killed_after_any_change_goes_on_and_leaves_nothing(
         store.rm(path, recursive=True)
         changes += 1
     assert changes > 4
-
-
-def test_what_is_written_for_an_upload_is_private_and_does_not_stay(table, memory, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    seen, put = [], type(fsspec.filesystem("memory")).put_file
-
-    def looked_at(self, file, *arguments, **options):
-        (folder,) = tmp_path.iterdir()
-        seen.append(stat.S_IMODE(folder.stat().st_mode))
-        return put(self, file, *arguments, **options)
-
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", looked_at)
-    for name in FORMATS:
-        write_table(table, f"{memory}/{name}")
-    assert set(seen) == {0o700}
-    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.slow

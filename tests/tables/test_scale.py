@@ -83,27 +83,26 @@ def test_pairs_from_another_table_count_when_the_first_part_has_no_fit_rows(tabl
 
 def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
-    drawn = fit_table(model, parts, max_rows=120, random_state=5).to_map()
-    again = fit_table(model, parts, max_rows=120, random_state=5).to_map()
+    drawn = fit_table(model, parts, max_rows=100, random_state=5).to_map()
+    again = fit_table(model, parts, max_rows=100, random_state=5).to_map()
     n = int((table.role == "FIT").sum())
     n_val = int((table.role == "VAL").sum())
-    held = f"held-out rows are 120 of {n_val} VAL rows, drawn with seed 5"
-    assert drawn.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5; {held}"
+    held = f"held-out rows are 100 of {n_val} VAL rows, drawn with seed 5"
+    assert drawn.info.notes == f"fitted on 100 of {n} FIT rows, drawn with seed 5; {held}"
     assert map_digest(drawn) == map_digest(again)
     assert drawn.info.evidence.endswith("stages judged on X_val")
     assert fit_table(model, parts).to_map().info.notes == ""
-    other = fit_table(make("inlp"), parts, max_rows=120, random_state=5).to_map()
-    assert other.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
+    other = fit_table(make("inlp"), parts, max_rows=100, random_state=5).to_map()
+    assert other.info.notes == f"fitted on 100 of {n} FIT rows, drawn with seed 5"
 
 
-@pytest.mark.parametrize("Tokens", [mgpa.JointTokens])
-def test_tokens_are_corrected_as_the_map_says_from_file_to_file(Tokens, tmp_path):
+def test_tokens_are_corrected_as_the_map_says_from_file_to_file(tmp_path):
     table = simulated_table(tokens=3)
     table.X[table.source == "wet", 0] += 2.0  # tokens of a row differ in what the device does to them
     path, fit = in_parts(table, tmp_path / "parts", 4), table.rows("FIT")
-    m = fit_table(Tokens(mgpa.ClosedFormMGPA()), path).to_map()
+    m = fit_table(mgpa.JointTokens(mgpa.ClosedFormMGPA()), path).to_map()
     assert (m.info.n_tokens, m.info.token_layout, m.n_features) == (3, "joint", 24)
-    expected = Tokens(mgpa.ClosedFormMGPA()).fit(
+    expected = mgpa.JointTokens(mgpa.ClosedFormMGPA()).fit(
         fit.X, source=fit.source, pair_id=fit.pair_id, groups=fit.participant
     )
     m.save(tmp_path / "m.safetensors")
@@ -166,14 +165,6 @@ def test_two_workers_one_of_them_killed_give_the_same_bits(table, tmp_path):
         m = fit_table(mgpa.ClosedFormMGPA(), parts, client=client).to_map()
         correct_file(m, parts, tmp_path / "out", client=client)
         killer.join()
-        model = mgpa.IterativeMGPA(
-            critics=("linear",), n_stages=2, do_no_harm=False, random_state=0, device="cpu"
-        )
-        remote = fit_table(model, parts, max_rows=100, client=client).to_map()
-        assert map_digest(remote) == map_digest(fit_table(model, parts, max_rows=100).to_map())
-        for name in ("leace", "coral"):
-            remote = fit_table(make(name), parts, client=client).to_map()
-            assert map_digest(remote) == map_digest(fit_table(make(name), parts).to_map())
     assert map_digest(m) == map_digest(expected)
     assert np.array_equal(open_table(tmp_path / "out").read().X, open_table(tmp_path / "expected").read().X)
 

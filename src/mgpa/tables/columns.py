@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -69,11 +68,10 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
         if people.dtype.kind == "f":  # 1.0 and 1 are one person
             people = whole_numbers(people, "participant")
         columns["participant"] = _tidy(people.astype(str))
-        _require_names_apart(columns["participant"])
     if "role" in columns:
         columns["role"] = check_roles(columns["role"])
-        if "participant" in columns:
-            _require_one_role_each(columns["participant"], columns["role"])
+    if "participant" in columns:
+        _require_people_apart(columns["participant"], columns.get("role"))
     if "pair_id" in columns:
         if "source" in columns:
             codes = np.unique(columns["source"], return_inverse=True)[1]
@@ -116,34 +114,28 @@ def check_roles(values: NDArray[Any]) -> NDArray[Any]:
     return roles
 
 
-def _require_names_apart(participant: NDArray[Any]) -> None:
-    """Raise if two names read alike: one person, who would be on both sides of a split."""
+def _require_people_apart(participant: NDArray[Any], role: NDArray[Any] | None) -> None:
+    """Raise if two names read alike, or a person has two roles: one person on both sides of a split."""
     # Rows of one person mostly follow each other; only the first of each run is looked at.
-    starts = np.flatnonzero(np.concatenate([[True], participant[1:] != participant[:-1]]))[: len(participant)]
-    read: dict[str, str] = {}
-    for name in dict.fromkeys(participant[starts].tolist()):
-        other = read.setdefault(unicodedata.normalize("NFC", name).strip(), name)
+    changes = participant[1:] != participant[:-1]
+    if role is not None:
+        changes |= role[1:] != role[:-1]
+    names: dict[str, str] = {}
+    roles: dict[str, tuple[str, int]] = {}
+    for row in np.flatnonzero(np.concatenate([np.ones(min(len(participant), 1), bool), changes])).tolist():
+        name = str(participant[row])
+        other = names.setdefault(unicodedata.normalize("NFC", name).strip(), name)
         if other != name:
             raise ValueError(
                 f"participant has {other!a} and {name!a}, which read alike; give one person one name."
             )
-
-
-def _require_one_role_each(participant: NDArray[Any], role: NDArray[Any]) -> None:
-    # Rows of one person mostly follow each other; only the first of each run is looked at.
-    changes = (participant[1:] != participant[:-1]) | (role[1:] != role[:-1])
-    starts = np.flatnonzero(np.concatenate([np.ones(min(len(role), 1), bool), changes]))
-    seen: dict[tuple[str, str], int] = {}
-    for person, given, row in zip(
-        participant[starts].tolist(), role[starts].tolist(), starts.tolist(), strict=True
-    ):
-        seen.setdefault((person, given), row)
-    for ((person, first), a), ((other, second), b) in itertools.pairwise(sorted(seen.items())):
-        if person == other:
+        this = ("" if role is None else str(role[row]), row)
+        (first, i), (second, j) = sorted([this, roles.setdefault(name, this)])
+        if first != second:
             raise ValueError(
-                f"Participant {person!r} has rows in {first} and in {second} (rows {a} and {b}, for "
-                "example); people a correction or a reader is fitted on cannot judge it. Give every "
-                "participant one role (mgpa.tables.assign_roles does)."
+                f"Participant {name!r} has rows in {first} and in {second} (rows {i} and {j}, for example); "
+                "people a correction or a reader is fitted on cannot judge it. Give every participant "
+                "one role (mgpa.tables.assign_roles does)."
             )
 
 
