@@ -143,7 +143,7 @@ def test_an_association_of_source_and_task_does_not_turn_existing_heads_round():
         H[:, 1] += 20.0 * source - 1.0 * task  # in the gate: the device, and the task against it
         return H, source, task
 
-    X, source, _ = rows(1500, 0.95)
+    X, source, _ = rows(800, 0.95)
     A, _, _ = rows(100, 0.5)
     A[:, 1] += rng.normal(size=100)
     B = A + np.outer(20.0 + 0.3 * rng.normal(size=100), np.eye(12)[1])
@@ -154,7 +154,7 @@ def test_an_association_of_source_and_task_does_not_turn_existing_heads_round():
         return roc_auc_score(new_task[new_source == 1], head.decision_function(X[new_source == 1]))
 
     def corrected(**settings):
-        model = IterativeMGPA(device="cpu", random_state=0, do_no_harm=False, **settings)
+        model = IterativeMGPA(n_stages=24, device="cpu", random_state=0, do_no_harm=False, **settings)
         return model.fit(X, source=source, pairs=(A, B)).transform(new)
 
     within, published = corrected(), corrected(target="conditional", ridge=10.0)

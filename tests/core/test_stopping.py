@@ -17,13 +17,13 @@ from mgpa.stopping import StoppingRule, held_out_folds, rank_evidence
 
 def test_chance_rarely_starts_a_correction():
     started = 0
-    for seed in range(60):
+    for seed in range(30):
         data = two_sources(seed, n=200, effect=0.0)  # the pairs differ, the sources do not
         model = data.fit(linear(n_stages=1, do_no_harm=True))
         started += model.n_stages_
         assert model.history_[0]["kept"] == bool(model.n_stages_)
         assert np.array_equal(model.transform(data.X), data.X) == (model.n_stages_ == 0)
-    assert started <= 8  # 5 % error, binomial: more than 8 of 60 has probability .003
+    assert started <= 5  # 5 % error, binomial: more than 5 of 30 has probability .003
 
 
 @pytest.mark.parametrize("make", [linear, both])
@@ -120,6 +120,22 @@ def test_every_score_of_several_sources_is_weighed_for_its_own_source():
     assert swapped["auroc"] == [0.25, 0.25, 0.25]
     with pytest.raises(ValueError, match=r"No held-out rows of source \['gel'\]"):
         rule_for(codes[:60], "dry", "wet", "gel")
+
+
+@pytest.mark.parametrize(("n", "n_folds"), [(200, 5), (stopping.FEW_ROWS, 1)])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_folds_keep_events_and_participants_whole(n, n_folds, grouped):
+    codes, pair_id = np.repeat([0, 1], n // 2), np.tile(np.arange(n // 2), 2)
+    groups = pair_id // 5 if grouped else None
+    folds, _ = held_out_folds(codes, groups, pair_id, seed=0)
+    assert len(folds) == n_folds
+    units = groups if grouped else pair_id
+    for train, test in folds:
+        np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(n))
+        assert len(test) == pytest.approx(n / 5, rel=0.1)
+        assert not set(units[train]) & set(units[test])
+    tested = np.concatenate([test for _, test in folds])
+    assert len(np.unique(tested)) == len(tested)
 
 
 def test_a_source_of_one_participant_cannot_be_held_out():

@@ -119,11 +119,10 @@ def test_steps_meet_the_optimality_conditions(kind, damping, radius):
         assert (np.abs(nu * length)[inside] <= 1e-9 * scale[inside]).all()  # complementarity
 
 
-@pytest.mark.parametrize("J", [1, 2, 3, 5])
-@pytest.mark.parametrize("r", [1, 2, 6])
-def test_nothing_to_do_is_no_step(J, r):
-    ones = np.ones((3, J, r)), np.ones((3, J))
-    for A, e in [(ones[0], 0 * ones[1]), (0 * ones[0], ones[1]), (0 * ones[0], 0 * ones[1])]:
+@pytest.mark.parametrize("J", [1, 2, 3])
+def test_nothing_to_do_is_no_step(J):
+    ones = np.ones((3, J, 2)), np.ones((3, J))
+    for A, e in [(ones[0], 0 * ones[1]), (0 * ones[0], ones[1])]:
         assert not trust_region_step(A, e, damping=1e-3, radius=0.6).any()
         y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, damping=1e-3, radius=0.6)
         assert not np.einsum("nj,njr->nr", y, A).any()
