@@ -202,16 +202,12 @@ def test_bad_flat_and_loud_channels_are_named_and_used():
     devices["biosemi"][0]._data[:, BIOSEMI.index("O1")] = 3e-5
     for epochs in devices["epoc"]:
         epochs.apply_function(lambda signal: 1e6 * signal, verbose="error")
-    with (
-        pytest.warns(UserWarning, match=r"O1: flat on biosemi \(s0\); T7: bad on epoc \(s1\).*channels="),
-        pytest.warns(UserWarning, match=r"epoc \(s0\) has signals of [\d.]+ V.*multiply them by 1e-6"),
-    ):
+    message = r"O1: flat on biosemi \(s0\); T7: bad on epoc \(s1\); epoc \(s0\) has signals of [\d.]+ V"
+    with pytest.warns(UserWarning, match=message):
         trials, report = align_devices(devices)
     assert {"O1: flat on biosemi (s0)", "T7: bad on epoc (s1)"} <= set(report.notes)
     assert {"O1", "T7"} <= set(trials.channels)
-    [note] = [note for note in report.notes if "has signals of" in note]
-    assert "epoc (s1)" in note
-    assert "biosemi" not in note
+    assert [note[:9] for note in report.notes if "has signals of" in note] == ["epoc (s0)", "epoc (s1)"]
 
 
 def test_columns_say_who_what_and_which_event():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .simulate.erp import simulate_flex
     from .simulate.ssvep import simulate_ssvep
     from .torch_encoder import TorchEncoder
-    from .transport import Transport, calibration_subset, fit_transport, oriented_pairs, virtual_views
+    from .transport import Transport, calibration_subset, fit_transport, virtual_views
     from .trials import Encoder, Trials, as_trials, encode
     from .views import crop, measure_views, rereference, resample, scale_table, zscore_channels
 
@@ -42,7 +42,7 @@ _NAMES = {
     ".simulate.erp": "simulate_flex",
     ".simulate.ssvep": "simulate_ssvep",
     ".torch_encoder": "TorchEncoder",
-    ".transport": "Transport calibration_subset fit_transport oriented_pairs virtual_views",
+    ".transport": "Transport calibration_subset fit_transport virtual_views",
     ".trials": "Encoder Trials as_trials encode",
     ".views": "crop measure_views rereference resample scale_table zscore_channels",
 }

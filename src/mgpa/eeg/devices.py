@@ -284,20 +284,15 @@ def _poor_signals(parts: list[Trials]) -> list[str]:
                 poor.setdefault(name, []).append(f"{' and '.join(states)} on {part.info['who']}")
         if (level := float(np.median(size))) > LOUD:
             loud.append(f"{part.info['who']} has signals of {level:.3g} V from peak to peak")
-    used = [f"{name}: {', '.join(places)}" for name, places in poor.items()]
-    if used:
+    faults = [f"{name}: {', '.join(places)}" for name, places in poor.items()] + loud[:4]
+    if faults:
         warnings.warn(
-            f"{'; '.join(used)}. They are used all the same: interpolate them (Epochs.interpolate_bads), or "
-            "name the channels to use with channels=.",
+            f"{'; '.join(faults)}. They are used all the same: interpolate channels "
+            "(Epochs.interpolate_bads) or name those to use with channels=; MNE takes numbers for volts, so "
+            "multiply microvolts by 1e-6 (apply_function), else the unit looks like an effect of the device.",
             stacklevel=3,
         )
-    if loud:
-        warnings.warn(
-            f"{_some(loud)}. MNE takes numbers for volts; if they are microvolts, multiply them by 1e-6 "
-            "(apply_function); else the unit looks like an effect of the device.",
-            stacklevel=3,
-        )
-    return used + ([_some(loud)] if loud else [])
+    return faults
 
 
 def _common_times(parts: list[Trials], sfreq: float | None) -> tuple[float, float, int, str]:
@@ -406,15 +401,14 @@ def _pair(
 def _compare(first: NDArray[np.float64], second: NDArray[np.float64], what: str, limits: Limits) -> Timing:
     """Return how two clocks compare; raise if no straight line leads from one to the other."""
     order = np.argsort(first)
-    if (np.diff(first[order]) <= 0).any() or (np.diff(second[order]) <= 0).any():
-        failures: tuple[str, ...] = ("events come in another order",)
-    else:
+    failures = "events come in another order"
+    if (np.diff(first[order]) > 0).all() and (np.diff(second[order]) > 0).all():
         timing = timing_test(first[order], second[order], limits=limits)
-        failures = timing.failures
-        if not failures:
+        if not timing.failures:
             return timing
+        failures = "; ".join(timing.failures)
     raise PairingError(
-        f"{what}: the onsets fail the timing test: {'; '.join(failures)}. Events of one name are not the "
+        f"{what}: the onsets fail the timing test: {failures}. Events of one name are not the "
         "same events, or a clock broke. mgpa.eeg.match_events finds which markers belong together; number "
         "them in a metadata column and name it with pair_by=, or stretches between breaks: "
         "pair_by=('stretch', 'event')."

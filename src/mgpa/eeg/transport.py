@@ -119,7 +119,6 @@ class Transport:
         source = _sources(trials)
         data = np.empty_like(trials.data)
         for label in np.unique(source):
-            self._code(label)
             rows, apply = np.flatnonzero(source == label), move(label)
             for i in range(0, len(rows), BLOCK):
                 signal = trials.data[rows[i : i + BLOCK]].astype(np.float64)
@@ -208,24 +207,6 @@ def virtual_views(
     views += [(f"spatial {a:g}", transport.spatial(trials, a)) for a in strengths]
     views += [(f"combined {a:g}", transport.combined(trials, a, power_once=power_once)) for a in strengths]
     return views
-
-
-def oriented_pairs(recorded: Any, virtual: Any, source: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return embeddings of trials and of one virtual view of them as pairs, the first source first.
-
-    ``source`` (n,) says where each trial was recorded; the first source is the first of the sorted labels.
-    """
-    recorded, virtual = np.asarray(recorded), np.asarray(virtual)
-    if recorded.shape != virtual.shape:
-        raise ValueError(
-            f"The embeddings have shapes {recorded.shape} and {virtual.shape}; expected the same trials, "
-            "twice."
-        )
-    sources, codes = encode_source(source, len(recorded))
-    if len(sources) != 2:
-        raise ValueError(f"source has {len(sources)} distinct values; a transport needs exactly two.")
-    first = (codes == 0).reshape(-1, *[1] * (recorded.ndim - 1))
-    return np.where(first, recorded, virtual), np.where(first, virtual, recorded)
 
 
 def calibration_subset(participant: Any, source: Any, n: int, random_state: int) -> NDArray[np.int64]:

@@ -192,14 +192,11 @@ def scale_table(table: Table, gamma: float) -> Table:
     """
     if not (np.isfinite(gamma) and gamma >= 0):
         raise ValueError(f"gamma is {gamma!r}; expected a number that is not negative.")
-    table.require("source").require_pairs()
-    views = table.paired_views()
-    paired = 0 if views is None else 2 * len(views[0])
-    if views is None or paired != len(table):
+    views = table.require("source").require_pairs().paired_views()
+    if views is None or 2 * len(views[0]) != len(table):
         raise TableError(
-            f"{len(table) - paired} of {len(table)} rows are in no pair of two sources (the sources are "
-            f"{', '.join(map(str, table.sources))}); a row without a partner has no contrast to scale. Keep "
-            "paired rows of two sources only."
+            "Some rows are in no pair of two sources (the sources are "
+            f"{', '.join(map(str, table.sources))}), and have no contrast to scale; keep the others only."
         )
     X = np.empty_like(table.X)
     A, B = table.X[views[0]], table.X[views[1]]

@@ -228,7 +228,7 @@ class Recordings:
         return replace(table, X=X, info=table.info | {"encoder": table.info["encoder"] | made})
 
     def _embed_virtual(self, fit: list[str]) -> Table:
-        from ..eeg.transport import calibration_subset, fit_transport, oriented_pairs, virtual_views
+        from ..eeg.transport import calibration_subset, fit_transport, virtual_views
 
         plan = self.study.views.transport
         assert plan is not None
@@ -241,11 +241,13 @@ class Recordings:
         chosen = fitting.take(calibration_subset(who, source, plan.trials, plan.seed))
         recorded = self._embed(self._views(chosen))
         sources = np.unique(source)
+        # Pairs are oriented from the first source to the second.
+        forward = (recorded.source == sources[0]).reshape(-1, *[1] * (recorded.X.ndim - 1))
         parts = []
         moved = virtual_views(chosen, transport, plan.strengths, power_once=plan.power_once)
         for i, (name, view) in enumerate(moved):
             embedded = self._embed(self._views(view))
-            first, second = oriented_pairs(recorded.X, embedded.X, recorded.source)
+            first, second = np.where(forward, (recorded.X, embedded.X), (embedded.X, recorded.X))
             ids = np.arange(len(first)) + i * len(first)
             for side, X in zip(sources.tolist(), (first, second), strict=True):
                 parts.append(
