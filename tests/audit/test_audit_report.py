@@ -358,7 +358,7 @@ def test_a_notebook_shows_the_verdict_and_the_table(full, partial):
         shown = plainly(page.text)
         assert plainly(headline(result)) in shown
         assert plainly(certainty(result)) in shown
-        assert "source readable: S (want .5)" in shown
+        assert "S source readable, lower is better" in shown
         for name in result.methods:
             assert f"{result.estimates[name]['S']:.3f}" in page.text
         # What is not clearly different is not folded away.

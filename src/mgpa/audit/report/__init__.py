@@ -94,7 +94,7 @@ def html_report(
             "tiles": _tiles(audit),
             "hero": drawn.pop("tradeoff", ""),
             "links": "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in added),
-            "tables": html_table(audit) + (html_table(audit, differences=True) if audit.changes else ""),
+            "tables": _tables(audit),
             "methods": _methods(audit),
             "caveats": bullets(words.caveats(audit)),
             "sections": "\n".join(
@@ -115,24 +115,12 @@ def html_report(
 
 
 def inline_verdict(audit: Audit) -> str:
-    """Return the verdict and the table of estimates for a notebook, the rest folded away; no script.
-
-    The last column says of every metric whether it is better, worse or not clearly different.
-    """
-    columns = ["Method", *(f"{METRICS[m].subject}: {METRICS[m].wanted}" for m in audit.columns)]
-    space = "\N{NO-BREAK SPACE}"  # an interval stays in one line
-    judged = [m for m in audit.metrics if METRICS[m].better != "neither"]
-    rows = []
-    for name, e in audit.estimates.items():
-        cells = (minus(str(e[m])).replace(" ", space) if m in e else "–" for m in audit.columns)
-        changes = "; ".join(f"{m} {words.OUTCOMES[str(audit.outcome(name, m))]}" for m in judged)
-        rows.append([label(name), *cells, "" if name == "identity" else changes])
-    caption = "Means with 95 % intervals"
-    parts = [f"<p><strong>{sentence(line)}</strong></p>" for line in words.verdict(audit)[:-1]]
-    parts += [f"<p>{sentence(words.certainty(audit))}</p>"]
-    parts += [plain_table([*columns, "against no correction"], rows, caption)]
-    parts += [f"<details><summary>Method by method</summary>{_methods(audit)}</details>"]
-    return f'<div class="mgpa">{"".join(parts)}</div>'
+    """Return the verdict and the tables for a notebook, the rest folded away; no script."""
+    first, second, third = map(sentence, words.verdict(audit))
+    return (
+        f'<div class="mgpa"><p><strong>{first}</strong></p><p><strong>{second}</strong></p><p>{third}</p>'
+        f"{_tables(audit)}<details><summary>Method by method</summary>{_methods(audit)}</details></div>"
+    )
 
 
 def _tiles(audit: Audit) -> str:
@@ -235,38 +223,43 @@ def _facts(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(entries)}</dl>"
 
 
-def html_table(audit: Audit, differences: bool = False) -> str:
+def _tables(audit: Audit) -> str:
+    """Return the estimates, and their differences from the identity."""
+    return _table(audit) + (_table(audit, differences=True) if audit.changes else "")
+
+
+def _table(audit: Audit, differences: bool = False) -> str:
     """Return the estimates, or their differences from the identity, as a table that sorts."""
-    shown = audit.changes if differences else audit.estimates
+    estimates = audit.changes if differences else audit.estimates
     metrics = audit.metrics if differences else audit.columns
     leaders = {name for group in words.ranking(audit)[1] for name in group}
     rows = []
-    for name in shown:
+    for name, row in estimates.items():
         blind = "source-blind" if audit[name].source_blind else "source-aware"
         cells = [
-            f'<th scope="row" data-value="{escape(label(name))}">{method_html(audit, name)}'
+            f'<th scope="row" data-value="{escape(label(name))}">{method_html(audit, name)} '
             f'<span class="group">{blind}</span></th>'
         ]
         for m in metrics:
-            e = shown[name].get(m)
+            e = row.get(m)
             if e is None:
                 cells.append("<td>–</td>")
                 continue
             value, _, below = minus(f"{e:+.3f}" if differences else str(e)).partition(" ")
-            kind = ""
+            kind, below = "", below.replace(" ", "\N{NO-BREAK SPACE}")  # an interval stays in one line
             if m == "S" and not differences:
                 below += f"<br>chance reaches {number(audit[name].chance.high)}"
             if differences and METRICS[m].better != "neither":
                 outcome = str(audit.outcome(name, m))
                 kind, below = JUDGED[outcome], f"{below}<br>{words.OUTCOMES[outcome]}"
             cells.append(
-                f'<td data-value="{e.value:.6g}"><span class="{kind}">{value}</span>'
+                f'<td data-value="{e.value:.6g}"><span class="{kind}">{value}</span> '
                 f'<span class="ci">{below}</span></td>'
             )
         best = ' class="is-best"' if name in leaders else ""
         rows.append(f"<tr{best}>{''.join(cells)}</tr>")
     head = "".join(
-        f'<th scope="col">{subscript(m)}<span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
+        f'<th scope="col">{subscript(m)} <span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
     )
     caption = f"Means with 95 % intervals. {words.readers_note(audit)} {words.shortcut_note(audit)}".strip()
     if differences:
