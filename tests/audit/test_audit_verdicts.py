@@ -8,7 +8,7 @@ import pytest
 
 import mgpa
 from mgpa import audit
-from mgpa.audit.ranks import compare, permuted_auroc
+from mgpa.audit.ranks import permuted_auroc
 from mgpa.audit.report import contrast_csv, html_report
 from mgpa.audit.verdict import caveats, findings, headline, ranking, unmet
 from mgpa.tables import Table
@@ -112,7 +112,7 @@ READABLE = "Your embeddings reveal the source (S "
         (unlabelled, READABLE, ": hidden (indistinguishable from chance)", "LEACE hides it (.5"),
         (spread, READABLE, ": harder to read, but still readable", "LEACE lowers it to .6"),
         (one_token, READABLE, ": still readable, not clearly different", "No method clearly lowered it."),
-        (nested, "Your embeddings", "indistinguishable from chance", ""),
+        (nested, "Your embeddings do not", "indistinguishable from chance", "nothing to remove"),
     ],
 )  # fmt: skip
 def test_verdicts_of_tables_with_known_answers(table, before, after, said):
@@ -122,12 +122,9 @@ def test_verdicts_of_tables_with_known_answers(table, before, after, said):
     assert after in source_of(result, "leace")
     assert said in second
     assert str(result).startswith(f"{first}\n{second}\n")
-
-
-def test_participants_of_one_source_only_are_named():
-    result = of(nested(), "leace")
-    assert any(line.startswith("8 of 8 HEAD participants have one source only") for line in caveats(result))
-    assert "8 of 8 fitting participants" in result.confounding.sentences()[-1]
+    one_source = "8 of 8 HEAD participants have one source only"
+    assert any(line.startswith(one_source) for line in caveats(result)) == (table is nested)
+    assert any("8 of 8 fitting" in line for line in result.confounding.sentences()) == (table is nested)
 
 
 def test_what_is_left_to_other_readers_than_linear_ones_is_named_with_what_to_try():
@@ -293,12 +290,6 @@ def test_swapped_labels_give_the_auroc_of_swapped_labels():
             labels = np.concatenate([part[draw] for part in swapped])
             expected = audit.participant_auroc(scores, labels, who)[1]
             np.testing.assert_allclose(drawn[draw], expected)
-
-
-def test_chance_counts_draws_that_do_as_well():
-    drawn = np.linspace(0.45, 0.55, 999)
-    assert not compare(0.5, drawn).excluded
-    assert compare(0.56, drawn).p == pytest.approx(0.001)
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def test_the_report_gives_a_line_to_every_contrast_beside_the_papers(finished):
 
 
 def test_the_report_fits_a_phone(finished, tmp_path):
-    assert measure(finished[1] / "report.html", 400, tmp_path, OVERFLOWING, COLLIDING) == [[], []]
+    assert measure([(finished[1] / "report.html", 400)], tmp_path, OVERFLOWING, COLLIDING) == [[[], []]]
 
 
 def test_provenance_says_where_every_number_comes_from(finished):
