@@ -137,10 +137,12 @@ class MGPA(GatedMomentEstimator):
 
 
 def _paired_rows(data: Evidence) -> Moments:
-    """Return the moments of the rows that are views of pairs."""
-    total = Moments({})
-    for rows in data.paired_rows:
-        _, event, n_views = np.unique(rows.pair_id, return_inverse=True, return_counts=True)
-        seen = n_views[event] > 1
-        total = total + Moments.from_rows(rows.X[seen], rows.source[seen])
-    return total
+    """Return the moments of the rows that are views of pairs, whichever batches those came in."""
+    if not data.paired_rows:
+        return Moments({})
+    X, source, ids = (
+        np.concatenate([getattr(rows, name) for rows in data.paired_rows])
+        for name in ("X", "source", "pair_id")
+    )
+    _, event, n_views = np.unique(ids, return_inverse=True, return_counts=True)
+    return Moments.from_rows(X[n_views[event] > 1], source[n_views[event] > 1])

@@ -190,9 +190,7 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
 
 def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
     """Return ids as an integer or string array of length n."""
-    ids = _labels(pair_id, "pair_id")
-    if ids.shape != (n,):
-        raise ValueError(f"pair_id has shape {ids.shape}; expected one id for each of the {n} rows of X.")
+    ids = _labels(pair_id, "pair_id", n)
     if ids.dtype.kind == "O" and len(_kinds(ids)) == 1:
         ids = np.array(ids.tolist())
     if ids.dtype.kind == "S":
@@ -255,12 +253,7 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
 
 def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
     """Return one label a row as a boolean, number or text array, or say what is wrong with them."""
-    labels = _labels(values, name)
-    if labels.shape != (n,):
-        raise ValueError(
-            f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of "
-            f"{LABELLED.get(name, 'X')}."
-        )
+    labels = _labels(values, name, n)
     if labels.dtype.kind == "O" and set(map(type, labels)) <= {str, np.str_}:
         labels = np.array(labels.tolist())  # the usual case, without a look at every label below
     if labels.dtype.kind == "O":
@@ -292,11 +285,16 @@ def source_names(sources: NDArray[Any]) -> tuple[str, ...]:
     )
 
 
-def _labels(values: Any, name: str) -> NDArray[Any]:
-    """Return labels as an array; a list is read entry by entry: numpy would turn all of it into strings."""
+def _labels(values: Any, name: str, n: int) -> NDArray[Any]:
+    """Return n labels as an array; a list is read entry by entry: numpy would turn all of it into strings."""
     labels = to_numpy(values, name)
     if labels.dtype.kind == "U" and isinstance(values, (list, tuple)):
         labels = np.array(values, dtype=object)
+    if labels.shape != (n,):
+        raise ValueError(
+            f"{name} has shape {labels.shape}; expected one {'id' if name == 'pair_id' else 'label'} for "
+            f"each of the {n} rows of {LABELLED.get(name, 'X')}."
+        )
     return labels
 
 

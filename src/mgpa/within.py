@@ -194,12 +194,7 @@ def preserved_axes(spread: Scatter, B: Floats) -> tuple[Floats, Floats, Principa
 
 
 def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: float | None) -> GateAnchor:
-    """Regress z on q within sources, from the scatter of n rows about the means taken from them.
-
-    Regressed on rows of all sources together, an anchor learns that q tells the task, the task tells the
-    source and the source shifts z, and writes that association into the embeddings. Differences within a
-    source know nothing of it.
-    """
+    """Regress z on q within sources, from the scatter of n rows about the means taken from them."""
     total, products, axes = preserved_axes(spread, B)
     values = axes.values
     if ridge is None:

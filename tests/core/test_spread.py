@@ -124,6 +124,10 @@ def test_paired_rows_with_ids_are_held_out_with_their_pairs():
     new = world.views(200)
     assert apart([model.transform(v) for v in new]) < 0.35 * apart(new)
     assert "12 participants" in model.to_map().summary()
+    streamed = mgpa.MGPA()
+    for batch in (slice(0, -60), slice(-60, None)):  # between a pair's two views
+        streamed.partial_fit(X[batch], source=source[batch], pair_id=pair_id[batch], groups=people[batch])
+    np.testing.assert_allclose(streamed.transform(X), model.transform(X), rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("star", [False, True])
