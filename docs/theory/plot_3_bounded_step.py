@@ -46,7 +46,7 @@ from mgpa import IterativeMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS
-from mgpa.critics import NetworkCritic, fit_linear, fit_network
+from mgpa.critics import Critic, fit_linear, fit_network
 from mgpa.trust_region import multiplier, smooth_weights, trust_region_step
 
 # %%
@@ -66,7 +66,7 @@ Z, Q = H @ B, H - H @ B @ B.T
 linear = fit_linear(H, u, 2)
 network = fit_network(torch.as_tensor(H, dtype=torch.float32), u, 2, seeds=[0], epochs=12, learning_rate=1e-3)
 # In double precision, so that derivatives can be checked by differences.
-network = NetworkCritic(*(part.double() for part in vars(network).values()))
+network = Critic(*(part.double() for part in vars(network).values()))
 
 # %%
 # Equation (4): anchors

@@ -30,47 +30,35 @@ MAX_NEWTON_STEPS, MAX_HALVINGS = 50, 30
 
 
 @dataclass(frozen=True)
-class LinearCritic:
-    """Scores ``H @ weight.T + bias``; their gradient is the same for every row."""
+class Critic:
+    """Scores ``H @ weight.T + bias`` of rows H or, with a hidden layer (torch tensors), of its GELU units."""
 
-    weight: Array  # (J, d)
+    weight: Array  # (J, d), or (J, h)
     bias: Array  # (J,)
+    hidden_weight: Array = None  # (h, d)
+    hidden_bias: Array = None
 
     def scores(self, H: Array) -> Array:
         """Return the J scores of each row."""
+        if self.hidden_weight is not None:
+            from torch.nn.functional import gelu
+
+            H = gelu(H @ self.hidden_weight.T + self.hidden_bias)
         return H @ self.weight.T + self.bias
 
     def gated(self, H: Array, basis: Array) -> tuple[Array, Array]:
-        """Return scores (n, J) and gated gradients (n, J, r)."""
-        gradient = self.weight @ basis
-        return self.scores(H), namespace(H).broadcast_to(gradient, (len(H), *gradient.shape))
-
-
-@dataclass(frozen=True)
-class NetworkCritic:
-    """Scores of a one-hidden-layer GELU network, held as torch tensors."""
-
-    hidden_weight: Array  # (h, d)
-    hidden_bias: Array
-    output_weight: Array  # (J, h)
-    output_bias: Array
-
-    def scores(self, H: Array) -> Array:
-        """Return the J scores of each row."""
-        import torch.nn.functional as F
-
-        return F.gelu(H @ self.hidden_weight.T + self.hidden_bias) @ self.output_weight.T + self.output_bias
-
-    def gated(self, H: Array, basis: Array) -> tuple[Array, Array]:
         """Return scores (n, J) and gated gradients (n, J, r), analytically."""
+        if self.hidden_weight is None:
+            gradient = self.weight @ basis  # of every row
+            return self.scores(H), namespace(H).broadcast_to(gradient, (len(H), *gradient.shape))
         import torch
         import torch.nn.functional as F
 
         u = H @ self.hidden_weight.T + self.hidden_bias
-        scores = F.gelu(u) @ self.output_weight.T + self.output_bias
         slope = torch.ops.aten.gelu_backward(torch.ones_like(u), u)
         gate = self.hidden_weight @ basis
-        return scores, torch.stack([(slope * w) @ gate for w in self.output_weight], dim=1)
+        gradients = torch.stack([(slope * w) @ gate for w in self.weight], dim=1)
+        return F.gelu(u) @ self.weight.T + self.bias, gradients
 
 
 def logit_contrasts(logits: Array) -> Array:
@@ -110,7 +98,7 @@ def balanced_weights(codes: Any, sample_weight: Any = None) -> Floats:
 
 def fit_logistic(
     X: Any, codes: Any, n_sources: int, *, C: float = 1.0, max_iter: int = 2500, sample_weight: Any = None
-) -> LinearCritic:
+) -> Critic:
     """Fit a balanced logistic regression of the source in float64.
 
     As scikit-learn has it, its scores are the one logit difference of two sources or the K logits of more.
@@ -125,12 +113,12 @@ def fit_logistic(
         )
     if len(model.classes_) != n_sources:
         raise ValueError(f"Critics saw {len(model.classes_)} of {n_sources} sources.")
-    return LinearCritic(model.coef_, model.intercept_)
+    return Critic(model.coef_, model.intercept_)
 
 
 def fit_linear(
     H: Array, codes: Any, n_sources: int, sample_weight: Any = None, *, lbfgs: bool = False
-) -> LinearCritic:
+) -> Critic:
     """Fit the balanced logistic critic (C = 1) on the current rows; ``lbfgs``: published, anywhere."""
     on_cpu = isinstance(H, np.ndarray) or H.device.type == "cpu"
     if on_cpu or lbfgs:
@@ -140,10 +128,10 @@ def fit_linear(
     weight, bias = fitted.weight, fitted.bias
     if n_sources > 2:
         weight, bias = logit_contrasts(weight), logit_contrasts(bias)
-    return LinearCritic(cast(weight, H), cast(bias, H))
+    return Critic(cast(weight, H), cast(bias, H))
 
 
-def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> LinearCritic:
+def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> Critic:
     """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64.
 
     Some ten Newton steps minimise Σ weight · loss + ½‖w‖². More than two sources, and many features, are
@@ -154,9 +142,7 @@ def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: 
 
     if n_sources > 2 or H.shape[1] > MOST_NEWTON_FEATURES:
         fitted = fit_logistic(H.cpu(), codes, n_sources, sample_weight=sample_weight)
-        return LinearCritic(
-            *(torch.as_tensor(part, device=H.device) for part in (fitted.weight, fitted.bias))
-        )
+        return Critic(*(torch.as_tensor(part, device=H.device) for part in (fitted.weight, fitted.bias)))
     target = torch.as_tensor(codes, device=H.device).double()
     weight = torch.as_tensor(balanced_weights(codes, sample_weight), device=H.device)
     X = torch.cat([H.double(), torch.ones_like(H[:, :1], dtype=torch.float64)], dim=1)
@@ -188,7 +174,7 @@ def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: 
         else:  # rounding is all that is left
             break
         w, loss, logits = w - step, trial, trial_logits
-    return LinearCritic(w[None, :-1], w[-1:])
+    return Critic(w[None, :-1], w[-1:])
 
 
 def fit_network(
@@ -202,7 +188,7 @@ def fit_network(
     sample_weight: Any = None,
     held: tuple[Array, Any] | None = None,
     patience: int = 10,
-) -> NetworkCritic:
+) -> Critic:
     """Train d → 128 → K GELU networks with AdamW and return the contrasts of their mean logits.
 
     Networks that differ in their seeds only read somewhat different things; their mean, which is one wider
@@ -246,4 +232,4 @@ def fit_network(
     W1, b1, W2, b2 = best or training.parameters()
     W1, b1 = W1.flatten(0, 1), b1.flatten()
     W2, b2 = W2.transpose(0, 1).flatten(1) / len(seeds), b2.mean(0)
-    return NetworkCritic(W1, b1, logit_contrasts(W2[output]), logit_contrasts(b2[output]))
+    return Critic(logit_contrasts(W2[output]), logit_contrasts(b2[output]), W1, b1)

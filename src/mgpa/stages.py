@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace
 from .anchor import ConditionalMean, fit_anchor
-from .critics import HIDDEN_WIDTH, LinearCritic, NetworkCritic, fit_linear, fit_network
+from .critics import HIDDEN_WIDTH, Critic, fit_linear, fit_network
 from .maps import MapInfo, StagedMap
 from .moments import Moments, Standardizer
 from .pairs import to_numpy
@@ -23,7 +23,7 @@ Array = Any  # numpy array or torch tensor
 STEP_ROWS = 16384  # rows that take a step together, to bound memory
 PUBLISHED_RIDGE = 10.0
 
-Critics = tuple[LinearCritic | NetworkCritic, ...]
+Critics = tuple[Critic, ...]
 
 
 def all_scores(critics: Critics, H: Array) -> Array:
@@ -182,7 +182,7 @@ class Trajectory:
 
     def _fit_critics(self) -> Critics:
         recipe, rows, K = self.recipe, self.rows, len(self.recipe.sources)
-        critics: list[LinearCritic | NetworkCritic] = []
+        critics: list[Critic] = []
         if {"linear", "lbfgs"} & set(recipe.critics):
             lbfgs = "lbfgs" in recipe.critics
             critics.append(fit_linear(rows.H, rows.codes, K, rows.weight, lbfgs=lbfgs))
@@ -231,8 +231,8 @@ def staged_map(
 
     # What never varied in the fit must not steer the map either when it does vary later.
     varies = standardizer.varies.astype(np.float32)
-    linear = [c for stage in fitted for c in stage.critics if isinstance(c, LinearCritic)]
-    network = [c for stage in fitted for c in stage.critics if isinstance(c, NetworkCritic)]
+    linear = [c for stage in fitted for c in stage.critics if c.hidden_weight is None]
+    network = [c for stage in fitted for c in stage.critics if c.hidden_weight is not None]
     anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, tuple)]
     point: dict[str, Any] = {}
     if anchored is not None:
@@ -250,8 +250,8 @@ def staged_map(
         linear_bias=stack([c.bias for c in linear], (n_linear,)),
         hidden_weight=stack([c.hidden_weight for c in network], (n_hidden, d)) * varies,
         hidden_bias=stack([c.hidden_bias for c in network], (n_hidden,)),
-        output_weight=stack([c.output_weight for c in network], (n_network, n_hidden)),
-        output_bias=stack([c.output_bias for c in network], (n_network,)),
+        output_weight=stack([c.weight for c in network], (n_network, n_hidden)),
+        output_bias=stack([c.bias for c in network], (n_network,)),
         anchor_weight=stack([weight for weight, _ in anchors], (n_anchors, d)),
         anchor_bias=stack([bias for _, bias in anchors], (n_anchors,)),
         **point,

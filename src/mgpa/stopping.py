@@ -63,13 +63,6 @@ def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> NDArray[np.int64]
     return ids if (ids >= 0).any() else None
 
 
-def views_of(views: Rows, events: NDArray[Any]) -> tuple[Rows, NDArray[np.intp]]:
-    """Return the views of these events, and the position of each one's event among them."""
-    events, first = np.unique(events, return_index=True)
-    chosen = np.flatnonzero(np.isin(views.event, events))
-    return views.take(chosen), first[np.searchsorted(events, views.event[chosen])]
-
-
 class StoppingRule:
     """Weighs the held-out residuals of stage after stage and says which is the last."""
 
@@ -149,11 +142,13 @@ def judged_run(
     evidence = "rows"
     if views is not None and pair_id is not None:
         paired = [test[is_paired(pair_id[test])] for _, test in folds]
-        seen = [views_of(views, pair_id[test]) for test in paired]
-        codes = np.concatenate([judge.codes for judge, _ in seen])
+        chosen = [np.flatnonzero(np.isin(views.event, pair_id[test])) for test in paired]
+        codes = views.codes[np.concatenate(chosen)]
         if np.bincount(codes, minlength=len(recipe.sources)).min() >= FEW_EVENTS:
-            evidence, judges = "pairs", [judge for judge, _ in seen]
-            judge_units = [units[test[event]] for test, (_, event) in zip(paired, seen, strict=True)]
+            evidence, judges, judge_units = "pairs", [views.take(some) for some in chosen], []
+            for test, some in zip(paired, chosen, strict=True):
+                events, first = np.unique(pair_id[test], return_index=True)
+                judge_units.append(units[test[first[np.searchsorted(events, views.event[some])]]])
     runs = [
         Trajectory(recipe, rows.take(train), judge) for (train, _), judge in zip(folds, judges, strict=True)
     ]

@@ -205,17 +205,6 @@ def test_renaming_three_sources_changes_what_networks_move_by_rounding_only(held
     assert largest_change_under_other_names(data, model, **evidence) < 1e-5
 
 
-def test_networks_of_three_sources_have_the_same_bits_whatever_the_sources_are_called():
-    data = several_sources(15, events=60)
-    H = torch.as_tensor(data.X, dtype=torch.float32)
-    first, renamed = (
-        fit_network(H, codes, 3, seeds=[5], epochs=3, learning_rate=1e-3)
-        for codes in (data.source, np.array([2, 0, 1])[data.source])
-    )
-    assert torch.equal(first.hidden_weight, renamed.hidden_weight)
-    torch.testing.assert_close(renamed.output_weight[[2, 0, 1]], first.output_weight)
-
-
 def test_the_rule_sees_which_of_three_sources_differs_and_leaves_three_that_do_not():
     rng = np.random.default_rng(0)
     source, pair_id = np.arange(450) % 3, np.arange(450) // 3
@@ -227,23 +216,6 @@ def test_the_rule_sees_which_of_three_sources_differs_and_leaves_three_that_do_n
     alike = Data(noise, source, pair_id=pair_id).fit(clone(model))
     assert len(alike.history_[0]["z"]) == 3
     assert alike.n_stages_ == 0
-
-
-@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
-def test_maps_of_three_sources_replay_everywhere(runtime, tmp_path):
-    pytest.importorskip(runtime)
-    data = several_sources(15, events=60)
-    m = data.fit(both(n_stages=4, radius=0.2)).to_map()
-    X = new_rows(data).astype(np.float32)
-    if runtime == "torch":
-        other = m.to_torch()(torch.from_numpy(X)).numpy()
-    else:
-        import onnxruntime
-
-        m.to_onnx(tmp_path / "map.onnx")
-        session = onnxruntime.InferenceSession(tmp_path / "map.onnx")
-        (other,) = session.run(None, {session.get_inputs()[0].name: X})
-    assert_close(other, m.transform(X), 1e-4)
 
 
 @pytest.mark.parametrize("n_sources", [2, 3])

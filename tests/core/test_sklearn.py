@@ -95,19 +95,6 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-# Parameters
-
-
-def test_nested_parameters_reach_the_gate():
-    model = IterativeMGPA(gate=MeasurementGate(), anchor_gate=MeasurementGate())
-    model.set_params(gate__rank=3, anchor_gate__rank=0.5, gate__norm_quantile=0.0)
-    assert (model.gate.rank, model.gate.norm_quantile, model.anchor_gate.rank) == (3, 0.0, 0.5)
-    tokens = TokenMean(model).set_params(estimator__gate__rank=2, estimator__n_stages=4)
-    assert (tokens.estimator.gate.rank, tokens.estimator.n_stages) == (2, 4)
-    with pytest.raises(ValueError, match="Invalid parameter 'rnk'"):
-        model.set_params(gate__rnk=3)
-
-
 # Frames, names, output types
 
 

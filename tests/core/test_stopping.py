@@ -26,8 +26,7 @@ def test_chance_rarely_starts_a_correction():
     assert started <= 5  # 5 % error, binomial: more than 5 of 30 has probability .003
 
 
-@pytest.mark.parametrize("make", [linear, both])
-@pytest.mark.parametrize("held_out", [True, False])
+@pytest.mark.parametrize(("make", "held_out"), [(linear, True), (both, False)])
 def test_a_strong_source_effect_is_reduced(make, held_out):
     everything = two_sources(n=2600, effect=5.0)
     data, validation, test = (everything.rows(slice(*ends)) for ends in ((0, 400), (400, 600), (600, 2600)))

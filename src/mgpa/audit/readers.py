@@ -40,7 +40,7 @@ from threadpoolctl import threadpool_limits
 from .._common.arrays import double, namespace, zeros
 from .._common.checks import as_float_matrix, require_finite
 from .._common.extras import torch_device
-from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic, fit_logistic_on_device
+from ..critics import HIDDEN_WIDTH, Critic, fit_logistic, fit_logistic_on_device
 from ..pairs import encode_source, to_numpy
 from ..tokens import as_tokens, token_mean
 
@@ -312,7 +312,7 @@ def _blocks(X: Array) -> Iterator[tuple[int, Array]]:
         yield start, double(X[start : start + BLOCK])
 
 
-def logistic_scores(reader: LinearCritic, X: Array) -> Floats:
+def logistic_scores(reader: Critic, X: Array) -> Floats:
     """Return a logistic reader's scores: the logit difference of two sources, probabilities of more."""
     logits = to_numpy(reader.scores(X))
     return np.asarray(logits[:, 0]) if logits.shape[1] == 1 else source_scores(logits)
@@ -556,7 +556,7 @@ def _flat(X: Tokens) -> Floats:
     return X.reshape(len(X), -1).astype(np.float64)
 
 
-def _fit_token_logistic(name: str, X: Tokens, codes: Codes, n_sources: int, *, C: float) -> LinearCritic:
+def _fit_token_logistic(name: str, X: Tokens, codes: Codes, n_sources: int, *, C: float) -> Critic:
     """Fit a balanced logistic reader of flattened tokens; raise if it does not converge."""
     try:
         with warnings.catch_warnings():
