@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -11,7 +12,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from mgpa import audit
-from mgpa.audit.readers import FURTHER, KEPT, further_scores, spread_directions, telling_features
+from mgpa.audit.readers import (
+    FURTHER,
+    KEPT,
+    SPREAD_DIRECTIONS,
+    further_scores,
+    spread,
+    spread_directions,
+    telling_features,
+)
 from planted import SIGNATURES, noise
 
 N = 1200
@@ -81,6 +90,18 @@ def test_wide_rows_are_read_by_their_telling_features():
     assert {11, 2500} <= set(chosen.tolist())
     found = further_scores(X[:200], source[:200], X[200:], seed=98)["boosted_trees"]
     assert roc_auc_score(source[200:], found) > 0.85
+
+
+def test_spread_of_wide_rows_is_looked_for_in_their_principal_directions():
+    rng = np.random.default_rng(0)
+    Z, codes = rng.normal(size=(1200, 400)), np.arange(1200) % 2
+    Z[:, :40] += 2.0 + 3.0 * rng.normal(size=(1200, 1)) * (1 + 2 * codes[:, None])
+    head, held = Z[:800].copy(), Z[800:]
+    scores = spread(head, codes[:800], 98)(held)
+    assert roc_auc_score(codes[800:], scores) > 0.65
+    pca = PCA(SPREAD_DIRECTIONS, svd_solver="randomized", random_state=98).fit(Z[:800])
+    by_hand = spread(pca.transform(Z[:800]), codes[:800], 98)(pca.transform(held))
+    np.testing.assert_allclose(scores, by_hand, atol=1e-6)
 
 
 @pytest.mark.parametrize("wide", [0, 1, 2])

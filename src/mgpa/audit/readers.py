@@ -29,12 +29,12 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.special import softmax
-from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.extmath import randomized_svd
 from threadpoolctl import threadpool_limits
 
 from .._common.arrays import double, namespace, zeros
@@ -370,11 +370,14 @@ def spread(Z: Floats, codes: Codes, seed: int) -> Callable[[Floats], Floats]:
     directions that fit the rows they were found on would seem to tell more than they do. Wide rows are
     centred in place.
     """
-    leading = None
+    center: Any = 0.0
+    leading: Any = None
     if Z.shape[1] > SPREAD_DIRECTIONS:
-        n_directions = min(SPREAD_DIRECTIONS, len(Z) - 1)
-        leading = PCA(n_directions, svd_solver="randomized", random_state=seed, copy=False).fit(Z)
-        Z = Z @ leading.components_.T  # centred by now, which spares a copy of all rows
+        # Principal directions; scikit-learn's PCA would copy all rows, or leave their squares in their place.
+        center = Z.mean(axis=0)
+        Z -= center
+        leading = randomized_svd(Z, min(SPREAD_DIRECTIONS, len(Z) - 1), random_state=seed)[2].T
+        Z = Z @ leading
     half = np.empty(len(Z), np.int64)
     rng = np.random.default_rng(seed)
     for k in range(codes.max() + 1):  # of every source
@@ -389,7 +392,7 @@ def spread(Z: Floats, codes: Codes, seed: int) -> Callable[[Floats], Floats]:
         fitted.append((directions, model.fit(_sizes(Z[half == second], directions), codes[half == second])))
 
     def scores(held: Floats) -> Floats:
-        held = held if leading is None else leading.transform(held)
+        held = held if leading is None else (held - center) @ leading
         total: Any = sum(_model_scores(model, _sizes(held, directions)) for directions, model in fitted)
         return np.asarray(total / 2)
 
