@@ -30,21 +30,9 @@ def potential(channel, seconds):
     return 1e-5 * (np.sin(2 * np.pi * (3 + k / 8) * seconds) + 0.5 * np.sin(2 * np.pi * 17 * seconds + k))
 
 
-def record(
-    person,
-    channels,
-    rate,
-    *,
-    tmin=-0.2,
-    tmax=1.0,
-    start=0.0,
-    slope=1.0,
-    noise=0.0,
-    lost=(),
-    seed=0,
-    **columns,
-):
+def record(person, channels, rate, *, tmin=-0.2, tmax=1.0, start=0.0, slope=1.0, lost=(), **settings):
     """Return a device's epochs of one person; its clock begins at ``start``, ``slope`` times as fast."""
+    noise, seed = settings.pop("noise", 0.0), settings.pop("seed", 0)
     sample = np.round((onsets(person) - start) * slope * rate).astype(int)
     first, last = round(tmin * rate), round(tmax * rate)
     # The device samples when it does: the marker falls on the nearest sample.
@@ -54,7 +42,7 @@ def record(
     info = mne.create_info(list(channels), rate, "eeg")
     info["subject_info"] = {"his_id": person}
     events = np.c_[sample, np.zeros(EVENTS, int), np.tile([1, 2], EVENTS // 2)]
-    metadata = pandas.DataFrame(columns) if columns else None
+    metadata = pandas.DataFrame(settings) if settings else None
     epochs = mne.EpochsArray(
         signal, info, events, first / rate, {"face": 1, "watch": 2}, metadata=metadata, verbose="error"
     )
@@ -125,10 +113,7 @@ def test_the_table_fits_corrects_and_saves(tmp_path):
     devices = both(epoc={"noise": 2e-6, "seed": 1}, biosemi={"noise": 1e-6, "seed": 2})
     table = table_from_epochs(devices, encoder=BandPower(), random_state=1)
     assert table.require_pairs().X.shape == (2 * len(PEOPLE) * EVENTS, 14 * 5)
-    assert {role: len(set(table.participant[table.role == role])) for role in ("FIT", "EVAL")} == {
-        "FIT": 4,
-        "EVAL": 2,
-    }
+    assert [len(set(table.participant[table.role == role])) for role in ("FIT", "EVAL")] == [4, 2]
     write_table(table, tmp_path / "devices.parquet")
     stored = open_table(tmp_path / "devices.parquet").read()
     assert stored.digest == table.digest

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from ..errors import PairingError
 
+Floats = NDArray[np.float64]
+
 #: A line through fewer events on one side of a break says little about whether they are the right ones.
 MIN_SIDE = 10
 #: What to do where times cannot say which events belong together.
@@ -234,11 +236,7 @@ def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDAr
 
 
 def _match_one(
-    times: NDArray[np.float64],
-    events: NDArray[np.float64],
-    breaks: Sequence[float] | None,
-    name: str,
-    limits: Limits,
+    times: Floats, events: Floats, breaks: Sequence[float] | None, name: str, limits: Limits
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return the marker of every event, -1 for none; and what is left."""
     n, m = len(events), len(times)
@@ -266,11 +264,7 @@ def _match_one(
 
 
 def _find_gap(
-    times: NDArray[np.float64],
-    events: NDArray[np.float64],
-    breaks: Sequence[float] | None,
-    what: str,
-    limits: Limits,
+    times: Floats, events: Floats, breaks: Sequence[float] | None, what: str, limits: Limits
 ) -> int:
     """Return how many events have a marker before the one run of events that has none."""
     m, missing = len(times), len(events) - len(times)
@@ -293,10 +287,9 @@ def _find_gap(
         )
     start = starts[0]
     if start in (0, m):
-        where = "first" if start == 0 else "last"
         raise PairingError(
-            f"{what}: the {where} {missing} have none. Only a gap inside the recording is taken for missed "
-            f"markers; remove these events from their file if the recording does not cover them. {WAY_OUT}"
+            f"{what}: the {'last' if start else 'first'} {missing} have none; remove these events from their "
+            f"file if the recording does not cover them. {WAY_OUT}"
         )
     if breaks is not None:
         inside = [t for t in breaks if times[start - 1] < t < times[start]]
@@ -309,7 +302,7 @@ def _find_gap(
     return start
 
 
-def _times(values: Any, name: str) -> NDArray[np.float64]:
+def _times(values: Any, name: str) -> Floats:
     times = np.asarray(values, dtype=np.float64)
     if times.ndim != 1 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
         raise PairingError(f"Times of {name} must be one list of rising, finite numbers of seconds.")

@@ -81,9 +81,8 @@ class Transport:
         frequencies = np.fft.rfftfreq(n, 1 / trials.sfreq)
 
         def move(source: Any) -> Any:
-            gain = np.stack(
-                [np.interp(frequencies, self.frequencies, g) for g in self.gain(source, strength)]
-            )
+            gains = self.gain(source, strength)
+            gain = np.stack([np.interp(frequencies, self.frequencies, g) for g in gains])
             gain[:, frequencies < LOWEST] = 1.0
             return lambda signal: np.fft.irfft(np.fft.rfft(signal, axis=2) * gain, n, axis=2)
 

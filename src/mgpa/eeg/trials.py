@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import require_finite
 from ..errors import TableError, printable
-from ..tables.columns import (
-    COLUMNS,
-    Columns,
-    changed_columns,
-    check_columns,
-    check_other,
-    require_same_types,
-)
+from ..tables.columns import COLUMNS, Columns, changed_columns, check_columns, check_other, require_same_types
 from ..tables.table import Table
 
 
@@ -69,12 +62,11 @@ class Trials:
             raise ValueError(f"sfreq is {self.sfreq!r}; it must be a positive number of samples per second.")
         if "X" in self.columns:
             raise ValueError("A column is called 'X', which in a table is the embedding; rename it.")
-        standard = {name: values for name, values in self.columns.items() if name in COLUMNS}
-        columns = check_columns(standard, len(data))
+        columns = check_columns(self.columns, len(data))
         columns |= {
             str(name): check_other(values, len(data), name)
             for name, values in self.columns.items()
-            if name not in standard
+            if name not in COLUMNS
         }
         for name, value in {"data": data, "channels": channels, "columns": columns}.items():
             object.__setattr__(self, name, value)
