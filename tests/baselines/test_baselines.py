@@ -286,14 +286,6 @@ def test_splince_removes_the_source_and_keeps_the_task_covariance(problem):
         assert np.abs(gap).max() < 1e-10
 
 
-def test_splince_without_solution_says_so():
-    rng = np.random.default_rng(0)
-    y = rng.integers(2, size=200)
-    X = rng.normal(size=(200, 5)) + y[:, None]
-    with pytest.raises(ValueError, match="SPLINCE has no solution here"):
-        SPLINCE().fit(X, y, source=y)
-
-
 @pytest.mark.parametrize("standardize", [True, False])
 def test_ncm_touches_the_pair_span_only(standardize):
     problem = Problem(2)
@@ -368,32 +360,20 @@ def test_coral_takes_calibration_moments():
     ids = np.where(np.arange(600) < 100, problem.pair_id, -1)
     by_id = CORAL(moments="pairs").fit(problem.X, source=problem.source, pair_id=ids)
     np.testing.assert_allclose(problem.apply(by_id), problem.apply(model), rtol=0, atol=1e-10)
-    with pytest.raises(ValueError, match="needs paired rows of every source"):
-        CORAL(moments="pairs").fit(problem.X, source=problem.source)
 
 
 # --- what all of them promise ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*CLOSED, "inlp"])
-def test_renaming_or_reordering_sources_changes_nothing(name):
-    problem = Problem(3)
-    settings = {"reference": "s1"} if name in ("coral", "featmap", "sst", "pds") else {}
-    expected = problem.apply(problem.fit(build(name, **settings)))
-    renamed = Problem(3, labels=["z", "a", "m"])  # sorts otherwise
-    settings = {"reference": "a"} if settings else {}
-    ours = renamed.apply(renamed.fit(build(name, **settings)))
-    # INLP's classifiers converge to a tolerance only.
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-2 if name == "inlp" else 1e-6)
-
-
-@pytest.mark.parametrize("name", [*CLOSED, "inlp"])
-def test_row_order_does_not_matter(problem, name):
-    model = problem.fit(build(name))
+def test_the_order_of_rows_and_the_names_of_sources_do_not_matter(name):
+    problem, renamed = Problem(3), Problem(3, labels=["z", "a", "m"])  # sorts otherwise
+    referred = name in ("coral", "featmap", "sst", "pds")
+    expected = problem.apply(problem.fit(build(name, **({"reference": "s1"} if referred else {}))))
     order = np.random.default_rng(0).permutation(len(problem.X))
-    shuffled = problem.fit(build(name), order)
-    atol = 2e-2 if name == "inlp" else 1e-6
-    np.testing.assert_allclose(problem.apply(shuffled), problem.apply(model), rtol=0, atol=atol)
+    model = renamed.fit(build(name, **({"reference": "a"} if referred else {})), order)
+    # INLP's classifiers converge to a tolerance only.
+    np.testing.assert_allclose(renamed.apply(model), expected, rtol=0, atol=2e-2 if name == "inlp" else 1e-6)
 
 
 @pytest.mark.parametrize("name", CLOSED)
@@ -467,17 +447,9 @@ def test_movement_budgets_are_met(problem, name):
 
 
 @pytest.mark.parametrize("name", ["oracle_leace", "quadratic_leace", "featmap", "coral", "combat"])
-def test_source_aware_methods_insist_on_known_sources(problem, name):
+def test_the_map_of_one_source_needs_no_label(problem, name):
     model = problem.fit(make(name))
-    m = model.to_map()
-    for correct in (model, m):
-        with pytest.raises(ValueError, match=r"is source-aware: pass source="):
-            correct.transform(problem.X)
-        with pytest.raises(ValueError, match=r"not seen in fit: 'dry'.*Fitted on 's0', 's1'"):
-            correct.transform(problem.X, source=np.where(problem.codes == 0, "dry", problem.source))
-        with pytest.raises(ValueError, match="expected one label for each of the 600 rows"):
-            correct.transform(problem.X, source=problem.source[:-1])
-    expected = problem.apply(model)
+    m, expected = model.to_map(), problem.apply(model)
     for label in problem.labels:
         rows = problem.source == label
         alone = m.for_source(label)
@@ -569,31 +541,27 @@ def gaussian():
     return module.compare()
 
 
-def test_under_association_mgpa_removes_the_source_and_keeps_the_task(gaussian):
-    none = gaussian["identity"]
-    assert none["S"] > 0.9
-    for name in ("closed_form_mgpa", "iterative_mgpa"):
-        assert abs(gaussian[name]["S"] - 0.5) < 0.03
-        assert gaussian[name]["T_f"] > none["T_f"] - 0.01
+REMOVES, KEEPS = (0.45, 0.55), (-0.02, 1.0)  # readability of the source; change of the frozen task head
+STAYS, LOSES = (0.65, 1.0), (-1.0, -0.05)
 
 
-@pytest.mark.parametrize("name", ["leace", "splince", "inlp", "igbp", "mance"])
-def test_under_association_erasing_what_predicts_source_costs_task_and_leaves_source(gaussian, name):
-    row = gaussian[name]
-    assert row["T_f"] < gaussian["identity"]["T_f"] - 0.05
-    assert row["S"] > 0.65
-
-
-@pytest.mark.parametrize("name", ["oracle_leace", "quadratic_leace", "coral", "combat"])
-def test_under_association_matching_distributions_costs_task_too(gaussian, name):
-    assert gaussian[name]["T_f"] < gaussian["identity"]["T_f"] - 0.05
-    assert gaussian[name]["S"] > 0.7
-
-
-@pytest.mark.parametrize("name", ["ncm", "pisco", "featmap"])
-def test_pairs_are_what_tells_device_from_task(gaussian, name):
-    assert abs(gaussian[name]["S"] - 0.5) < 0.05
-    assert gaussian[name]["T_f"] > gaussian["identity"]["T_f"] - 0.02
+@pytest.mark.parametrize(
+    ("names", "source", "task"),
+    [
+        (("closed_form_mgpa", "iterative_mgpa"), (0.47, 0.53), (-0.01, 1.0)),
+        (("ncm", "pisco", "featmap"), REMOVES, KEEPS),  # pairs tell the device from the task
+        (("leace", "splince", "inlp", "igbp", "mance"), STAYS, LOSES),
+        (("oracle_leace", "quadratic_leace", "coral", "combat"), (0.7, 1.0), LOSES),
+    ],
+)
+def test_under_association_only_methods_with_pairs_remove_the_source_and_keep_the_task(
+    gaussian, names, source, task
+):
+    assert gaussian["identity"]["S"] > 0.9
+    for name in names:
+        change = gaussian[name]["T_f"] - gaussian["identity"]["T_f"]
+        assert source[0] < gaussian[name]["S"] < source[1], name
+        assert task[0] < change < task[1], name
 
 
 # --- calibration transfer ----------------------------------------------------------------------------------

@@ -436,20 +436,10 @@ class Streamed(Sourced):
         return super().partial_fit(X, y, **given, **self.pairs_of(X))
 
 
-class SourcedINLP(Sourced, INLP):
-    pass
-
-
-class SourcedLEACE(Streamed, LEACE):
-    pass
-
-
-class SourcedNCM(Streamed, NCM):
-    pass
-
-
-class SourcedOracleLEACE(Streamed, OracleLEACE):
-    pass
+SourcedINLP = type("SourcedINLP", (Sourced, INLP), {})
+SourcedLEACE = type("SourcedLEACE", (Streamed, LEACE), {})
+SourcedNCM = type("SourcedNCM", (Streamed, NCM), {})
+SourcedOracleLEACE = type("SourcedOracleLEACE", (Streamed, OracleLEACE), {})
 
 
 def expected_failures(estimator):

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 import mgpa
 from factories import random_projective_map
 from mgpa.baselines.igbp import IGBP, MIN_GAIN, WEIGHT_DECAY
-from mgpa.endpoint import movement_budget, operating_points, relative_movement
+from mgpa.endpoint import operating_points, relative_movement
 from mgpa.maps import MapError, ProjectiveMap
 
 torch = pytest.importorskip("torch")
@@ -272,18 +272,6 @@ def test_a_stage_takes_a_score_to_zero_where_it_is_linear():
     np.testing.assert_allclose(after, 0.0, atol=1e-10)
 
 
-def test_with_two_sources_the_margin_and_the_logit_difference_are_one_step():
-    m = random_projective_map(dtype=np.float32)
-    swapped = replace(m, output_weight=m.output_weight[:, ::-1], output_bias=m.output_bias[:, ::-1])
-    # A third logit that is never among the two largest brings in the rule for several sources.
-    low = np.full((4, 1), -1e6, dtype=np.float32)
-    weights = np.concatenate([m.output_weight, np.zeros((4, 1, 10), np.float32)], axis=1)
-    margin = replace(m, output_weight=weights, output_bias=np.concatenate([m.output_bias, low], axis=1))
-    X = np.random.default_rng(1).normal(size=(300, 10))
-    np.testing.assert_array_equal(swapped.transform(X), m.transform(X))
-    np.testing.assert_allclose(margin.transform(X), m.transform(X), atol=1e-4, rtol=1e-5)
-
-
 def test_flat_rows_are_not_moved():
     X = np.random.default_rng(1).normal(size=(20, 10))
     faint = random_projective_map(dtype=np.float64, output_weight=np.full((4, 2, 10), 1e-9) * [[[1], [2]]])
@@ -310,20 +298,6 @@ def test_rows_do_not_depend_on_their_block_and_bad_ones_are_named(monkeypatch, d
                 one.transform(X)
     with pytest.raises(MapError, match="overflows"):
         m.transform(np.full((2, 10), 3e38, dtype=np.float32))
-
-
-def test_budgets_and_prefixes_of_a_projective_map():
-    X = np.random.default_rng(2).normal(size=(60, 10))
-    m = random_projective_map(dtype=np.float64)
-    after = [relative_movement(m[:k], X) for k in range(len(m) + 1)]
-    k = next(k for k in range(1, len(m) + 1) if after[k] > max(after[:k]))
-    budget = (max(after[:k]) + after[k]) / 2
-    point = movement_budget(m, X, budget)
-    assert (point.n_stages, point.attained) == (k, True)
-    assert relative_movement(point.map, X) == pytest.approx(budget, rel=1e-9)
-    assert not movement_budget(m, X, 2 * max(after)).attained
-    squares = m.with_strength(0.5).stage_movement(X) / np.linalg.norm((X - m.center) / m.scale)
-    np.testing.assert_allclose(squares, 0.5 * np.array(after[1:]), rtol=1e-9)
 
 
 @pytest.mark.parametrize(

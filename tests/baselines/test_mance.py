@@ -1,16 +1,16 @@
 """MANCE: every step is short and tangent to the data, and the stored map replays the fit."""
 
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import mgpa
+from factories import random_manifold_map, random_scorer
 from mgpa.baselines import mance
 from mgpa.baselines.mance import MANCE, first_erasure, fit_scorer, intrinsic_dimension
 from mgpa.endpoint import movement_budget, operating_points, relative_movement
-from mgpa.maps import ManifoldMap, MapError
+from mgpa.maps import MapError
 from mgpa.maps.sequential import LONGEST, neighbour_offsets, tangent_step
 
 torch = pytest.importorskip("torch")
@@ -30,33 +30,11 @@ def data(n=300, d=6, seed=0):
     return 5 + z @ mixing + 0.1 * rng.normal(size=(n, d)), source
 
 
-def random_scorer(rng, d, hidden=12):
-    shapes = ((hidden, d), (hidden,), (hidden, hidden), (hidden,), (hidden,))
-    return tuple(rng.normal(size=shape) for shape in shapes)
-
-
 def gradient_of(scorer, H):
     W1, b1, W2, b2, w = map(torch.from_numpy, scorer)
     h = torch.from_numpy(H).requires_grad_()
     (torch.relu(torch.relu(h @ W1.T + b1) @ W2.T + b2) @ w).sum().backward()
     return h.grad.numpy()
-
-
-def random_map(seed=0, d=6, m=60, rank=2, k=5, dtype=np.float32, **changes) -> ManifoldMap:
-    rng = np.random.default_rng(seed)
-
-    def normal(*shape):
-        return rng.normal(size=shape).astype(dtype)
-
-    arguments = dict(
-        zip(ManifoldMap.scorer_names, (np.stack([w, w + 1]) for w in random_scorer(rng, d)), strict=True)
-    )
-    arguments |= {
-        "center": normal(d), "scale": np.exp(normal(d)), "stage": np.array([-1.0, 0, 0, 1], dtype=dtype),
-        "readout": normal(d, rank), "direction": normal(d, rank), "offset": normal(rank),
-        "reference": normal(m, d), "n_neighbors": float(k), "step": 0.1, "power": 1.0,
-    }  # fmt: skip
-    return ManifoldMap(**(arguments | changes))
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +110,12 @@ def test_the_erasure_equalises_means_and_the_most_unequal_variances():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_stored_map_replays_to_the_bit(tmp_path, fitted, X, dtype):
-    for m in (fitted.map_, random_map(), random_map().prefix(3, 0.4).with_strength(0.7), random_map()[:0]):
+    for m in (
+        fitted.map_,
+        random_manifold_map(),
+        random_manifold_map().prefix(3, 0.4).with_strength(0.7),
+        random_manifold_map()[:0],
+    ):
         loaded = mgpa.load_map(m.save(tmp_path / "m.safetensors"))
         assert loaded.transform(X.astype(dtype)).tobytes() == m.transform(X.astype(dtype)).tobytes()
         assert loaded.summary() == m.summary()
@@ -209,7 +192,7 @@ def test_rows_that_are_not_numbers_are_named(fitted, X, value):
 )
 def test_inconsistent_maps_are_refused(changes, message):
     with pytest.raises(MapError, match=message):
-        replace(random_map(), **changes)
+        replace(random_manifold_map(), **changes)
 
 
 # The estimator
@@ -295,13 +278,6 @@ def test_what_it_cannot_fit_is_said(changes, parameters, message):
     X, source = data(90)
     with pytest.raises(ValueError, match=message):
         MANCE(**QUICK, **parameters).fit(X, **{"source": source} | changes)
-
-
-def test_without_torch_the_error_says_what_to_install(monkeypatch):
-    X, source = data(60)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"pip install 'torch"):
-        MANCE(**QUICK).fit(X, source=source)
 
 
 @pytest.mark.parametrize("case", ["duplicates", "constant feature", "all constant", "one feature", "wide"])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,8 +56,6 @@ def test_rows_of_another_kind_are_described(m, rows, problem):
 
 
 def test_sources_never_seen_are_named_under_the_user_s_own_name(m):
-    from dataclasses import replace
-
     known = replace(m, info=replace(m.info, source_column="hospital"))
     check = known.check(NEW[:4], source=["A", "C", "B", "C"])
     assert check.problems == ("hospital 'C' was never seen in the fit (A, B).",)

@@ -9,26 +9,15 @@ import mgpa
 from factories import (
     assert_close,
     random_affine_map,
+    random_manifold_map,
     random_projective_map,
     random_routed_map,
     random_staged_map,
     two_sources,
 )
 from mgpa.baselines import make
-from mgpa.maps import ManifoldMap
 
 D = 10
-
-
-def random_manifold_map():
-    rng = np.random.default_rng(0)
-    return ManifoldMap(
-        center=np.zeros(D), scale=np.ones(D), stage=np.array([-1.0, 0.0]), readout=rng.normal(size=(D, 1)),
-        direction=rng.normal(size=(D, 1)), offset=np.zeros(1), reference=rng.normal(size=(40, D)),
-        hidden_weight=rng.normal(size=(1, 4, D)), hidden_bias=rng.normal(size=(1, 4)),
-        second_weight=rng.normal(size=(1, 4, 4)), second_bias=rng.normal(size=(1, 4)),
-        output_weight=rng.normal(size=(1, 4)), n_neighbors=5.0, step=0.1, power=1.0,
-    )  # fmt: skip
 
 
 MAPS = {
@@ -41,7 +30,7 @@ MAPS = {
     "projective": random_projective_map,
     "routed": random_routed_map,
     "routed-gains": lambda: random_routed_map(diagonal=True),
-    "manifold": random_manifold_map,
+    "manifold": lambda: random_manifold_map(d=D),
 }
 
 

@@ -1,5 +1,7 @@
 """Maps that read the source: one result in numpy, torch and ONNX, in files and in either precision."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,8 +78,6 @@ def test_onnx(stored, rows, tmp_path):
 
 
 def test_arrays_must_fit_together(stored):
-    from dataclasses import replace
-
     with pytest.raises(mgpa.MapError, match="edit"):
         replace(stored, edit=stored.edit[:, :, :1], edit_offset=stored.edit_offset[:, :1], direction=None)
     with pytest.raises(ValueError, match="NaN"):

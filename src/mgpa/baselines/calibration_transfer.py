@@ -59,12 +59,10 @@ class SST(PairedTransfer):
 
     Parameters
     ----------
-    reference : label or int
-        The source to map to: a label, or a position among the sorted labels.
     n_components : int
         Components of the views side by side.
-    standardize : bool
-        Work in features scaled to unit variance.
+    reference, standardize
+        As in :class:`FEATMAP`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -98,14 +96,12 @@ class PDS(PairedTransfer):
 
     Parameters
     ----------
-    reference : label or int
-        The source to map to: a label, or a position among the sorted labels.
     window : int or None
         Neighbours on each side of a feature; None is all features.
     n_components : int
         Principal components of a neighbourhood at most.
-    standardize : bool
-        Work in features scaled to unit variance.
+    reference, standardize
+        As in :class:`FEATMAP`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -158,16 +154,6 @@ class FEATMAP(PairedTransfer):
         do not determine it.
     standardize : bool
         Work in features scaled to unit variance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> A = rng.normal(size=(50, 3)); B = 2.0 * A + 1.0
-    >>> X, source = np.concatenate([A, B]), np.repeat(["dry", "wet"], 50)
-    >>> model = FEATMAP(reference="dry").fit(X, source=source, pairs=(A, B))
-    >>> bool(np.allclose(model.transform(B, source="wet"), A))
-    True
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {

@@ -129,10 +129,8 @@ class EPO(NCM):
 
     Parameters
     ----------
-    rank : int or float
-        How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
-    standardize : bool
-        Work in features scaled to unit variance.
+    rank, standardize
+        As in :class:`NCM`.
     """
 
     def __init__(self, *, rank: int | float = 0.9, standardize: bool = False) -> None:
@@ -255,8 +253,12 @@ class INLP(CorrectionEstimator):
         held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         mean = np.average(data.X.astype(np.float64), axis=0, weights=weight)
-        rows, codes = _rows(data.X, mean, standardizer), data.codes
-        checks, check_codes = (rows, codes) if held is None else (_rows(held, mean, standardizer), held_codes)
+
+        def centred(X: Any) -> Floats:
+            return np.where(standardizer.varies, (X - mean) / standardizer.scale, 0.0)
+
+        rows, codes = centred(data.X), data.codes
+        checks, check_codes = (rows, codes) if held is None else (centred(held), held_codes)
         removed, history = np.zeros((rows.shape[1], 0)), []
         for _ in range(self.n_rounds):
             model = LogisticRegression(max_iter=2500)
@@ -277,7 +279,3 @@ class INLP(CorrectionEstimator):
         self.history_, self.sources_ = history, data.sources
         info = self._info(standardizer, **data.facts)
         self.map_ = projector_map(standardizer, mean, removed, info)
-
-
-def _rows(X: Any, mean: Floats, standardizer: Standardizer) -> Floats:
-    return np.where(standardizer.varies, (X - mean) / standardizer.scale, 0.0)

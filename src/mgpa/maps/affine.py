@@ -129,16 +129,6 @@ class RoutedMap(CorrectionMap):
         G_s of each source: a matrix, or its diagonal where features are corrected one by one.
     offset : (K, d)
         Constant part of each source's correction. A source with zeros in both is left unchanged.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mgpa.maps import MapInfo
-    >>> m = RoutedMap(center=np.zeros(2), scale=np.ones(2), readout=np.zeros((2, 2)),
-    ...               offset=np.array([[0.0, 0.0], [1.0, 0.0]]), info=MapInfo(source_names=("dry", "wet")))
-    >>> m.transform(np.ones((2, 2)), source=["dry", "wet"])
-    array([[1., 1.],
-           [0., 1.]])
     """
 
     readout: Floats

@@ -70,14 +70,9 @@ class SequentialMap(CorrectionMap):
         return replace(self, fraction=float(fraction), **cut)
 
     def transform(
-        self,
-        X: Any,
-        *,
-        strength: float | None = None,
-        n_stages: int | None = None,
-        fraction: float = 1.0,
+        self, X: Any, *, strength: float | None = None, n_stages: int | None = None, fraction: float = 1.0,
         out: Floats | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Correct embeddings with this map, or with its first ``n_stages`` stages, the last by ``fraction``.
 
         ``X``, ``strength`` and ``out`` are as for every map. To apply a prefix many times, keep it:

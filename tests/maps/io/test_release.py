@@ -166,29 +166,16 @@ def stage_fields(model, k=0):
     return model["state"]["stages_"][k]["fields"]
 
 
-def change_iterative(change):
-    def make():
-        model, arrays = iterative(standardised())
-        change(model, arrays)
-        return model, arrays
-
-    return make
-
-
-def change_closed_form(change):
-    def make():
-        model, arrays = closed_form()
-        change(model, arrays)
-        return model, arrays
-
-    return make
-
-
 def set_array(state_name, array):
     def change(model, arrays):
         arrays[model["state"][state_name]["__array__"]] = array
 
     return change
+
+
+def set_width(model, arrays):
+    model["state"]["n_features_in_"] = 10**10
+    set_array("basis_", np.ones((10**10, 0)))(model, arrays)
 
 
 def add_network(model, arrays):
@@ -217,63 +204,44 @@ def weight_array(model, arrays, array):
     arrays[stage_fields(model)["full"][0]["fields"]["weights"][0]["__array__"]] = array
 
 
-DAMAGED = {
-    "other model": (
-        change_iterative(lambda m, a: m.update(kind="LEACE")),
-        "supported: ClosedFormMGPA and IterativeMGPA",
-    ),
-    "no state": (change_iterative(lambda m, a: m.pop("state")), "damaged"),
-    "stages that differ in damping": (
-        change_iterative(lambda m, a: stage_fields(m, 1).update(damping=0.5)),
-        "stages differ in damping",
-    ),
+ITERATIVE_DAMAGE = {
+    "other model": (lambda m, a: m.update(kind="LEACE"), "supported: ClosedFormMGPA and IterativeMGPA"),
+    "no state": (lambda m, a: m.pop("state"), "damaged"),
+    "other damping": (lambda m, a: stage_fields(m, 1).update(damping=0.5), "stages differ in damping"),
     "negative floor": (
-        change_iterative(lambda m, a: [stage_fields(m, k).update(floor=-1.0) for k in range(4)]),
+        lambda m, a: [stage_fields(m, k).update(floor=-1.0) for k in range(4)],
         "must be positive",
     ),
     "other record": (
-        change_iterative(lambda m, a: m["state"]["stages_"][0].update(__record__="os.system")),
+        lambda m, a: m["state"]["stages_"][0].update(__record__="os.system"),
         "where a ScoreStage is expected",
     ),
     "unknown critic": (
-        change_iterative(lambda m, a: stage_fields(m)["full"][0]["fields"].update(kind="svm")),
+        lambda m, a: stage_fields(m)["full"][0]["fields"].update(kind="svm"),
         "affine critics and at most one gelu",
     ),
-    "two networks": (change_iterative(add_network), "at most one gelu"),
-    "stages with other critics": (change_iterative(drop_network), "differ in their critics"),
-    "moving anchor": (change_iterative(move_anchor), "anchors move with the edit"),
-    "two gates": (change_iterative(other_edit), "one gate"),
-    "weights of another width": (
-        change_iterative(lambda m, a: weight_array(m, a, np.ones(3, np.float32))),
-        r"expected floats of shape \(10,\)",
-    ),
-    "weights that are not finite": (
-        change_iterative(lambda m, a: weight_array(m, a, np.full(10, np.inf, np.float32))),
-        "NaN or infinite",
-    ),
-    "width as text": (change_iterative(lambda m, a: m["state"].update(n_features_in_="10")), "integer"),
-    "endless width": (
-        change_closed_form(
-            lambda m, a: (
-                m["state"].update(n_features_in_=10**10),
-                set_array("basis_", np.ones((10**10, 0)))(m, a),
-            )
-        ),
-        "integer from 1",
-    ),
-    "skewed basis": (change_closed_form(set_array("basis_", np.ones((6, 2)))), "not orthonormal"),
-    "no direction": (change_closed_form(set_array("direction_", np.zeros(2))), "no length"),
-    "overflowing anchor": (
-        change_closed_form(set_array("anchor_coef_", np.full((4, 2), 1e308))),
-        "NaN or infinite",
-    ),
+    "two networks": (add_network, "at most one gelu"),
+    "stages with other critics": (drop_network, "differ in their critics"),
+    "moving anchor": (move_anchor, "anchors move with the edit"),
+    "two gates": (other_edit, "one gate"),
+    "other width": (lambda m, a: weight_array(m, a, np.ones(3, np.float32)), r"expected floats of shape"),
+    "not finite": (lambda m, a: weight_array(m, a, np.full(10, np.inf, np.float32)), "NaN or infinite"),
+    "width as text": (lambda m, a: m["state"].update(n_features_in_="10"), "integer"),
+}
+CLOSED_FORM_DAMAGE = {
+    "endless width": (set_width, "integer from 1"),
+    "skewed basis": (set_array("basis_", np.ones((6, 2))), "not orthonormal"),
+    "no direction": (set_array("direction_", np.zeros(2)), "no length"),
+    "overflowing anchor": (set_array("anchor_coef_", np.full((4, 2), 1e308)), "NaN or infinite"),
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.parametrize("name", [*ITERATIVE_DAMAGE, *CLOSED_FORM_DAMAGE])
 def test_inconsistent_models_are_refused(tmp_path, name):
-    make, message = DAMAGED[name]
-    folder = write_folder(tmp_path / "m", *make())
+    change, message = (ITERATIVE_DAMAGE | CLOSED_FORM_DAMAGE)[name]
+    model, arrays = iterative(standardised()) if name in ITERATIVE_DAMAGE else closed_form()
+    change(model, arrays)
+    folder = write_folder(tmp_path / "m", model, arrays)
     with pytest.raises(MapError, match=message) as caught:
         load_map(folder)
     assert str(folder) in str(caught.value)
@@ -352,8 +320,9 @@ class Payload:
 
 def test_object_arrays_and_pickles_are_not_executed(tmp_path):
     marker = tmp_path / "executed"
-    make = change_closed_form(set_array("basis_", np.array([Payload(marker)])))
-    folder = write_folder(tmp_path / "m", *make())
+    model, arrays = closed_form()
+    set_array("basis_", np.array([Payload(marker)]))(model, arrays)
+    folder = write_folder(tmp_path / "m", model, arrays)
     with pytest.raises(MapError):
         load_map(folder)
     with pytest.raises(MapError):

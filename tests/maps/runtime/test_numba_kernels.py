@@ -29,12 +29,8 @@ def test_gelu_and_its_slope_equal_the_exact_ones_to_float32_rounding(dtype):
             np.testing.assert_allclose(values, (exact * ndtr(exact))[:-2], rtol=3e-7, atol=2e-6)
             assert np.abs(slopes - (ndtr(exact) + exact * density)[:-2]).max() < 1e-6
         np.testing.assert_allclose(value, exact * ndtr(exact), rtol=3e-7, atol=2e-6)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_gelu_of_a_bad_number_is_bad(bad):
-    value, slope = np.empty((2, 20))
-    kernels.gelu_and_slope(np.full(20, bad), np.zeros(20), value, slope)
+    value, slope = np.empty((2, 3))
+    kernels.gelu_and_slope(np.array([np.nan, np.inf, -np.inf]), np.zeros(3), value, slope)
     assert not np.isfinite(slope).any()
 
 

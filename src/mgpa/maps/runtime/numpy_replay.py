@@ -28,15 +28,10 @@ CACHE_ROWS = 256
 
 
 def run_stages(
-    first: Array,
-    point: Array,
-    z: Array,
-    weights: Folded,
-    fraction: float,
-    solve: Callable[[Array, Array], Array],
-    gelu: Callable[[Array], tuple[Array, Array]],
+    first: Array, point: Array, z: Array, weights: Folded, fraction: float,
+    solve: Callable[[Array, Array], Array], gelu: Callable[[Array], tuple[Array, Array]],
     after: Callable[[int, Array], None] | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Return Δz after the last stage, of which ``fraction`` is applied; ``after(k, Δz)`` follows each.
 
     ``first`` (n, S (H + L + N)) is ``h₀ @ weights.first + weights.constant`` without what follows the stages'
@@ -118,8 +113,8 @@ class Replay:
         X: Floats,
         out: Floats,
         strength: float,
-        squares: NDArray[np.float64] | None = None,
-        metric: NDArray[np.float64] | None = None,
+        squares: Floats | None = None,
+        metric: Floats | None = None,
     ) -> bool:
         """Write the corrected rows of X into ``out``, which may be X; say whether all edits are finite.
 
@@ -181,15 +176,7 @@ class Replay:
 
 
 def gelu_and_slope(u: Floats) -> tuple[Floats, Floats]:
-    """Return GELU(u) = uΦ(u) and its derivative Φ(u) + uφ(u).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> value, slope = gelu_and_slope(np.array([-1.0, 0.0, 2.0]))
-    >>> value.round(4), slope.round(4)
-    (array([-0.1587,  0.    ,  1.9545]), array([-0.0833,  0.5   ,  1.0852]))
-    """
+    """Return GELU(u) = uΦ(u) and its derivative Φ(u) + uφ(u)."""
     t = np.abs(u)
     t += 1.0 / P
     np.reciprocal(t, out=t)

@@ -276,12 +276,9 @@ class Graph:
         return helper.make_graph(nodes, name, inputs, outputs, initializer=constants)
 
     def scan(
-        self,
-        body: Callable[[Tensor, dict[str, Tensor]], Tensor],
-        state: Tensor,
-        scanned: dict[str, Tensor],
-        shape: list[Any],
-    ) -> Tensor:
+        self, body: Callable[[Tensor, dict[str, Tensor]], Tensor], state: Tensor,
+        scanned: dict[str, Tensor], shape: list[Any],
+    ) -> Tensor:  # fmt: skip
         """Return the last state when ``body`` has seen every slice of the first axis of ``scanned``.
 
         ``shape`` is that of the state: onnxruntime will not infer it.
