@@ -5,15 +5,10 @@ import pytest
 
 import mgpa
 from mgpa.baselines import make
-from mgpa.endpoint import BudgetNotAttained, movement_budget, relative_movement
-from parity import STORED
+from mgpa.endpoint import movement_budget, relative_movement
 
 # How far the authors found their own refitted maps from the stored ones between library versions.
 REFIT_TOLERANCE = 5e-3
-
-
-def test_the_stored_outputs_are_small_enough_for_a_repository():
-    assert STORED.stat().st_size <= 500_000
 
 
 def test_the_gate_is_the_authors_gate(authors):
@@ -81,15 +76,6 @@ def test_the_movement_budget_stops_where_the_authors_stop(authors):
     assert endpoint.n_stages == authors.arrays["budget_stages"]
     assert endpoint.fraction == pytest.approx(float(authors.arrays["budget_fraction"]), abs=1e-6)
     assert relative_movement(endpoint.map, X) == pytest.approx(budget, rel=1e-9)
-
-
-def test_a_budget_beyond_the_map_is_refused(authors):
-    m, X = authors.maps["iterative_both"], authors.arrays["X_new"]
-    endpoint = movement_budget(m, X, 10.0)
-    assert not endpoint.attained
-    assert endpoint.movement == pytest.approx(relative_movement(m, X))
-    with pytest.raises(BudgetNotAttained, match="not attained"):
-        _ = endpoint.map
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,13 @@ from random_cases import SEEDS, examples
 def test_the_iterative_map_leaves_the_complement(seed, rank, network, dtype):
     data = two_sources(seed, dtype=dtype)
     model = data.fit((both if network else linear)(gate=MeasurementGate(rank=rank), radius=0.3))
-    check_complement(model, new_rows(data), dtype)
-
-
-def check_complement(model, X, dtype):
-    m = model.to_map()
+    X, m = new_rows(data), model.to_map()
     after = model.transform(X)
     assert after.dtype == dtype
     H, moved = ((Y.astype(np.float64) - m.center) / m.scale for Y in (X, after))
     assert np.linalg.norm(moved - H) > 1e-3 * np.linalg.norm(H)
-    left = model.gate_.preserved(moved) - model.gate_.preserved(H)
-    tolerance = 1e-5 if dtype == np.float32 else 1e-10
-    assert np.linalg.norm(left) <= tolerance * np.linalg.norm(H)
+    change = model.gate_.preserved(moved) - model.gate_.preserved(H)
+    assert np.linalg.norm(change) <= (1e-5 if dtype == np.float32 else 1e-10) * np.linalg.norm(H)
 
 
 def test_every_prefix_and_fraction_leaves_the_complement():
