@@ -96,8 +96,7 @@ def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floa
 
 
 def _read(m: Any, X: Any, coordinates: Any) -> tuple[Any, Floats, Any]:
-    """Return a map or an estimator's map, rows in float64, and where movement is measured: in the map's own
-    coordinates if no others are given."""
+    """Return the map, the rows in float64, and the coordinates to measure in: None is the map's own."""
     m = as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     return m, X, m if coordinates is None else coordinates

@@ -28,7 +28,7 @@ from .errors import ParameterError
 Array = Any  # numpy array or torch tensor
 
 # Newton needs about four steps on weighted problems and eleven on the most ill-scaled ones tried
-# (tests/test_trust_region.py holds the result to an independent solver).
+# (tests/core/test_trust_region.py holds the result to an independent solver).
 MAX_NEWTON_STEPS = 14
 # Steps taken where the result cannot be looked at: in a compiled or recorded torch program.
 BLIND_NEWTON_STEPS = 8

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import Data, assert_close, new_rows, several_sources, two_sources
-from mgpa import (
-    ClosedFormMGPA,
-    JointTokens,
-    TokenMean,
-    load_map,
-    transform_tokens,
-)
+from mgpa import ClosedFormMGPA, JointTokens, TokenMean, load_map, transform_tokens
 from mgpa.baselines import CORAL
 from mgpa.estimators.streamed import LabelledPairs
 from random_cases import SEEDS, examples
