@@ -254,7 +254,7 @@ def plot_gate(audit: Audit, axes: Any = None) -> Any:
     features have names, further panels show how freely the (first) gate lets each change, from 0 (not at
     all) to 1: scalp maps of channels by band, a curve over numbers such as wavelengths, or bars.
     """
-    different, styles, shown = gates(audit), looks(audit), 1
+    different, styles, n_ranks = gates(audit), looks(audit), 1
     if not different:
         raise ValueError("No audited method has a gate; plot_gate has nothing to draw.")
     (first, *_), facts = different[0]
@@ -280,8 +280,8 @@ def plot_gate(audit: Audit, axes: Any = None) -> Any:
             ax.plot(rank, energy[rank - 1], "o", ms=7, mfc="none", mec=look.color, mew=1.3, zorder=4)
             # Beyond this the spectrum says nothing more.
             last = min(rank + 10, int(np.searchsorted(energy, 0.999)) + 1)
-            shown = max(shown, min(len(energy), max(rank + 2, last)))
-        ax.set(xlim=(0.5, shown + 0.5), ylim=(min(0.0, ax.get_ylim()[0]), 1.04))
+            n_ranks = max(n_ranks, min(len(energy), max(rank + 2, last)))
+        ax.set(xlim=(0.5, n_ranks + 0.5), ylim=(min(0.0, ax.get_ylim()[0]), 1.04))
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set(xlabel="Directions in the gate", ylabel="Cumulative contrast energy")
         grid(ax, "y")
@@ -391,13 +391,13 @@ def draw_all(audit: Audit) -> dict[str, Any]:
         "pairs": audit.check_pairs() is not None,
         "gate": bool(gates(audit)),
     }
-    drawn = {name: plot(audit, name) for name in CHARTS if applies.get(name, True)}
+    figures = {name: plot(audit, name) for name in CHARTS if applies.get(name, True)}
     if several and "T_f" in audit.metrics:
-        drawn["participants_task"] = plot(audit, "participants", "T_f")
-    for figure in drawn.values():  # laid out once, however often they are written
+        figures["participants_task"] = plot(audit, "participants", "T_f")
+    for figure in figures.values():  # laid out once, however often they are written
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-    return drawn
+    return figures
 
 
 def save_figures(

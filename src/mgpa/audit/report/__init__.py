@@ -74,7 +74,7 @@ def html_report(
     """Return the whole report as one HTML document."""
     s = audit.settings
     figures = draw_all(audit) if figures is None else figures
-    drawn = {name: _figure(audit, name, figures[name]) for name in captions() if name in figures}
+    charts = {name: _figure(audit, name, figures[name]) for name in captions() if name in figures}
     script = f"\n{_read('script.js')}"
     badges = "".join(
         f'<span class="badge" title="{escape(text)}">{escape(badge)}</span>'
@@ -92,7 +92,7 @@ def html_report(
             "headline": sentence(words.headline(audit)),
             "certainty": sentence(" ".join([*words.led_by(audit)[1:], words.certainty(audit, warn=False)])),
             "tiles": _tiles(audit),
-            "hero": drawn.pop("tradeoff", ""),
+            "hero": charts.pop("tradeoff", ""),
             "links": "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in added),
             "tables": _tables(audit),
             "methods": _methods(audit),
@@ -102,7 +102,7 @@ def html_report(
                 for name, heading, content in added
             ),
             "bar": _bar(audit),
-            "charts": "\n".join(drawn.values()),
+            "charts": "\n".join(charts.values()),
             "confounding": _confounding(audit),
             "settings": _settings(audit),
             "methods_text": escape(audit.methods_text()),
