@@ -1,6 +1,5 @@
 """The simulated head, people, devices and SSVEP files do what they say."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -149,17 +148,6 @@ def test_the_response_begins_after_the_visual_latency():
     first = since[np.flatnonzero(wave)[0]]
     assert first == pytest.approx(0.14 + person.latency, abs=0.005)
     assert not wave[since > 0.14 + person.latency + 2.1 + 0.002].any()
-
-
-def test_files_have_the_providers_form(folder):
-    data = loadmat(folder / "S002.mat")["data"]
-    assert data.shape == (8, 710, 2, 3, 12)
-    assert data.dtype == np.float64
-    # In microvolts.
-    assert 3 < data.std() < 60
-    truth = json.loads((folder / "truth.json").read_text())
-    assert list(truth["people"]) == ["S001", "S002", "S003"]
-    assert truth["people"]["S002"]["alpha"] == draw_people(["S002"])[0].alpha
 
 
 def test_a_second_run_writes_only_what_is_missing(tmp_path):

@@ -157,20 +157,16 @@ def test_csv_files_of_tones_are_read_by_their_columns(tmp_path, task):
     ("text", "message"),
     [
         ("a,b\n1,face\n", "0 columns 'trial'; expected one each of trial, stimElapsedTime, stimCat"),
-        ("onset,stimulus\n1,face\n", "Columns: 'onset', 'stimulus'"),
         ("stimCat," + N170_HEADER + "face,1,1,face,upright,1\n", "2 columns 'stimCat'"),
         (N170_HEADER + "1,1,face,upright,soon\n", "line 2, stimElapsedTime: 'soon' is not a number"),
         (
             N170_HEADER + "1,1,face,upright,1\n2,1,face,upright\n",
             "line 3, stimElapsedTime: '' is not a number",
         ),
-        (N170_HEADER + "1,1,face,upright,nan\n", "'nan' is not a number"),
         (N170_HEADER + "1,1,house,upright,1\n", "stimCat is 'house'; expected watch or face"),
-        (N170_HEADER + "1,1,face_03,upright,1\n", "stimCat is 'face_03'"),
         (N170_HEADER + "1,x,face,upright,1\n", "line 2, eventCode: 'x' is not a number"),
         (N170_HEADER + "1,1,face,upright,2\n2,1,face,upright,1\n", "event 2 is not after event 1"),
         (N170_HEADER + "1,1,face,upright,1\n3,1,face,upright,2\n", "line 3: trial is 3; expected 2"),
-        (N170_HEADER + "0,1,face,upright,1\n", "line 2: trial is 0; expected 1"),
         (N170_HEADER, "lists no events"),
         ("", "Columns: none"),
     ],
@@ -239,13 +235,6 @@ def test_artefacts_are_flagged_exactly_and_for_both_devices(n170):
     assert flagged.columns["ordinal"].tolist() == [3, 3, 17, 17]
     assert flagged.columns["source"].tolist() == ["Neuroscan", "flex"] * 2
     assert report["1020"].artifacts == 2
-
-
-def test_extra_markers_are_left_out_and_reported(folder):
-    trials, report = dataset.read_neuroscan_flex(folder, "P300", ["1020"])
-    assert len(trials) == 2 * N
-    assert len(report["1020"].dropped) == 3
-    assert all("belongs to no event" in one for one in report["1020"].dropped)
 
 
 def test_both_devices_saw_the_same_brain(n170):
@@ -395,31 +384,29 @@ def test_missing_folders_people_and_files_are_named(session):
         dataset.read_neuroscan_flex(session, "N170")
 
 
+def cut(share):
+    return lambda content: content[: int(share * len(content))]
+
+
+def not_a_number(content):
+    return np.float32(np.nan).tobytes() + content[4:]  # of Cz, which comes first
+
+
+def picture(content):
+    return b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
+
+
 @pytest.mark.parametrize(
-    ("kind", "keep"),
-    [("dat", 0.6), ("dap", 0.3), ("ceo", 0.5), ("edf", 0.6)],
+    ("kind", "damage"),
+    [
+        *(("dat", cut(0.6)), ("dap", cut(0.3)), ("ceo", cut(0.5)), ("edf", cut(0.6))),
+        *(("rs3", picture), ("edf", picture), ("csv", picture), ("dat", not_a_number)),
+    ],
 )
-def test_files_cut_short_are_refused_by_name(session, kind, keep):
+def test_damaged_files_are_refused_by_name(session, kind, damage):
     path = session_file(session, kind)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(keep * len(content))])
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(dataset.RecordingError, match="1019_N170"):
-        dataset.read_neuroscan_flex(session, "N170")
-
-
-@pytest.mark.parametrize("kind", ["rs3", "edf", "csv"])
-def test_files_of_something_else_are_refused_by_name(session, kind):
-    session_file(session, kind).write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40)
-    with pytest.raises(ValueError, match="1019_N170"):
-        dataset.read_neuroscan_flex(session, "N170")
-
-
-def test_an_amplifier_that_stored_no_number_is_refused_by_name(session):
-    path = session_file(session, "dat")
-    values = np.frombuffer(path.read_bytes(), "<f4").copy()
-    values[0] = np.nan  # of Cz, which comes first
-    path.write_bytes(values.tobytes())
-    with pytest.raises(dataset.RecordingError, match=r"1019_N170\.dat holds NaN"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
@@ -488,14 +475,6 @@ def test_events_closer_than_the_limit_stop_everything(session, monkeypatch):
 # Roles
 
 
-def test_roles_are_the_papers():
-    n170, reuse = dataset.ROLES["N170"], dataset.ROLES["reuse"]
-    assert {role: len(people) for role, people in n170.items()} == {"FIT": 4, "VAL": 2, "HEAD": 4, "EVAL": 10}
-    assert {role: len(people) for role, people in reuse.items()} == {"FIT": 4, "VAL": 2, "HEAD": 4, "EVAL": 8}
-    assert len(dataset.PARTICIPANTS) == len(set(dataset.PARTICIPANTS)) == 20
-    assert set(n170["EVAL"]) - set(reuse["EVAL"]) == {"1021", "1034"}
-
-
 def counted(task, per_person, artifacts=0, late=0.0):
     """Trials of everybody in a task, with nothing in them but what is counted."""
     people = dataset.USED[task]
@@ -541,11 +520,7 @@ def test_defects_of_the_recorded_data_set_are_read_as_they_should_be(tmp_path):
     people = ["1016", "1018", "1034"]
     simulate_flex(tmp_path, participants=people, tasks=["N170", "oddball_passive"], n_events=40)
     trials, report = dataset.read_neuroscan_flex(tmp_path, "N170")
-    assert {name: session.pairs for name, session in ((p, report[p]) for p in people)} == {
-        "1016": 40,
-        "1018": 40,
-        "1034": 36,
-    }
+    assert [report[person].pairs for person in people] == [40, 40, 36]
     # A run that was broken off, of which the headset knows nothing.
     assert len(read_neuroscan(tmp_path / files_of("1016", "N170", "dat"))[2]) == 50
     assert len(report["1016"].dropped) == 10

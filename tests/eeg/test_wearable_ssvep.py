@@ -128,14 +128,6 @@ def published(tmp_path):
     return tmp_path
 
 
-def test_the_papers_folds_come_out_of_its_seed(published):
-    folds = dataset.paper_folds(dataset.subjects(published))
-    assert folds == dataset.PAPER_FOLDS
-    evaluated = [i + 1 for i, fold in enumerate(folds) if fold == "1"]
-    assert evaluated == [1, 5, 8, 20, 31, 33, 40, 45, 46, 47, 49, 50, 62, 65, 67, 68, 70, 85, 94, 97, 100]
-    assert [i + 1 for i, fold in enumerate(folds) if fold == "0"][:6] == [9, 11, 16, 21, 27, 29]
-
-
 def test_rotations_of_the_studies_evaluate_the_published_folds(published):
     from mgpa.tables.columns import rotated
 

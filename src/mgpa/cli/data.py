@@ -59,8 +59,7 @@ def fetch(
     dry_run
         List what would be fetched, and how large it is.
     """
-    from ..eeg.datasets.catalogue import DATASETS, dataset_files, find_dataset
-    from ..eeg.datasets.fetching import fetch_files
+    from ..eeg.datasets.catalogue import DATASETS, dataset_files, fetch_files, find_dataset
 
     home = DATASETS[find_dataset(name)]["home"]
     files = dataset_files(name, only, from_)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from .._common.extras import missing
 from ..errors import CheckpointError, DownloadError, first_few
-from .datasets.fetching import EEGPT_WEIGHTS, RemoteFile, fetch_files, require_pooch
+from .datasets.catalogue import EEGPT_WEIGHTS, RemoteFile, fetch_files, require_pooch
 from .torch_encoder import Scaling, TorchEncoder, check_choice
 from .trials import standard_montage
 
