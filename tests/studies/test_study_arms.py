@@ -52,7 +52,7 @@ def test_control_gates_have_the_measured_rank_and_its_anchors(associated, tmp_pa
             "C": {"method": "coral", "pairs": "endpoints", "parameters": {"reference": "dry"}},
         },
     )
-    split = make_split(study, Recordings(study, tmp_path), "all", None)
+    split = make_split(study, Recordings(study, tmp_path))
     made = make_arms(study, split)
     assert isinstance(made["P"].gate, PCAGate)
     assert isinstance(made["U"].gate, FullGate)
@@ -83,7 +83,7 @@ def test_tokens_are_taken_as_a_method_says(tmp_path):
         methods={"M": closed, "J": closed | {"tokens": "joint"}},
     )
     of_tokens = FixedGate(np.eye(6)[:, :1])
-    made = make_arms(study, Split("all", table, None, gate=of_tokens))
+    made = make_arms(study, Split(table, None, gate=of_tokens))
     assert made["M"].gate is of_tokens
     assert isinstance(made["J"], JointTokens)
     # The gate of single tokens does not fit all of them together.
@@ -91,4 +91,4 @@ def test_tokens_are_taken_as_a_method_says(tmp_path):
     assert made["J"].estimator.standardize is False
     for sources in (2, 3):
         rows = simulate_table(n_people=16, d=6, n_sources=sources)
-        assert measured_rank(study, Split("all", rows, None)) >= 1
+        assert measured_rank(study, Split(rows, None)) >= 1

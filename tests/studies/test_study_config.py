@@ -95,7 +95,6 @@ def test_what_is_missing_is_named(tmp_path):
     for change, said in (
         ({"kind": "table"}, "data: kind = 'table' needs table = 'file.parquet'"),
         ({"tasks": []}, r"data: neuroscan_flex needs tasks, as tasks = \['N170'\]"),
-        ({"table": "rows.npz"}, "data: kind = 'table' has a table, and recordings have a folder"),
         (
             {"tasks": ["N170", "oddball_active"]},
             r"N170, oddball_active: only \[reuse\] has several recorded tasks$",
@@ -119,14 +118,9 @@ def test_what_is_no_study_is_said(tmp_path):
         load_study(tmp_path / "latin.toml")
     with pytest.raises(StudyError, match="is not TOML"):
         load_study(written(tmp_path, "a = " + "[" * 100_000))
-    for key in ("data", "quick", "simulated"):
+    for key in ("data", "encoder", "methods", "quick", "simulated"):
         with pytest.raises(StudyError, match=rf"my\.toml: {key} is 3; it must be a section, \[{key}\]"):
             load_study(written(tmp_path, f"name = 'a'\ntitle = 'b'\n{key} = 3\n"))
-
-
-def test_features_have_no_weights():
-    with pytest.raises(StudyError, match="temporal_bins has no weights"):
-        load_study("temporal-n170", encoder={"checkpoint": "weights.safetensors"})
 
 
 def test_everything_the_template_comments_out_is_known(tmp_path):

@@ -47,14 +47,14 @@ def test_an_encoders_weights_are_among_what_was_read(tmp_path):
     with pytest.raises(StudyError, match=r"weights\.safetensors does not exist"):
         run(study, tmp_path / "work")
     (tmp_path / "weights.safetensors").write_bytes(b"half of it")
-    with pytest.raises(StudyError, match=r"(?s)no recordings.*safetensors differs from the published file"):
+    with pytest.raises(StudyError, match=r"(?s)no recordings.*safetensors is not the published file"):
         run(study, tmp_path / "work")
     keys = []
     for content in (b"one", b"two"):
         (tmp_path / "weights.safetensors").write_bytes(content)
         recordings = Recordings(study, tmp_path / "work")
         assert recordings.checksums == {"checkpoint weights.safetensors": sha256(content).hexdigest()}
-        keys.append(recordings._key("N170"))
+        keys.append(recordings._key("table", "N170"))
     assert keys[0] != keys[1]
 
 
@@ -96,7 +96,7 @@ def test_strays_copies_and_people_without_a_role_change_no_bit_of_a_study(tmp_pa
 def test_tables_depend_on_the_libraries_and_networks_on_the_device(tmp_path, monkeypatch):
     def key(preset, device="cpu"):
         found = Recordings(load_study(preset, recordings=tmp_path), tmp_path, device=device)
-        return found._key(found.tasks[0])
+        return found._key("table", "")
 
     before = key("temporal-n170")
     assert key("temporal-n170", "cuda") == before

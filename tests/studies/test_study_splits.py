@@ -13,7 +13,7 @@ from small_studies import paired_table, run, written
 
 
 def test_a_split_shows_one_view_of_events_and_keeps_full_contrasts_for_the_gate(associated, tmp_path):
-    split = make_split(associated, Recordings(associated, tmp_path), "all", None)
+    split = make_split(associated, Recordings(associated, tmp_path))
     first, second = split.contrasts
     weak = split.endpoints[1] - split.endpoints[0]
     np.testing.assert_allclose(weak, 0.2 * (second - first), atol=1e-9)
@@ -32,7 +32,7 @@ def test_a_split_shows_one_view_of_events_and_keeps_full_contrasts_for_the_gate(
 @pytest.mark.parametrize("endpoints", [{}, {"association": 0.9}, {"gamma": 0.5}])
 def test_full_contrasts_are_kept_where_rows_are_not_their_own_pairs(endpoints, tmp_path):
     study = load_study(written(tmp_path, table=paired_table()), endpoints=endpoints)
-    split = make_split(study, Recordings(study, tmp_path), "all", None)
+    split = make_split(study, Recordings(study, tmp_path))
     fit = split.table.rows("FIT")
     assert (np.asarray(fit.pair_id) == -1).all() == ("association" in endpoints)
     if not endpoints:
@@ -44,11 +44,11 @@ def test_full_contrasts_are_kept_where_rows_are_not_their_own_pairs(endpoints, t
 
 
 def test_those_who_are_judged_change_nothing_that_is_fitted(associated, tmp_path):
-    before = make_split(associated, Recordings(associated, tmp_path), "all", None)
+    before = make_split(associated, Recordings(associated, tmp_path))
     raw = open_table(tmp_path / "rows.npz").read()
     judged = np.isin(raw.participant, np.unique(before.table.rows("EVAL").participant))
     write_table(replace(raw, X=raw.X + judged[:, None]), tmp_path / "rows.npz", overwrite=True)
-    after = make_split(associated, Recordings(associated, tmp_path), "all", None)
+    after = make_split(associated, Recordings(associated, tmp_path))
     np.testing.assert_array_equal(after.table.rows("FIT").X, before.table.rows("FIT").X)
     np.testing.assert_array_equal(after.contrasts[0], before.contrasts[0])
     assert not np.array_equal(after.table.rows("EVAL").X, before.table.rows("EVAL").X)

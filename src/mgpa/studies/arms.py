@@ -48,13 +48,6 @@ def unfitted(name: str, method: MethodSection, recipe: Mapping[str, Any] | None 
     return model
 
 
-def check_arms(study: Study) -> None:
-    """Raise if a method cannot be made, before anything is computed."""
-    for name, method in study.methods.items():
-        for recipe in recipes(method):
-            unfitted(name, method, recipe)
-
-
 def make_arm(
     study: Study, split: Split, name: str, method: MethodSection, recipe: Mapping[str, Any] | None = None
 ) -> Any:

@@ -7,16 +7,14 @@ It is written in TOML and checked here, section by section, before anything is c
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from .._common.files import special_kind
-from ..audit.metrics import METRICS, find_metric
+from ..audit.metrics import METRICS
 from ..errors import StudyError
 
 __all__ = ["Study", "StudyError", "load_study", "presets"]
@@ -74,8 +72,6 @@ class DataSection(Section):
             raise ValueError("neuroscan_flex needs tasks, as tasks = ['N170']")
         if len(self.labels) > 1 and "label" in self.labels.values():
             raise ValueError("of several labels, none can be the column 'label' itself; give it a name")
-        if (self.folder if self.kind == "table" else self.table) is not None:
-            raise ValueError("kind = 'table' has a table, and recordings have a folder; give only that")
         return self
 
     @property
@@ -112,12 +108,6 @@ class EncoderSection(Section):
     pool: bool = False
     flatten: bool = False
     parameters: dict[str, Any] = {}
-
-    @model_validator(mode="after")
-    def _weights(self) -> EncoderSection:
-        if self.checkpoint is not None and self.name in FIXED:
-            raise ValueError(f"{self.name} has no weights; leave checkpoint out")
-        return self
 
 
 class RolesSection(Section):
@@ -237,8 +227,8 @@ class ContrastSection(Section):
     paper: dict[str, Annotated[list[float], Field(min_length=3, max_length=3)]] = {}
 
     @model_validator(mode="after")
-    def _known(self) -> ContrastSection:
-        _require_metrics(self.metrics)
+    def _metrics(self) -> ContrastSection:
+        _require_metrics(self.metrics, METRICS)
         _require_metrics(self.paper, self.metrics)
         return self
 
@@ -268,26 +258,19 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
-        data, reuse, methods = self.data, self.reuse, self.methods
-        table, tasks = data.kind == "table", data.named_tasks
-        names = sorted({"identity", *methods})
+        data, reuse, methods, tasks = self.data, self.reuse, self.methods, self.data.named_tasks
         for values in self.paper.values():
-            _require_metrics(values)
-        for wrong, why in (
-            (not table and self.encoder is None, "recordings need an [encoder]"),
-            (
-                table and (self.encoder is not None or self.views != ViewsSection()),
-                "a table holds embeddings already; leave [encoder] and [views] out",
-            ),
-            ("identity" in methods, "'identity' is always measured; leave it out of [methods]"),
-            *(
-                (name not in names, f"contrasts name {name!r}; the methods are {', '.join(names)}")
-                for contrast in self.contrasts
-                for name in (contrast.a, contrast.b)
-            ),
-        ):
-            if wrong:
-                raise ValueError(why)
+            _require_metrics(values, METRICS)
+        if data.kind != "table" and self.encoder is None:
+            raise ValueError("recordings need an [encoder]")
+        if data.kind == "table" and (self.encoder is not None or self.views != ViewsSection()):
+            raise ValueError("a table holds embeddings already; leave [encoder] and [views] out")
+        if "identity" in methods:
+            raise ValueError("'identity' is always measured; leave it out of [methods]")
+        names = sorted({"identity", *methods})
+        for name in (name for contrast in self.contrasts for name in (contrast.a, contrast.b)):
+            if name not in names:
+                raise ValueError(f"contrasts name {name!r}; the methods are {', '.join(names)}")
         if reuse is None:
             if len(data.tasks) > 1:
                 raise ValueError(f"{', '.join(data.tasks)}: only [reuse] has several recorded tasks")
@@ -313,21 +296,11 @@ class Study(Section):
         return self.data.kind != "table" and self.data.folder is None
 
 
-def _require_metrics(named: Iterable[str], among: Sequence[str] = ()) -> None:
-    """Raise unless every name is a metric (of those section), or that of a task ("P300 worst")."""
-    for name in named:
-        metric = _without_task(name)
-        if metric is None or (among and metric not in among):
-            raise ValueError(f"unknown metric {name!r}; metrics: {', '.join(among or METRICS)}")
-
-
-def _without_task(name: str) -> str | None:
-    """Return the metric that a name ends with; None, if it ends with none."""
-    words = name.split(" ")
-    for i in range(len(words)):
-        with suppress(ValueError):
-            return find_metric(" ".join(words[i:])).name
-    return None
+def _require_metrics(names: Iterable[str], metrics: Collection[str]) -> None:
+    """Raise unless every name is one of the metrics, or that of a task ("P300 worst") or a direction."""
+    for name in names:
+        if not any(m in name.split(" ") or f" {name}".endswith(f" {m}") for m in metrics):
+            raise ValueError(f"unknown metric {name!r}; metrics: {', '.join(metrics)}")
 
 
 def presets() -> dict[str, str]:
@@ -373,40 +346,37 @@ def load_study(
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise StudyError(f"{name} is not TOML: {error}.") from None
-    for key in ("data", *OVERLAYS):
-        if not isinstance(document.setdefault(key, {}), dict):
+    for key in ("data", "encoder", "methods", *OVERLAYS):
+        if not isinstance(document.get(key, {}), dict):
             raise StudyError(f"{name}: {key} is {document[key]!r}; it must be a section, [{key}].")
-    overlays = {key: document.pop(key) for key in OVERLAYS}
-    section = document["data"]
+    overlays = {key: document.pop(key, {}) for key in OVERLAYS}
+    section, encoder = document.setdefault("data", {}), document.get("encoder", {})
     if recordings is not None:
         section["table" if section.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
     else:
         for key in ("table", "folder"):
             if isinstance(section.get(key), str):
                 section[key] = str(beside / Path(section[key]).expanduser())
-    encoder = document.get("encoder")
     if checkpoint is not None:
-        if not isinstance(encoder, dict) or encoder.get("name") in FIXED or "folder" not in section:
+        if encoder.get("name") in (None, *FIXED) or "folder" not in section:
             raise StudyError(f"{name} runs no encoder with weights here; leave checkpoint out.")
         encoder["checkpoint"] = str(Path(checkpoint).expanduser().resolve())
-    elif isinstance(encoder, dict) and encoder.get("checkpoint", "paper") != "paper":
+    elif encoder.get("checkpoint", "paper") != "paper":
         encoder["checkpoint"] = str(beside / Path(str(encoder["checkpoint"])).expanduser())
-    planned = _methods(document)
+    planned = set(document.get("methods", ()))
     simulated = section.get("kind") != "table" and "folder" not in section
     applied = [key for key, used in (("simulated", simulated), ("quick", quick)) if used]
     for key in applied:
         document = _merged(document, overlays[key])
     document = _merged(document, changes) | {"overlays": applied}
     # An overlay that leaves a method out leaves its contrasts out, too.
-    left_out = planned - _methods(document)
-    if left_out and isinstance(document.get("contrasts"), list):
-        document["contrasts"] = [
-            c for c in document["contrasts"] if not left_out & {c.get("a"), c.get("b", "identity")}
-        ]
+    if left_out := planned - set(document.get("methods", ())):
+        contrasts = document.get("contrasts", [])
+        document["contrasts"] = [c for c in contrasts if not left_out & {c.get("a"), c.get("b")}]
     try:
         return Study.model_validate(document)
     except ValidationError as error:
-        lines = [f"  {_place(e['loc'])}: {_reason(e)}" for e in error.errors()]
+        lines = [f"  {'.'.join(map(str, e['loc'])) or 'the study'}: {_reason(e)}" for e in error.errors()]
         raise StudyError(f"{name} is not a study that can be run:\n" + "\n".join(lines)) from None
 
 
@@ -414,8 +384,6 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
     """Return the text of a study, what to call it, and the folder its paths are relative to."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
-        if kind := special_kind(path):
-            raise StudyError(f"{path} is {kind}, not a file.")
         try:
             return path.read_text("utf-8"), str(path), path.resolve().parent
         except OSError as error:
@@ -429,11 +397,6 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
         raise StudyError(f"No study {str(which)!r}. Name a .toml file or one of {', '.join(packaged)}.")
     text = files(__package__).joinpath("presets", f"{which}.toml").read_text("utf-8")
     return text, str(which), Path.cwd()
-
-
-def _methods(document: dict[str, Any]) -> set[str]:
-    section = document.get("methods")
-    return set(section) if isinstance(section, dict) else set()
 
 
 def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = False) -> dict[str, Any]:
@@ -452,10 +415,6 @@ def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = F
         else:
             result[key] = value
     return result
-
-
-def _place(location: tuple[Any, ...]) -> str:
-    return ".".join(map(str, location)) or "the study"
 
 
 def _reason(error: Any) -> str:

@@ -116,11 +116,6 @@ class Recordings:
             for person in sorted(self.participants())
         }
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks; one without a name, if the data have one task."""
-        return self.study.data.named_tasks
-
     def table(self, task: str = "") -> Table:
         """Return the embeddings of one task: raw features, with everything known about each row."""
         if self.study.data.kind == "table":
@@ -129,15 +124,13 @@ class Recordings:
             except TableError as error:
                 raise StudyError(str(error)) from None
         else:
-            table = self._kept(self._key(task), lambda: self._embed(self._views(self.trials(task))))
+            # Of tasks that differ in their labels alone, one table serves all.
+            key = self._key("table", task if task in self.study.data.tasks else "")
+            table = self._kept(key, lambda: self._embed(self._views(self.trials(task))))
         self.info[task] = table.info
         return self._labelled(table, task)
 
-    def _key(self, task: str) -> str:
-        # Of tasks that differ in their labels alone, one table serves all.
-        return self._key_of("table", task if task in self.study.data.tasks else "")
-
-    def _key_of(self, what: str, which: Any) -> str:
+    def _key(self, what: str, which: Any) -> str:
         """Return the name of a table: everything that its numbers come from, but not where files are."""
         # Networks round differently on different devices.
         network = self.study.encoder is not None and self.study.encoder.name not in FIXED
@@ -150,7 +143,7 @@ class Recordings:
     def virtual_pairs(self, roles: Mapping[str, str]) -> Table:
         """Return trials of FIT participants paired with their virtual views toward the other source."""
         fit = sorted(person for person, role in roles.items() if role == "FIT")
-        return self._kept(self._key_of("virtual", fit), lambda: self._embed_virtual(fit))
+        return self._kept(self._key("virtual", fit), lambda: self._embed_virtual(fit))
 
     def _kept(self, key: str, make: Any) -> Table:
         path = self.workspace / "tables" / f"{key}.npz"

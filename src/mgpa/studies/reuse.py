@@ -170,7 +170,7 @@ def select_method(
     """
     method, plan, store = study.methods[name], study.reuse, Store(cache)
     assert plan is not None
-    split = Split(name, material.bank, material.coordinates, material.pairs)
+    split = Split(material.bank, material.coordinates, material.pairs)
     data = FittingData(Table.concatenate([material.bank, material.val]), material.pairs)
     # The development task's shortcut and control heads, of original HEAD events.
     heads = fit_association_heads(*events(material.tables[material.development].rows("HEAD")))

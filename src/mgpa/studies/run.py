@@ -136,8 +136,8 @@ def run_study(
         if study.reuse is not None:
             parts, selection = run_reuse(study, recordings, **options)
         else:
-            for name, rotation in split_names(study).items():
-                split = make_split(study, recordings, name, rotation)
+            for rotation in split_names(study).values():
+                split = make_split(study, recordings, rotation)
                 for task, plan in study_plans(study, split, **options):
                     parts.setdefault(task, []).append(plan.run())
     return StudyResult(

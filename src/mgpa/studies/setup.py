@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .._common.checks import total_memory
 from ..errors import StudyError, TableError, first_few
-from .arms import check_arms, recipes, unfitted
+from .arms import recipes, unfitted
 from .config import FIXED, Study, load_study, presets
 from .recordings import Recordings, sha256_of
 from .splits import split_names
@@ -21,7 +22,9 @@ from .splits import split_names
 
 def check_study(study: Study, recordings: Recordings) -> None:
     """Raise one error that lists everything that would stop a study later; nothing is computed."""
-    check_arms(study)
+    for name, method in study.methods.items():
+        for recipe in recipes(method):
+            unfitted(name, method, recipe)
     problems = [*_files(study, recordings), *_weights(study), *_room(study, recordings.workspace)]
     if problems:
         raise StudyError("The study cannot be run:\n" + "\n".join(f"  {line}" for line in problems))
@@ -86,10 +89,7 @@ def _room(study: Study, workspace: Path) -> Iterator[str]:
     free = shutil.disk_usage(place).free / 1e9
     if free < study.needs.disk:
         yield f"disk: {place} has {free:.1f} GB free; the study needs about {study.needs.disk:g} GB"
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    except (AttributeError, ValueError, OSError):  # a system that does not tell
-        return
+    memory = total_memory() / 1e9
     if memory < study.needs.memory:
         yield f"memory: this machine has {memory:.1f} GB; the study needs about {study.needs.memory:g} GB"
 
@@ -112,16 +112,7 @@ def effective_settings(study: Study) -> dict[str, Any]:
 def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> list[str]:
     """Return how a run differs from the packaged study of its name, a phrase each.
 
-    Parameters
-    ----------
-    study : Study
-        As it was run.
-    files : str
-        "published", "simulated", or how they differ (``Recordings.origin``).
-    weights : str
-        Their SHA-256, "random …" or "none".
-    device : str
-        Where networks and critics were trained.
+    ``files`` is the recordings' ``origin``; ``weights`` their SHA-256, "random …" or "none".
 
     Examples
     --------
@@ -159,9 +150,7 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
     named = tuple(f"methods.{name}." for name in absent + added)
     for key in {**published, **ours}:
         value, printed = ours.get(key), published.get(key)
-        same_critic = key.endswith(".critics") and "lbfgs" in (
-            value or ()
-        )  # the published one, on any device
+        same_critic = key.endswith(".critics") and "lbfgs" in (value or ())  # published, on any device
         if value != printed and not key.startswith(named) and not same_critic:
             lines.append(f"{key} is {_short(value)} (preset: {_short(printed)})")
     return lines

@@ -29,7 +29,6 @@ class Split:
 
     Attributes
     ----------
-    name : str
     table : Table
         In the study's coordinates, with roles.
     coordinates : Coordinates
@@ -42,7 +41,6 @@ class Split:
         The measurement gate, if it is not made of ``contrasts`` themselves (token contrasts).
     """
 
-    name: str
     table: Table
     coordinates: Coordinates
     contrasts: Pairs | None = None
@@ -57,9 +55,9 @@ def split_names(study: Study) -> dict[str, int | None]:
     return {"all": None}
 
 
-def make_split(study: Study, recordings: Recordings, name: str, rotation: int | None) -> Split:
+def make_split(study: Study, recordings: Recordings, rotation: int | None = None) -> Split:
     """Return one split: from raw tables to rows in coordinates, with roles and pairs."""
-    raw = recordings.table(recordings.tasks[0])
+    raw = recordings.table(study.data.named_tasks[0])
     roles = roles_of(raw, study.roles, rotation)
     raw = with_roles(raw, roles)
     evaluated, plan = raw, study.endpoints
@@ -80,7 +78,7 @@ def make_split(study: Study, recordings: Recordings, name: str, rotation: int | 
         observed = alone(observed)
     table = in_coordinates(coordinates, observed)
     gate = _token_gate(study, contrasts, table) if study.gate.tokens else None
-    return Split(name, table, coordinates, contrasts, endpoints, gate)
+    return Split(table, coordinates, contrasts, endpoints, gate)
 
 
 def coordinates_of(fit: Table, plan: CoordinatesSection) -> Coordinates:
