@@ -65,14 +65,6 @@ def test_a_fit_on_a_cluster_has_the_same_bits(folder):
     assert (folder / "c.safetensors").read_bytes() == (folder / "map one.safetensors").read_bytes()
 
 
-def test_pairs_of_other_sources_are_refused(folder, tmp_path):
-    renamed = simulated_table(n_people=12)
-    write_table(renamed.with_columns(source=np.char.add(renamed.source, "2")), tmp_path / "pairs.parquet")
-    arguments = ("--pairs", tmp_path / "pairs.parquet", "--out", tmp_path / "m.safetensors")
-    assert "dry2, wet2" in refused("fit", folder / TABLE, *arguments)
-    assert not (tmp_path / "m.safetensors").exists()
-
-
 @pytest.mark.parametrize("arguments", [(), ("--components", 5)])
 def test_the_selected_map_moves_val_rows_by_the_budget(tmp_path, arguments):
     done("simulate", "--out", "raw.parquet", folder=tmp_path)

@@ -13,7 +13,6 @@ import mgpa
 from layout import COLLIDING, OVERFLOWING, measure
 from mgpa.studies import load_study, write_results
 from mgpa.studies.results import SIMULATED, contrasts, estimates, provenance
-from mgpa.tables.files import write_table
 from simulated import simulated_table
 from small_studies import CLOSED_FORM, files_of, run, written
 
@@ -129,18 +128,11 @@ def test_provenance_says_where_every_number_comes_from(finished):
             assert not [path for path in here if len(path) > 1 and path.encode() in content], name
 
 
-def test_provenance_has_what_tables_say_about_themselves(tmp_path):
-    said = {"encoder": {"name": "bins"}, "pairing": "12 pairs, 1 dropped"}
-    path = written(tmp_path, CLOSED_FORM, table=replace(simulated_table(), info=said))
-    result = run(load_study(path), tmp_path / "work")
-    assert provenance(result, "")["tables"] == {"": said}
-
-
-def test_results_without_what_a_contrast_asks_for_are_still_written(tmp_path):
-    path = written(tmp_path)
-    write_table(simulated_table(label=None), tmp_path / "rows.npz", overwrite=True)
-    study = load_study(path, methods={"Iter": False}, contrasts=[{"a": "CF", "metrics": ["T_f"]}])
-    result = run(study, tmp_path / "work")
+def test_results_have_what_tables_say_and_do_without_what_a_contrast_asks_for(tmp_path):
+    info = {"encoder": {"name": "bins"}, "pairing": "12 pairs, 1 dropped"}
+    path = written(tmp_path, CLOSED_FORM, table=replace(simulated_table(label=None), info=info))
+    result = run(load_study(path, contrasts=[{"a": "CF", "metrics": ["T_f"]}]), tmp_path / "work")
+    assert provenance(result, "")["tables"] == {"": info}
     assert list(contrasts(result)) == []
     write_results(result, tmp_path / "out")
     assert "Differences that the study is about" not in (tmp_path / "out" / "report.html").read_text("utf-8")

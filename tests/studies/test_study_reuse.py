@@ -95,7 +95,7 @@ def test_reuse_selects_once_and_audits_every_task(reused, tmp_path):
         assert {"association.pdf", "association.svg", "association.png"} <= names
 
 
-def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_path):
+def test_reuse_is_measured_in_shared_coordinates_and_reports_what_is_behind_the_worst(uneven, tmp_path):
     study = load_study(uneven)
     result = run(study, tmp_path / "work")
     material = prepare(study, Recordings(study, tmp_path / "work"))
@@ -104,10 +104,6 @@ def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_p
         rows = material.tables[task].rows("EVAL")
         expected = movement_by_group(rows.X, corrected_rows(chosen.map, rows), rows.participant)[1]
         np.testing.assert_allclose(result.audits[task]["CF"].movement[0], expected, rtol=1e-9)
-
-
-def test_reuse_reports_what_lies_behind_the_worst_association(uneven, tmp_path):
-    result = run(load_study(uneven), tmp_path / "work")
     rows = {(row["task"], row["method"], row["metric"]): row["value"] for row in estimates(result)}
     for task, audit in result.audits.items():
         for i, metric in enumerate(("reversed", "independent", "aligned")):
@@ -127,9 +123,7 @@ def test_those_who_are_judged_are_no_part_of_a_selection(uneven, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"floor": True}, r"\[reuse\] has no \[endpoints\]"),
         ({"gate": {"tokens": True}}, r"\[reuse\] has no \[endpoints\]"),
-        ({"methods": {"CF": {"pairs": "endpoints"}}}, r"methods.CF: \[reuse\] has neither pairs nor budget"),
         ({"methods": {"CF": {"budget": 0.1}}}, r"methods\.CF: \[reuse\] has neither pairs nor budget"),
         ({"endpoints": {"association": 0.9}}, r"\[reuse\] has no \[endpoints\]"),
         ({"reuse": {"tasks": ["easy", "harder"]}}, "reuse.tasks are easy, harder; the data have easy, hard"),

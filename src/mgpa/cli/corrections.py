@@ -219,12 +219,13 @@ def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
     path
         A stored map, or a table.
     """
+    words = {True: "yes, its digests agree", False: "no, it has no digests: damage would go unnoticed"}
     if path.suffix == ".safetensors" or (isinstance(path, Path) and (path / "model.json").is_file()):
         from ..maps import load_map
 
         m = load_map(path)
         verified = path.is_file()  # a map file without digests does not load; the authors' folders have none
-        text = f"{m.summary()}\n  {'verified':<12}{_verified(verified)}"
+        text = f"{m.summary()}\n  {'verified':<12}{words[verified]}"
         shared.show(_map_facts(m) | {"verified": verified}, text, json_)
         return
     from ..tables.files import open_table
@@ -240,7 +241,7 @@ def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
         **({"info": file.info} if file.info else {}),
     }
     counts = _counts(file)
-    shown = facts | {"columns": first_few(list(file.columns)), "verified": _verified(file.verified)}
+    shown = facts | {"columns": first_few(list(file.columns)), "verified": words[file.verified]}
     lines = [f"{name:<12}{_shortened(value)}" for name, value in shown.items()]
     lines += [f"{name}: " + first_few([f"{k} {n}" for k, n in c.items()], 12) for name, c in counts.items()]
     shared.show(facts | {"counts": counts}, "\n".join(map(printable, lines)), json_)
@@ -349,11 +350,6 @@ def _map_facts(m: Any) -> dict[str, Any]:
     if hasattr(m, "stage_tensors"):
         facts["stages"] = len(m)
     return facts | ({"encoder": info.encoder} if info.encoder else {})
-
-
-def _verified(digests: bool) -> str:
-    """Return in words whether a file has digests, which are compared when it is opened and read."""
-    return "yes, its digests agree" if digests else "no, it has no digests: damage would go unnoticed"
 
 
 def _shortened(value: Any) -> Any:

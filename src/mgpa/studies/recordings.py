@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -71,9 +71,9 @@ class Recordings:
             )
             files = [p for p in visible if p.suffix != ".json"]
         checksums = {str(p.relative_to(root)): sha256_of(p) for p in sorted(files) if p.is_file()}
-        weights = self.study.encoder.checkpoint if self.study.encoder is not None else None
-        if weights not in (None, "paper"):
-            checksums[f"checkpoint {Path(str(weights)).name}"] = sha256_of(Path(str(weights)))
+        weights = self.study.encoder and self.study.encoder.checkpoint
+        if weights and weights != "paper":
+            checksums[f"checkpoint {Path(weights).name}"] = sha256_of(Path(weights))
         return checksums
 
     @cached_property
@@ -103,18 +103,6 @@ class Recordings:
         names = {name.split()[0].removesuffix(".mat") for name in self._inventory.present}
         chosen = set(self.study.data.participants)
         return {name for name in names if any(map(str.isdigit, name)) and (not chosen or name in chosen)}
-
-    def strata(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return what each participant's folds are stratified by, from the data set's list of subjects."""
-        from ..eeg.datasets import wearable_ssvep
-
-        if self.study.data.kind != "wearable_ssvep":
-            return dict.fromkeys(sorted(self.participants()), "")
-        subjects = wearable_ssvep.subjects(self.folder)
-        return {
-            person: "|".join(str(subjects[person][name]) for name in columns)
-            for person in sorted(self.participants())
-        }
 
     def table(self, task: str = "") -> Table:
         """Return the embeddings of one task: raw features, with everything known about each row."""

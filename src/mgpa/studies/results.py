@@ -85,15 +85,33 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     command : str
         How the study was run, for the record.
     """
+    import pandas
+
     from ..audit.plots import draw_all, save_figures
 
+    people = [audit.participants().assign(task=task) for task, audit in result.audits.items()]
     rows, differences = list(estimates(result)), list(contrasts(result))
     texts = {
         "provenance.json": _json(provenance(result, command)),
         "table.csv": _csv(rows, result),
         "contrasts.csv": _csv(differences, result),
-        "participants.csv": _participants(result),
-        "results.json": _json(as_json(result, rows, differences)),
+        "participants.csv": str(pandas.concat(people).map(csv_cell).to_csv(index=False)),
+        "results.json": _json(
+            {
+                "study": result.study.name,
+                "heading": result.heading,
+                "deviations": result.deviations,
+                "simulated": result.files == "simulated",
+                "settings": result.settings,
+                "digest": result.digest,
+                "protocol": protocol(result),
+                "facts": facts_of(result),
+                "estimates": rows,
+                "contrasts": differences,
+                "selection": result.selection,
+                "omitted": result.omitted,
+            }
+        ),
     }
     for name, text in texts.items():
         write_atomically(claim(folder, name)[0], text.encode())
@@ -108,24 +126,6 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
         title = result.study.title + (f": {task}" if task else "")
         audit.report(paths[task], title, sections=_sections(result, task, reports))
     return next(iter(paths.values()))
-
-
-def as_json(result: StudyResult, rows: list[Row], differences: list[Row]) -> dict[str, Any]:
-    """Return everything that was measured, with the settings it was measured with, as JSON can hold it."""
-    return {
-        "study": result.study.name,
-        "heading": result.heading,
-        "deviations": result.deviations,
-        "simulated": result.files == "simulated",
-        "settings": result.settings,
-        "digest": result.digest,
-        "protocol": protocol(result),
-        "facts": facts_of(result),
-        "estimates": rows,
-        "contrasts": differences,
-        "selection": result.selection,
-        "omitted": result.omitted,
-    }
 
 
 def protocol(result: StudyResult) -> dict[str, str]:
@@ -225,13 +225,6 @@ def _csv(rows: list[Row], result: StudyResult) -> str:
     heads = list(_row(("",) * 4, Estimate(0.0, 0.0, 0.0), (None,) * 3))
     run = result.heading, "; ".join(result.deviations)
     return csv_lines([[*heads, "run", "deviations"], *([*row.values(), *run] for row in rows)])
-
-
-def _participants(result: StudyResult) -> str:
-    import pandas
-
-    frames = [audit.participants().assign(task=task) for task, audit in result.audits.items()]
-    return str(pandas.concat(frames).map(csv_cell).to_csv(index=False))
 
 
 def _json(content: Any) -> str:

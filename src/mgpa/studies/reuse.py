@@ -206,38 +206,28 @@ def select_method(
 def _fit_one(
     fit: Fit, key: str, rows: Table, material: Material, heads: Any, plan: ReuseSection, store: Store
 ) -> Fit:
-    with explain(f"fitting {fit.method}", store):
-        fitted = fit_table(fit.model, rows, pairs=material.pairs).to_map()
-        m, facts = _select(fitted.with_coordinates(material.coordinates), material, heads, plan)
-    return replace(fit, map=m, facts=store.put(key, facts, m))
-
-
-def _select(
-    fitted: CorrectionMap, material: Material, heads: Any, plan: ReuseSection
-) -> tuple[CorrectionMap, dict[str, Any]]:
-    """Return the map at the point that development participants choose, and what it did to them."""
+    """Return a fit at the point that development participants choose, and what it did to them."""
     table = material.tables[material.development].rows("VAL")
     X0, X1, positive, people = events(table)
-    sources = table.sources
-    points = list(operating_points(fitted))
     worst, independent, moved = [], [], []
-    for point in points:
-        C0, C1 = (_corrected(point, X, s) for X, s in zip((X0, X1), sources, strict=True))
-        curves = [
-            association_auroc(shortcut_scores(head, C0), shortcut_scores(head, C1), positive, people)[1].mean(
-                0
+    with explain(f"fitting {fit.method}", store):
+        fitted = fit_table(fit.model, rows, pairs=material.pairs).to_map()
+        points: list[Any] = list(operating_points(fitted.with_coordinates(material.coordinates)))
+        for point in points:
+            C0, C1 = (
+                point.transform(X) if point.source_blind else point.transform(X, source=np.full(len(X), s))
+                for X, s in zip((X0, X1), table.sources, strict=True)
             )
-            for head in heads  # shortcut and control
-        ]
-        worst.append(float(curve_minimum(curve_coefficients(curves[0]))[0]))
-        independent.append([float(curve[1]) for curve in curves])
-        moved.append(_pair_movement(X0, X1, C0, C1, people))
-    best = select_by_development(worst, independent, moved, max_loss=plan.max_loss)
-    return points[best], {"worst": np.array(worst[best]), "movement": np.array(moved[best])}
-
-
-def _corrected(m: Any, X: Any, source: Any) -> Any:
-    return m.transform(X) if m.source_blind else m.transform(X, source=np.full(len(X), source))
+            curves = []
+            for head in heads:  # shortcut and control
+                scores = shortcut_scores(head, C0), shortcut_scores(head, C1)
+                curves.append(association_auroc(*scores, positive, people)[1].mean(0))
+            worst.append(float(curve_minimum(curve_coefficients(curves[0]))[0]))
+            independent.append([float(curve[1]) for curve in curves])
+            moved.append(_pair_movement(X0, X1, C0, C1, people))
+        best = select_by_development(worst, independent, moved, max_loss=plan.max_loss)
+    facts = {"worst": np.array(worst[best]), "movement": np.array(moved[best])}
+    return replace(fit, map=points[best], facts=store.put(key, facts, points[best]))
 
 
 def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> float:

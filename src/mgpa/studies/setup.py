@@ -17,7 +17,6 @@ from ..errors import StudyError, TableError, first_few
 from .arms import recipes, unfitted
 from .config import FIXED, Study, load_study, presets
 from .recordings import Recordings, sha256_of
-from .splits import split_names
 
 
 def check_study(study: Study, recordings: Recordings) -> None:
@@ -53,10 +52,9 @@ def _files(study: Study, recordings: Recordings) -> Iterator[str]:
     if study.roles.rotations:
         from ..tables.columns import rotated
 
-        strata = recordings.strata(study.roles.stratify)
         try:
-            for rotation in split_names(study).values():
-                rotated(strata, int(rotation or 0), study.roles.folds, study.roles.seed)
+            for rotation in study.roles.rotations:
+                rotated(dict.fromkeys(people, ""), rotation, study.roles.folds, study.roles.seed)
         except TableError as error:
             yield f"roles: {error}"
 
