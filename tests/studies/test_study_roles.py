@@ -102,7 +102,7 @@ def test_roles_come_from_lists_shares_or_folds(trials):
         (RolesSection(people={"FIT": ("S999",)}), None, "S999; the table has no such rows"),
         (RolesSection(rotations=(5,)), 5, "rotation is 5 of 5 folds"),
         (RolesSection(rotations=(1,), stratify=("age",)), 1, "names 'age'; the columns are"),
-        (RolesSection(rotations=(1,), stratify=("block",)), 1, "block of S001 varies"),
+        (RolesSection(rotations=(1,), stratify=("block",)), 1, "block of S004 varies"),
     ],
 )
 def test_roles_that_cannot_be_given_are_refused(trials, plan, rotation, message):

@@ -75,12 +75,9 @@ def doctor(*, json_: AsJson = False) -> None:
         for name in names:
             problem = f" installed, does not load: {broken[name]}" if name in broken else ""
             lines.append(f"  {name:<16}{versions[name] or '–'}{problem}")
-    absent = [name for name, version in versions.items() if version is None]
-    conclusion = "Everything is installed and loads."
-    if absent:
-        conclusion = (
-            f"All that is installed loads. Not installed (fine until you need it): {', '.join(absent)}."
-        )
+    absent = ", ".join(name for name, version in versions.items() if version is None)
+    conclusion = "All that is installed loads."
+    conclusion += f" Not installed (fine until you need it): {absent}." if absent else ""
     if broken:
         conclusion = f"Does not load: {', '.join(broken)}. Reinstall it; what does not need it works."
     facts = machine | {"packages": versions, "broken": broken}

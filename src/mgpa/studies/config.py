@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..audit.metrics import METRICS
 from ..errors import StudyError
@@ -27,22 +27,15 @@ TASKS = ("P300", "N170", "MMN")
 FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-Texts = Annotated[tuple[Annotated[str, BeforeValidator(_text)], ...], BeforeValidator(_tuple)]
-Integers = Annotated[tuple[int, ...], BeforeValidator(_tuple)]
+Texts = tuple[str, ...]
+Integers = tuple[int, ...]
 
 
 class Section(BaseModel):
     """A part of a study; unknown keys are errors, not comments."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Participants may be called by numbers.
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
 class DataSection(Section):

@@ -6,6 +6,7 @@ packaged study. Which numbers and words stand where is data: ``paper.toml``.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import tomllib
@@ -15,7 +16,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .._common.files import claim, csv_lines, write_atomically
+from ..audit.bootstrap import contrast, estimate
 from ..audit.report import latex_text
 from ..errors import StudyError
 from .config import CONTROLLED, REUSE, TASKS, load_study, presets
@@ -26,6 +30,8 @@ _DATA = tomllib.loads(files(__package__).joinpath("paper.toml").read_text("utf-8
 TABLES: list[dict[str, Any]] = _DATA["table"]
 #: Facts that a reproduction has exactly, by study and key of ``results.json``'s protocol: value and source.
 FACTS = {(study, fact): (value, source) for study, fact, value, source in _DATA["facts"]["rows"]}
+#: Where the published participant values have the AUROC of the shortcut head.
+PARTS = ("reversed", "independent", "aligned")
 #: A value and the ends of its interval, where it has one.
 Number = tuple[float, float | None, float | None]
 
@@ -70,8 +76,6 @@ class Runs:
         """Return what studies wrote into their folders, and the reuse study's published values if asked."""
         results = []
         if published:
-            from .published import published_reuse
-
             results.append(published_reuse())
         for folder in folders:
             path = Path(folder) / "results.json"
@@ -97,6 +101,55 @@ class Runs:
                 if name.split(": ")[-1] in methods:
                     sentences.append(f"{study}: {name} is left out, {why}.")
         return " ".join(sentences)
+
+
+def published_reuse() -> dict[str, Any]:
+    """Return the reuse study's results as ``mgpa study run`` would, from published participant values.
+
+    Examples
+    --------
+    >>> rows = published_reuse()["contrasts"]
+    >>> [round(r["value"], 4) for r in rows if r["task"] == "N170" and r["metric"] == "worst"][:2]
+    [0.0364, 0.0574]
+    """
+    text = files(__package__).joinpath("published_reuse.csv").read_text("utf-8")
+    fits: dict[tuple[str, str], dict[str, list[Any]]] = {}
+    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+        fits.setdefault((row["task"], row["method"]), {}).setdefault(row["fit"], []).append(row)
+
+    def values(task: str, method: str, metric: str) -> Any:
+        heads = PARTS if metric == "worst" else (metric,)
+        rows = [
+            [[float(row[head]) for head in heads] for row in sorted(fit, key=lambda row: row["participant"])]
+            for fit in fits[task, method].values()
+        ]
+        return np.array(rows) if metric == "worst" else np.array(rows)[..., 0]
+
+    def entry(task: str, method: str, against: str, metric: str) -> dict[str, Any]:
+        statistic: Any = "worst" if metric == "worst" else "mean"
+        first = values(task, method, metric)
+        if against:
+            e = contrast(first, values(task, against, metric), statistic)
+        else:
+            e = estimate(first, statistic)
+        single = [float(estimate(fit[None], statistic, n_draws=1).value) for fit in first]
+        names = {"task": task, "method": method, "against": against, "metric": metric}
+        numbers = {"value": e.value, "low": e.low, "high": e.high}
+        return names | numbers | {"fit_low": min(single), "fit_high": max(single)}
+
+    metrics, declared = ("worst", "control", *PARTS), load_study(REUSE).contrasts
+    return {
+        "study": REUSE,
+        "heading": "Published participant values",
+        "deviations": ["recomputed from the public release's participant values; no recordings were read"],
+        "digest": "published",
+        "settings": {"methods": {}},
+        "protocol": {},
+        "facts": {"protocol": "published participant values"},
+        "estimates": [entry(task, method, "", m) for task, method in fits for m in metrics],
+        "contrasts": [entry(task, c.a, c.b, m) for task in TASKS for c in declared for m in c.metrics],
+        "omitted": {},
+    }
 
 
 def studies_of(table: Mapping[str, Any]) -> list[str]:

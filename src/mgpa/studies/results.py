@@ -20,6 +20,10 @@ from .run import StudyResult
 
 #: One number of a study: of a method, or of a difference between two; ``fit_…`` are the ends of single fits.
 Row = dict[str, Any]
+HEADS = (
+    *("task", "method", "against", "metric", "value", "low", "high", "paper", "paper_low", "paper_high"),
+    *("fit_low", "fit_high", "difference"),
+)
 FIGURES = ("pdf", "svg", "png")
 
 SIMULATED = (
@@ -56,10 +60,8 @@ def contrasts(result: StudyResult) -> Iterator[Row]:
 
 
 def _row(names: tuple[str, ...], e: Estimate, paper: Any, fits: Any = (None, None)) -> Row:
-    row = dict(zip(("task", "method", "against", "metric"), names, strict=True))
-    numbers = (e.value, e.low, e.high, *paper, *fits, None if paper[0] is None else e.value - paper[0])
-    heads = "value low high paper paper_low paper_high fit_low fit_high difference"
-    return row | dict(zip(heads.split(), numbers, strict=True))
+    difference = None if paper[0] is None else e.value - paper[0]
+    return dict(zip(HEADS, (*names, e.value, e.low, e.high, *paper, *fits, difference), strict=True))
 
 
 def _fit_range(audit: Audit, name: str, metric: str) -> tuple[float | None, float | None]:
@@ -222,9 +224,8 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
 
 
 def _csv(rows: list[Row], result: StudyResult) -> str:
-    heads = list(_row(("",) * 4, Estimate(0.0, 0.0, 0.0), (None,) * 3))
     run = result.heading, "; ".join(result.deviations)
-    return csv_lines([[*heads, "run", "deviations"], *([*row.values(), *run] for row in rows)])
+    return csv_lines([[*HEADS, "run", "deviations"], *([*row.values(), *run] for row in rows)])
 
 
 def _json(content: Any) -> str:

@@ -172,41 +172,36 @@ def select_method(
     assert plan is not None
     split = Split(material.bank, material.coordinates, material.pairs)
     data = FittingData(Table.concatenate([material.bank, material.val]), material.pairs)
+    place = resolve_device(device)
     # The development task's shortcut and control heads, of original HEAD events.
     heads = fit_association_heads(*events(material.tables[material.development].rows("HEAD")))
-    unfitted = [
-        (recipe, fit)
+    families = [
+        (recipe, [*list_fits({name: make_arm(study, split, name, method, recipe)}, study.seeds, place)][1:])
         for recipe in recipes(method)
-        for fit in list_fits(
-            {name: make_arm(study, split, name, method, recipe)}, study.seeds, resolve_device(device)
-        )
-        if fit.method == name
     ]
-    keys = [cell_key("selection", data.key(fit), material.digest, plan.max_loss) for _, fit in unfitted]
-    stored = [stored_fit(fit, store, key) for (_, fit), key in zip(unfitted, keys, strict=True)]
+    candidates = [fit for _, fits in families for fit in fits]
+    keys = [cell_key("selection", data.key(fit), material.digest, plan.max_loss) for fit in candidates]
     calls = (
         delayed(_fit_one)(fit, key, data.rows, material, heads, plan, store)
-        for (_, fit), key, done in zip(unfitted, keys, stored, strict=True)
-        if done is None
+        for fit, key in zip(candidates, keys, strict=True)
     )
-    made = iter(list(in_processes(calls, n_jobs)))
-    families: list[tuple[dict[str, Any], list[Fit]]] = []
-    for (recipe, _), done in zip(unfitted, stored, strict=True):
-        if not families or families[-1][0] is not recipe:
-            families.append((recipe, []))
-        families[-1][1].append(next(made) if done is None else done)
+    fitted = iter(list(in_processes(calls, n_jobs)))
+    families = [(recipe, [next(fitted) for _ in fits]) for recipe, fits in families]
     worst, moved = (
         [float(np.mean([fit.facts[outcome] for fit in fits])) for _, fits in families]
         for outcome in ("worst", "movement")
     )
     recipe, best = families[select_within_family(worst, moved, tolerance=plan.tolerance)]
-    return recipe, best, len(unfitted)
+    return recipe, best, len(candidates)
 
 
 def _fit_one(
     fit: Fit, key: str, rows: Table, material: Material, heads: Any, plan: ReuseSection, store: Store
 ) -> Fit:
     """Return a fit at the point that development participants choose, and what it did to them."""
+    stored = stored_fit(fit, store, key)
+    if stored is not None:
+        return stored
     table = material.tables[material.development].rows("VAL")
     X0, X1, positive, people = events(table)
     worst, independent, moved = [], [], []

@@ -81,9 +81,7 @@ def _weights(study: Study) -> Iterator[str]:
 
 def _room(study: Study, workspace: Path) -> Iterator[str]:
     """Yield too little disk or memory, by what the packaged studies were measured to need."""
-    place = workspace.absolute()
-    while not place.exists():
-        place = place.parent
+    place = next(path for path in (workspace.absolute(), *workspace.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free / 1e9
     if free < study.needs.disk:
         yield f"disk: {place} has {free:.1f} GB free; the study needs about {study.needs.disk:g} GB"

@@ -165,16 +165,13 @@ def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise StudyError(f"roles.stratify names {missing[0]!r}; the columns are {', '.join(table.columns)}.")
-    people, first = np.unique(table.participant, return_index=True)
-    for name in columns:
-        values = table.columns[name]
-        for person, row in zip(people.tolist(), first.tolist(), strict=True):
-            if (values[table.participant == person] != values[row]).any():
-                raise StudyError(f"roles.stratify: {name} of {person} varies; it must be one value each.")
-    return {
-        person: "|".join(str(table.columns[name][row]) for name in columns)
-        for person, row in zip(people.tolist(), first.tolist(), strict=True)
-    }
+    strata: dict[str, str] = {}
+    values = (table.columns[name].tolist() for name in columns)
+    for person, *entries in zip(table.participant.tolist(), *values, strict=True):
+        stratum = "|".join(map(str, entries))
+        if strata.setdefault(person, stratum) != stratum:
+            raise StudyError(f"roles.stratify: {', '.join(columns)} of {person} varies; expected one value.")
+    return strata
 
 
 def associate(
