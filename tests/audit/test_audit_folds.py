@@ -97,6 +97,10 @@ def test_a_method_that_one_fold_left_out_is_left_out_of_all():
     assert pooled.methods == ("identity",)
     assert pooled.n_people == 10
     assert pooled.settings["omitted"] == {"leace": "too far"}
+    for order in (parts, parts[::-1]):  # a part without the budget adds nothing to the count of fits
+        counted = replace(order[0], settings=order[0].settings | {"unattained": {"leace": [1, 2]}})
+        for some in ([counted, *order[1:]], [*order[1:], counted]):
+            assert audit.Audit.pool(some).settings["unattained"] == {"leace": [1, 2]}
 
 
 def test_roles_are_kept_where_twelve_people_judge_or_it_is_asked_for():

@@ -332,6 +332,15 @@ def test_token_heads_equal_a_plain_run(classes):
         np.testing.assert_allclose(scores.sum(1), 1.0)
 
 
+class Scorer:
+    """A classifier that keeps its classes in another order, or not at all."""
+
+    def __init__(self, head, classes):
+        self.decision_function, self.predict = head.decision_function, head.predict
+        if classes is not None:
+            self.classes_ = np.array(classes)
+
+
 def test_heads_that_cannot_be_are_refused_with_a_reason():
     X, y, source = task()
     lacking = (source == 1) & (y == 1)
@@ -353,6 +362,11 @@ def test_heads_that_cannot_be_are_refused_with_a_reason():
     heads = fit_heads(X, y, source, SVC(decision_function_shape="ovo"))
     with pytest.raises(ValueError, match="decision_function_shape='ovr'"):
         transfer_scores(heads, X, source)
+    for classes in (None, [3, 2, 1, 0]):  # nobody knows which class a score is of
+        heads = dict.fromkeys((0, 1), LogisticRegression().fit(X, y))
+        heads = {name: Scorer(head, classes) for name, head in heads.items()}
+        with pytest.raises(ValueError, match="Scorer has no sorted classes_"):
+            transfer_scores(heads, X, source)
     X, y, source = tokens_task(60)
     with pytest.raises(ValueError, match="two classes"):
         TokenNetworkHead().fit(X, y * 0)

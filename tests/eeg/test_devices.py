@@ -245,6 +245,12 @@ def failing():
         (coded, {"pair_by": "code"}, ValueError, r"no column 'code'.*pair_by=.*match_events"),
         (coded, {"channels": ["O1", "Cz"]}, ValueError, r"no channel Cz"),
         (second(source=["z"] * EVENTS), {}, ValueError, r"another source; rename that column"),
+        (
+            second(participant=["s0", *[None] * (EVENTS - 1)]),
+            {},
+            ValueError,
+            r"participant is missing .*19 of",
+        ),
         (eog, {}, ValueError, r"no EEG channels"),
         (raw, {}, TypeError, r"b is a RawArray; expected mne\.Epochs.*mgpa\.eeg\.table_from_raws"),
         ([], {}, ValueError, r"list of b is empty"),

@@ -98,6 +98,12 @@ def test_bands_that_make_no_sense_are_refused(settings, message):
         BandPower(**settings)
 
 
+@pytest.mark.parametrize("name", ["window", "step", "width", "floor"])
+def test_windows_without_a_size_are_refused(name):
+    with pytest.raises(ValueError, match="must be positive"):
+        WindowedPower(**{name: np.nan})
+
+
 def test_bands_the_trials_cannot_show_are_refused():
     with pytest.raises(ValueError, match="bands reach 80 Hz; at 128 Hz signals end at 64 Hz"):
         BandPower([(30, 80)]).embed(erp())

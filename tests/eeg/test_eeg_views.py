@@ -79,6 +79,8 @@ def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
     both = measure_views(loose, {"car": car, "oz": oz})
     assert both.columns["pair_id"].tolist() == np.arange(4).repeat(2).tolist()
     assert both.columns["recorded_source"].tolist() == ["a", "a", "b", "b"] * 2
+    with pytest.raises(ValueError, match="a column recorded_source where it would be kept"):
+        measure_views(both.with_columns(pair_id=None), {"car": car})  # the recorded source is not lost
 
 
 @pytest.mark.parametrize(

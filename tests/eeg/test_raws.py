@@ -56,6 +56,18 @@ def test_recordings_end_in_paired_rows_named_by_their_markers():
     np.testing.assert_allclose(table.other["onset"][:EVENTS], onsets(), atol=0.5 / 256 + 1e-9)
 
 
+def test_recordings_by_name_and_by_session_are_those_of_a_list():
+    raws = {"cap": [record("01", 256.0)], "headset": [record("01", 128.0)]}
+    listed = table_from_raws(raws, pair_by="event", **SPAN)
+    named = table_from_raws({name: {"01": raw} for name, [raw] in raws.items()}, **SPAN)
+    sessions = {name: {("01", 2): raw} for name, [raw] in raws.items()}
+    twice = table_from_raws(sessions, pair_by=("session", "event"), **SPAN)
+    np.testing.assert_array_equal(named.X, listed.X)
+    np.testing.assert_array_equal(twice.X, listed.X)
+    assert set(named.participant) == set(twice.participant) == {"01"}
+    assert set(twice.other["session"]) == {"2"}
+
+
 def test_a_trigger_that_one_device_lost_is_found_by_the_times():
     raws = {"cap": record("01", 256.0), "headset": record("01", 128.0, lost=(9, 10), start=1.5)}
     table = table_from_raws(raws, **SPAN)
@@ -100,6 +112,8 @@ def test_recordings_are_filtered_before_they_are_cut():
     [
         (lambda: [record("01", 128.0)] * 2, "two recordings of one participant"),
         (lambda: np.zeros(3), r"expected mne\.io\.Raw.*table_from_epochs"),
+        (lambda: {"01": np.zeros(3)}, r"expected mne\.io\.Raw.*table_from_epochs"),
+        (lambda: {("01", "a"): record("01", 128.0)}, r"by \('01', 'a'\); expected .* \(participant\)"),
         (
             lambda: record("01", 128.0).set_annotations(None),
             r"^headset \(01\): A recording has neither annotations nor a trigger.*markers=",

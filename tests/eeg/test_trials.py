@@ -118,6 +118,7 @@ def test_trials_that_do_not_fit_together_say_what_makes_them_fit():
         with pytest.raises(ValueError, match=f"^Trials 1 have .*{message}"):
             Trials.concatenate([first, other])
     assert Trials.concatenate([first, first]).data.dtype == np.float32
+    assert len(Trials.concatenate([first, replace(first, sfreq=100, tmin=0)])) == 4  # 100 Hz are 100.0 Hz
 
 
 def test_a_break_of_half_a_minute_is_one_persons_recording():

@@ -235,7 +235,7 @@ def transfer_scores(
         if b in members:
             head, chosen = heads[a], rows[members[b]]
             predicted = np.asarray(head.predict(chosen)).reshape(len(chosen))
-            if hasattr(head, "classes_"):
+            if hasattr(head, "decision_function") or hasattr(head, "predict_proba"):
                 scores, predicted = _scores(head, chosen), np.searchsorted(head.classes_, predicted)
             else:
                 scores = predicted = predicted.astype(np.float64)
@@ -248,7 +248,13 @@ def _scores(head: Any, X: Any) -> Floats:
 
     Two classes: ``decision_function`` if there is one. More: probabilities, if it gives them.
     """
-    K = len(head.classes_)
+    classes = np.asarray(getattr(head, "classes_", []))
+    K = len(classes)
+    if K < 2 or (np.sort(classes) != classes).any():
+        raise ValueError(
+            f"{type(head).__name__} has no sorted classes_, so what its scores are of is not known. Set "
+            "classes_ = np.unique(y) in fit, as scikit-learn's classifiers do."
+        )
     prefers = ("decision_function", "predict_proba") if K == 2 else ("predict_proba", "decision_function")
     method = next(name for name in prefers if hasattr(head, name))
     scores = np.asarray(getattr(head, method)(X), dtype=np.float64)

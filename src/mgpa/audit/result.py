@@ -88,6 +88,7 @@ class Audit:
             name: MethodResult.pool([audit.results[name] for audit in audits]) for name in first.methods
         }
         missed = [s.get("unattained", {}) for s in every]
+        budgeted = dict.fromkeys(name for counts in missed for name in counts)
         settings = every[0] | {
             "rows": {role: sum(s["rows"][role] for s in every) for role in every[0]["rows"]},
             "participants": every[0]["participants"] | {"EVAL": len(results["identity"].participants)},
@@ -98,7 +99,8 @@ class Audit:
             "omitted": omitted,
             # How many fits missed their budget, and of how many.
             "unattained": {
-                name: [sum(counts[name][k] for counts in missed) for k in (0, 1)] for name in missed[0]
+                name: [sum(counts.get(name, (0, 0))[k] for counts in missed) for k in (0, 1)]
+                for name in budgeted
             },
         }
         return replace(first, results=results, settings=settings, design=results["identity"].design)

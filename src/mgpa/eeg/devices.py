@@ -250,7 +250,7 @@ def _read(
             f"{device}: the metadata have a pair_id, or another source; rename that column, or pass "
             "pair_by='pair_id'."
         )
-    who = f"{device} ({_some(np.unique(columns['participant']))})"
+    who = f"{device} ({_some(set(columns['participant'].tolist()))})"
     spelled = {_plain(name): name for name in eeg_channels(epochs)}
     picks = [spelled[_plain(name)] for name in names]
     signal = epochs.get_data(picks=picks).astype(np.float64)

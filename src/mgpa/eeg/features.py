@@ -190,7 +190,7 @@ class WindowedPower:
     floor: float = 1e-4
 
     def __post_init__(self) -> None:
-        if not min(self.window, self.step, self.width, self.floor) > 0:
+        if not all(value > 0 for value in (self.window, self.step, self.width, self.floor)):
             raise ValueError(f"{self}: window, step, width and floor must be positive.")
         _require_filled(max(self.low, 0.0), self.high, self.width, "Hz")
 

@@ -58,7 +58,7 @@ def table_from_raws(
     onsets: Mapping[str, Any] | None = None,
     labels_from: str | None = None,
     limits: Limits = LIMITS,
-    pair_by: Sequence[str] = ("event",),
+    pair_by: str | Sequence[str] = ("event",),
     **settings: Any,
 ) -> Table:
     """Make one table of the continuous recordings of several devices.
@@ -86,7 +86,7 @@ def table_from_raws(
         The device whose markers name the task, if others' do not; None: they all do.
     limits : (max, p95, slope)
         How far clocks may differ; see :func:`mgpa.eeg.timing_test`.
-    pair_by : sequence of str
+    pair_by : str or sequence of str
         What the sessions of a dict are called, then "event": ``("session", "event")``.
     **settings
         Channels, rate, reference, roles and so on, as for :func:`table_from_epochs`.
@@ -99,7 +99,8 @@ def table_from_raws(
     import mne
     import pandas
 
-    recordings = {str(name): _by_person(raws, name) for name, raws in devices.items()}
+    by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
+    recordings = {str(name): _by_person(raws, name, by[:-1]) for name, raws in devices.items()}
     if labels_from is not None and labels_from not in recordings:
         raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(recordings)}.")
     epochs: dict[str, list[Any]] = {device: [] for device in recordings}
@@ -119,7 +120,7 @@ def table_from_raws(
         labels = (
             dict(zip(numbers[labels_from], names[labels_from], strict=True)) if labels_from in raws else {}
         )
-        facts = dict(zip(("participant", *pair_by[:-1]), key, strict=True))
+        facts = dict(zip(("participant", *by[:-1]), key, strict=True))
         for device, raw in raws.items():
             if band is not None:
                 raw = raw.copy().load_data().filter(*band, picks="eeg", verbose="error")
@@ -130,7 +131,7 @@ def table_from_raws(
             span = {"tmin": tmin, "tmax": tmax, "baseline": baseline, "metadata": metadata}
             cut = mne.Epochs(raw, events[device][rows], codes, **span, preload=True, verbose="error")
             epochs[device].append(cut)
-    return table_from_epochs(epochs, encoder=encoder, pair_by=pair_by, limits=limits, **settings)
+    return table_from_epochs(epochs, encoder=encoder, pair_by=by, limits=limits, **settings)
 
 
 def table_from_bids(
@@ -190,25 +191,31 @@ def table_from_bids(
     return table_from_raws(recordings, pair_by=(*others, "event"), **settings)
 
 
-def _by_person(raws: Any, device: str) -> dict[tuple[str, ...], Any]:
+def _by_person(raws: Any, device: str, sessions: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
     """Return recordings by participant, and by session if they came so."""
-    if isinstance(raws, dict):
-        return raws
     recordings: dict[tuple[str, ...], Any] = {}
-    for raw in raws if isinstance(raws, (list, tuple)) else [raws]:
+    several = list(raws) if isinstance(raws, (list, tuple)) else [raws]
+    for key, raw in raws.items() if isinstance(raws, dict) else ((None, raw) for raw in several):
         if not hasattr(raw, "annotations") or hasattr(raw, "selection"):
             raise TypeError(
                 f"{device} is a {type(raw).__name__}; expected mne.io.Raw, or a list of them. "
                 "mgpa.eeg.table_from_epochs takes epochs."
             )
-        person = (raw.info.get("subject_info") or {}).get("his_id")
+        person = (raw.info.get("subject_info") or {}).get("his_id") if key is None else key
         if person is None:
             raise UsageError(
                 f"{device}: whose recording? Set raw.info['subject_info'] = {{'his_id': 's01'}}."
             )
-        if (str(person),) in recordings:
+        whose = tuple(map(str, person if isinstance(person, tuple) else (person,)))
+        if len(whose) != 1 + len(sessions):
+            expected = ", ".join(("participant", *sessions))
+            raise UsageError(
+                f"{device}: a recording is by {whose}; expected a dict with the keys ({expected}), as "
+                "pair_by names them before the event."
+            )
+        if whose in recordings:
             raise UsageError(f"{device} has two recordings of one participant; pass a dict, with sessions.")
-        recordings[str(person),] = raw
+        recordings[whose] = raw
     return recordings
 
 

@@ -68,7 +68,8 @@ class Trials:
             for name, values in self.columns.items()
             if name not in COLUMNS
         }
-        for name, value in {"data": data, "channels": channels, "columns": columns}.items():
+        fields = {"data": data, "channels": channels, "columns": columns}
+        for name, value in (fields | {"sfreq": float(self.sfreq), "tmin": float(self.tmin)}).items():
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:

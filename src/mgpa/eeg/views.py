@@ -141,6 +141,11 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
             "trials.with_columns(pair_id=None)."
         )
     if "source" in columns:
+        if "recorded_source" in columns:
+            raise ValueError(
+                "The trials have a source, and a column recorded_source where it would be kept; rename that "
+                "column (Trials.with_columns), or leave it out: trials.with_columns(recorded_source=None)."
+            )
         columns["recorded_source"] = columns.pop("source")
     views = {name: view(trials) for name, view in measured.items()}
     first_name, first = next(iter(views.items()))
