@@ -187,18 +187,19 @@ DECISIONS: dict[str, Callable[[Cell, np.random.Generator, float], bool]] = {
 }
 
 PEOPLE = (3, 4, 6, 8, 12, 24)
+DESIGNS = ("crossed", "nested")
 CELLS = (
-    [Cell(design=design, people=P) for design in ("crossed", "nested") for P in PEOPLE]
-    + [
+    [
         Cell(design=design, people=P, sources=K)
-        for K in (3, 5)
-        for design in ("crossed", "nested")
-        for P in (6, 12)
+        for K in (2, 3, 5)
+        for design in DESIGNS
+        for P in PEOPLE
+        if design == "crossed" or P >= K
     ]
+    + [Cell(design=design, people=P, rows="heavy") for design in DESIGNS for P in PEOPLE]
+    + [Cell(design=design, people=P, unequal=True) for design in DESIGNS for P in PEOPLE]
+    + [Cell(design=design, people=P, features=400) for design in DESIGNS for P in (3, 4)]
     + [Cell(design="mixed", people=P) for P in (6, 12)]
-    + [Cell(design=design, people=8, rows="heavy") for design in ("crossed", "nested")]
-    + [Cell(design=design, people=8, unequal=True) for design in ("crossed", "nested")]
-    + [Cell(design=design, people=4, features=400) for design in ("crossed", "nested")]
     + [Cell(rows="alone"), Cell(rows="alone", people=2, features=200)]
 )
 SMALL = [Cell(people=4), Cell(design="nested", people=8), Cell(design="mixed", people=6), Cell(sources=3)]
@@ -269,17 +270,17 @@ def number(value: float | None, digits: int) -> str:
 
 def markdown(record: dict[str, Any]) -> str:
     """Return the two tables of docs/how_often_wrong.md."""
-    lines = ["| design | people | sources | rows | acts without an effect | acts on half the pairs' shift |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = ["| design | sources | rows | " + " | ".join(map(str, PEOPLE)) + " people |"]
+    lines.append("|---" * (3 + len(PEOPLE)) + "|")
+    kinds: dict[tuple[Any, ...], dict[int, str]] = {}
     for cell in CELLS:
-        extra = [cell.rows] * (cell.rows != "normal") + ["unequal"] * cell.unequal
-        rows = ", ".join(extra + [f"d = {cell.features}"] * (cell.features != 10)) or "normal"
-        people = "unknown" if cell.rows == "alone" else cell.people
-        rates = record[str(cell)]
-        lines.append(
-            f"| {cell.design} | {people} | {cell.sources} | {rows} | {number(rates['false'], 3)} "
-            f"| {number(rates['power'], 2)} |"
-        )
+        rates, extra = record[str(cell)], [cell.rows] * (cell.rows != "normal")
+        extra += ["unequal people"] * cell.unequal + [f"d = {cell.features}"] * (cell.features != 10)
+        rate = f"{number(rates['false'], 3)} ({number(rates['power'], 2)})"
+        kind = (cell.design, cell.sources, ", ".join(extra) or "normal")
+        kinds.setdefault(kind, {})[6 if cell.rows == "alone" else cell.people] = rate
+    for kind, rates in kinds.items():
+        lines.append(f"| {' | '.join(map(str, kind))} | {' | '.join(rates.get(P, '') for P in PEOPLE)} |")
     lines += ["", "| decision | design | people | nominal | measured | power |", "|---|---|---|---|---|---|"]
     for cell in OTHERS:
         rates, people = record[str(cell)], "unknown" if cell.rows == "alone" else str(cell.people)

@@ -107,7 +107,7 @@ def on_device(function):
 def bench_transform(device):
     m = staged_map()
     X = np.random.default_rng(1).normal(size=(N, D)).astype(np.float32)
-    first = m._replay(X.dtype).first[:-1]
+    first = m._weights(X.dtype).first[:-1]
     product = f"one product {N}x{D}x{first.shape[1]}"
     if device == "cpu":
         times = shortest([lambda: m.transform(X), lambda: X @ first])
@@ -145,7 +145,7 @@ def bench_row(device):
 
     m = staged_map().warm_up()
     x = np.random.default_rng(1).normal(size=(1, D)).astype(np.float32)
-    first = m._replay(x.dtype).first[:-1]
+    first = m._weights(x.dtype).first[:-1]
     with threadpool_limits(1):
         times = shortest([lambda: m.transform(x), lambda: x @ first], 400)
     product = f"one product 1x{D}x{first.shape[1]}"

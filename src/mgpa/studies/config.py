@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from .._common.files import special_kind
 from ..audit.metrics import METRICS
 from ..errors import StudyError
 
@@ -65,6 +66,8 @@ class DataSection(Section):
             raise ValueError("neuroscan_flex needs tasks, as tasks = ['N170']")
         if len(self.labels) > 1 and "label" in self.labels.values():
             raise ValueError("of several labels, none can be the column 'label' itself; give it a name")
+        if (self.folder if self.kind == "table" else self.table) is not None:
+            raise ValueError("kind = 'table' has a table, and recordings have a folder; give only that")
         return self
 
     @property
@@ -256,6 +259,8 @@ class Study(Section):
             _require_metrics(values, METRICS)
         if data.kind != "table" and self.encoder is None:
             raise ValueError("recordings need an [encoder]")
+        if self.encoder is not None and self.encoder.checkpoint is not None and self.encoder.name in FIXED:
+            raise ValueError(f"{self.encoder.name} has no weights; leave encoder.checkpoint out")
         if data.kind == "table" and (self.encoder is not None or self.views != ViewsSection()):
             raise ValueError("a table holds embeddings already; leave [encoder] and [views] out")
         if "identity" in methods:
@@ -377,6 +382,8 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
     """Return the text of a study, what to call it, and the folder its paths are relative to."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
+        if kind := special_kind(path):
+            raise StudyError(f"{path} is {kind}, not a file.")
         try:
             return path.read_text("utf-8"), str(path), path.resolve().parent
         except OSError as error:

@@ -50,11 +50,17 @@ def _files(study: Study, recordings: Recordings) -> Iterator[str]:
         if absent:
             yield f"roles.people: {role} names {first_few(absent)}, of whom {data.folder} has no recordings"
     if study.roles.rotations:
+        from ..eeg.datasets import wearable_ssvep
         from ..tables.columns import rotated
 
+        strata = dict.fromkeys(sorted(people), "")
+        if study.data.kind == "wearable_ssvep" and study.roles.stratify:
+            subjects = wearable_ssvep.subjects(recordings.folder)
+            for person in strata:
+                strata[person] = "|".join(str(subjects[person][name]) for name in study.roles.stratify)
         try:
             for rotation in study.roles.rotations:
-                rotated(dict.fromkeys(people, ""), rotation, study.roles.folds, study.roles.seed)
+                rotated(strata, rotation, study.roles.folds, study.roles.seed)
         except TableError as error:
             yield f"roles: {error}"
 
