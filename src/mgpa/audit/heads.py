@@ -133,8 +133,9 @@ def fit_heads(
     y, source : (n,) labels
         Task and source of each row. Every source needs every class.
     head : scikit-learn classifier or regressor, or None
-        Copies of it are fitted. Classifiers need ``decision_function`` or ``predict_proba``. None:
-        :func:`ridge_head` for vectors, :class:`TokenNetworkHead` for tokens, ridge regression for numbers.
+        Copies of it are fitted. Classifiers need ``decision_function`` or ``predict_proba``, and sorted
+        ``classes_``. None: :func:`ridge_head` for vectors, :class:`TokenNetworkHead` for tokens, ridge
+        regression for numbers.
     seed : int
         Of every ``random_state`` that the head leaves at None: ``seed`` + 10 + k for the k-th source.
     task : {"classification", "regression"}
