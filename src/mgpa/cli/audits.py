@@ -238,7 +238,7 @@ def check_pairs(
 @app.command
 def demo(
     *,
-    out: Folder = Path("mgpa-demo"),
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     eeg: Flag = False,
     open_: Annotated[bool | None, Parameter(name="--open")] = None,
 ) -> None:
@@ -249,12 +249,13 @@ def demo(
     Parameters
     ----------
     out
-        Folder for everything that is made.
+        Folder for everything that is made: mgpa-demo, or mgpa-demo-eeg with --eeg.
     eeg
         Begin with raw EEG files instead of embeddings.
     open_
         Open the report in a browser; by default if this is a terminal.
     """
+    out = out or Path("mgpa-demo-eeg" if eeg else "mgpa-demo")
     claim(out)
     with waiting("demo: from a file to a report"):
         from ..tables import simulate_table
@@ -268,7 +269,7 @@ def demo(
         lines, page = _from_table(rows, out)
     print("\n".join(lines))
     if not eeg:
-        print("From raw EEG files: mgpa demo --eeg --out mgpa-demo-eeg")
+        print("From raw EEG files: mgpa demo --eeg")
     if sys.stdout.isatty() if open_ is None else open_:
         webbrowser.open(page.resolve().as_uri())
 
@@ -298,7 +299,7 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
 
     worst = [f"Decoder that learned the device, where that misleads it          {change('worst')}"]
     return [
-        f"{len(set(rows.participant.tolist()))} people, two devices, {len(rows)} embeddings: {table}",
+        f"{len(set(rows.participant.tolist()))} simulated people, two devices, {len(rows)} embeddings: {table}",
         "",
         f"Device readable from the embedding (AUROC, .5 is chance)         {change('S')}",
         *(worst if "worst" in before else []),
