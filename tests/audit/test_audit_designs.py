@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.audit.design import find_design
+from mgpa.audit.plots import draw_all
 from mgpa.audit.ranks import between_auroc
 from mgpa.errors import TableError
 from mgpa.tables import Table, assign_roles
@@ -140,12 +141,35 @@ def test_units_that_travelled_are_a_second_opinion():
     table = patients(60, travelled=16, sources="ABC", info={"unit": "patient"})
     result = audit.run(table, ["closed_form_mgpa"], **QUICK)
     assert result.design.kind == "mixed"
-    assert "16 of 60 patients have several sources" in result.design.sentence
+    sentence = "16 of 60 patients have several sources, the rest one (A 14, B 15, C 15)"
+    assert sentence in result.design.sentence  # 44, without those who travelled
     for method, readable in (("identity", True), ("closed_form_mgpa", False)):
         both = [result[method].estimate(name).value for name in ("S", "S_travelled")]
         assert (min(both) > 0.75) == result[method].chance.excluded == readable
     assert result["identity"].estimate("S") == result["identity"].estimate("S_stayed")
     assert not result["identity"].has("worst")
+
+
+@pytest.mark.parametrize("travelled", [0, 16, 48])
+def test_only_aurocs_of_units_alone_are_drawn_or_called_theirs(travelled):
+    """Values of units that are compared with each other are contributions, and some exceed 1."""
+    table = patients(48, rows=6, travelled=travelled, association=0.5, sources="ABC")
+    result = audit.run(table, ["leace"], **QUICK)
+    alone = ~result["identity"].travelled
+    assert (result["identity"].source_auroc > 1).any() == (travelled < 48)
+    figures = draw_all(result)
+    assert ("participants" in figures, "participants_task" in figures) == (travelled > 0, False)
+    if travelled:
+        lines = [line.get_ydata() for ax in figures["participants"].axes for line in ax.get_lines()]
+        assert np.nanmax(np.concatenate(lines)) <= 1
+    with pytest.raises(ValueError, match="T_f compares participants with each other"):
+        result.plot("participants", "T_f")
+    people = result.participants()
+    assert (people.value[people.metric == "source"] <= 1).all()
+    theirs = {*people.participant[people.metric == "source contribution"]}
+    assert theirs == {*np.array(result["identity"].participants)[alone]}
+    assert {"frozen contribution", "refitted contribution"} < {*people.metric}
+    assert not {"frozen", "refitted"} & {*people.metric}
 
 
 def test_folds_are_balanced_over_sources_and_labels():
@@ -158,6 +182,18 @@ def test_folds_are_balanced_over_sources_and_labels():
         strata = [design.stratum(unit) for unit in people]
         assert len(set(strata)) == 4
         assert max(map(strata.count, strata)) <= 3
+
+
+@pytest.mark.parametrize(
+    ("travelled", "n", "why"),
+    [(0, 6, "."), (6, 4, ": the smallest cell (A and B, 0) has 3 participants.")],
+    ids=["large cells", "a small cell"],
+)
+def test_how_many_folds_there_are_and_why_is_said(travelled, n, why, capsys):
+    table = patients(64, travelled=travelled, association=0.5)
+    plan = AuditPlan(table, [], readers={"restarts": 0}, verbose=True)
+    assert len(plan.folds) == n
+    assert f"Roles rotate over {n} folds{why}" in "".join(capsys.readouterr())
 
 
 def test_what_cannot_be_balanced_is_said_before_anything_runs():

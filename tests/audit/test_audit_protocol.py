@@ -229,12 +229,19 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     leaked = fit_table(mgpa.ClosedFormMGPA(), table.with_columns(role=None)).to_map()
     silent = leaked.with_notes("from elsewhere")
     silent = replace(silent, info=replace(silent.info, people=(), row_sample=""))
-    maps = {"honest": honest, "leaked": leaked, "silent": silent, "mixed": [silent, leaked]}
+    of_readers = fit_table(mgpa.ClosedFormMGPA(), table.rows("HEAD").with_columns(role=None)).to_map()
+    maps = {
+        "honest": honest,
+        "leaked": leaked,
+        "silent": silent,
+        "mixed": [silent, leaked],
+        "head": of_readers,
+    }
     for m in (honest, leaked, silent):
         m.save(tmp_path / "m.safetensors")
         assert mgpa.load_map(tmp_path / "m.safetensors").info.people == m.info.people
     result = audit.run(table, maps, readers={"restarts": 0}, floor=False, verbose=False)
-    judged = sorted({*table.rows("HEAD").participant, *table.rows("EVAL").participant})
+    judged = sorted({*table.rows("EVAL").participant})
     assert result["honest"].fitted_on == ()
     assert list(result["leaked"].fitted_on) == judged
     assert result["silent"].fitted_on is None
@@ -242,6 +249,7 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     # One fit that keeps silent does not hide another that was found out.
     assert list(result["mixed"].fitted_on) == judged
     assert "It was fitted elsewhere, perhaps on these" in " ".join(result.verdict("silent"))
+    assert "It was fitted elsewhere, perhaps on these" in " ".join(result.verdict("head"))
     assert "fitted elsewhere" not in " ".join(result.verdict("honest"))
 
 

@@ -17,7 +17,7 @@ from layout import COLLIDING, OVERFLOWING, measure
 from mgpa import ClosedFormMGPA, audit
 from mgpa.audit import plots
 from mgpa.audit.plots.drawing import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
-from mgpa.audit.report import captions, contrast_csv, csv_table, html_report
+from mgpa.audit.report import _figure, captions, contrast_csv, csv_table, html_report
 from mgpa.audit.verdict import OUTCOMES, caveats, certainty, findings, headline, text
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles
@@ -115,6 +115,20 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         return " ".join(" ".join(self.words).replace("\N{NO-BREAK SPACE}", " ").split())
+
+
+def test_the_diamond_is_explained_where_it_is_drawn(full):
+    figure = full.plot("gate")
+
+    def caption(result):
+        return _figure(result, "gate", figure)
+
+    result = full["closed_form_mgpa"]
+    facts = [{k: v for k, v in fact.items() if k != "gate_coverage"} for fact in result.facts]
+    assert len(facts[0]) < len(result.facts[0])
+    without = replace(full, results=full.results | {"closed_form_mgpa": replace(result, facts=facts)})
+    assert "Diamond: its coverage" in caption(full)
+    assert "Diamond" not in caption(without)
 
 
 def test_figures_that_apply_are_written_in_all_formats_and_drawn_once(full, partial, tmp_path, monkeypatch):

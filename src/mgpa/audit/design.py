@@ -123,7 +123,7 @@ class Design:
         """The design in a sentence."""
         n_travelled = sum(map(self.travelled, self.units))
         counts = ", ".join(
-            f"{source} {sum(source in sources for sources, _ in self.units.values())}"
+            f"{source} {sum(sources == (source,) for sources, _ in self.units.values())}"
             for source in self.sources
         )
         within = " within classes of the label" if self.labels == "between" else ""
@@ -292,6 +292,22 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
     return [with_roles(table, roles) for roles in turns]
 
 
+def folds_sentence(design: Design, n_folds: int) -> str:
+    """Return how many folds there are, and why fewer than six of units with one source or label each.
+
+    Examples
+    --------
+    >>> from mgpa.tables import simulate_table
+    >>> folds_sentence(find_design(simulate_table(12)), 5)
+    'Roles rotate over 5 folds.'
+    """
+    crossed = design.kind == "crossed" and design.labels != "between"
+    cell, n = design.smallest_cell(design.units)
+    small = not crossed and n_folds < NESTED_FOLDS and n < NESTED_FOLDS
+    why = f": the smallest cell ({cell}) has {n} {design.unit if n == 1 else design.plural}" if small else ""
+    return f"Roles rotate over {n_folds} folds{why}."
+
+
 def _turn(design: Design, rotation: int, folds: int) -> dict[str, str]:
     """Return the roles of one fold, the units of every cell dealt out in turn."""
     rng = np.random.default_rng(0)
@@ -391,15 +407,19 @@ def require_everyone(present: Any, table: Table, what: str) -> None:
         )
 
 
-def seen_by(m: CorrectionMap, people: NDArray[Any], digests: list[NDArray[Any]]) -> tuple[str, ...] | None:
-    """Return which HEAD and EVAL participants a map was fitted on, by name or rows; None if it does not say.
+def seen_by(
+    m: CorrectionMap, people: NDArray[Any], digests: list[NDArray[Any]], scored: Iterable[str]
+) -> tuple[str, ...] | None:
+    """Return which of the scored participants a map was fitted on, by name or rows.
 
-    ``digests`` are those of the rows as they came and, where these differ, in the audit's coordinates.
+    None if it does not say, or saw others of ``people``: those who train readers. ``digests`` are those of
+    the rows as they came and, where these differ, in the audit's coordinates.
     """
     seen = {name for name in np.unique(people).tolist() if person_digest(name) in m.info.people}
     for rows in digests:
         seen.update(seen_people(m.info.row_sample, rows, people))
-    return tuple(sorted(seen)) if m.info.people or seen else None
+    held_out = m.info.people and not seen
+    return tuple(sorted(seen.intersection(scored))) or (() if held_out else None)
 
 
 def duplicates(role: NDArray[Any], digests: NDArray[Any]) -> dict[str, int]:

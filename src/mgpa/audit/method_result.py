@@ -68,8 +68,8 @@ class MethodResult:
     fitted_elsewhere : bool
         The map came fitted.
     fitted_on : tuple of str or None
-        HEAD and EVAL participants that a fit is known to have seen; None: none known, and not all maps
-        record whom they were fitted on.
+        EVAL participants that a fit is known to have seen; None: none known, but a map does not record whom
+        it was fitted on, or saw HEAD participants.
     """
 
     name: str
@@ -172,12 +172,24 @@ class MethodResult:
         kept = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
         if not kept.any():
             raise ValueError(f"{metric} was not measured for {self.name}: no unit has it.")
-        compares = find_metric(metric).compares
-        labels_between = self.design is not None and self.design.labels == "between"
-        alone = not self.travelled[kept].any()
-        twice = (compares == "sources" and alone) or (compares == "labels" and labels_between)
+        twice = self.compares_units(metric, kept)
         drawn = replace(self.resampling.keep(kept), leverage=2.0 if twice else 1.0)
         return statistic, values[:, kept], drawn
+
+    def compares_units(self, metric: str, units: NDArray[Any]) -> bool:
+        """Return whether a metric compares these units with each other.
+
+        Their values are then contributions to one AUROC, not AUROCs of their own, and may exceed 1.
+        """
+        compares = find_metric(metric).compares
+        if compares == "labels":
+            return self.labels_between
+        return compares == "sources" and not self.travelled[units].any()
+
+    @property
+    def labels_between(self) -> bool:
+        """Whether units differ in their labels, so that the task is an AUROC between them."""
+        return self.design is not None and self.design.labels == "between"
 
     @cached_property
     def chance(self) -> Chance:
@@ -294,7 +306,7 @@ class MethodResult:
         """Return a metric of every participant, averaged over fits; their mean is the metric itself.
 
         For S these are AUROCs of the reader that sets it, for the worst association AUROCs at the association
-        that is worst on average.
+        that is worst on average; where units are compared with each other, their contributions to it.
         """
         statistic, values = self.values(metric)
         if callable(statistic):

@@ -25,7 +25,15 @@ from ..maps.io.mapfile import map_digest
 from ..tables.columns import ROLES
 from ..tables.rows import in_coordinates, row_digests
 from ..tables.table import Table
-from .design import FEWEST_PEOPLE, duplicates, find_design, fold_tables, require_measurable, seen_by
+from .design import (
+    FEWEST_PEOPLE,
+    duplicates,
+    find_design,
+    fold_tables,
+    folds_sentence,
+    require_measurable,
+    seen_by,
+)
 from .diagnostics import confounding
 from .fits import (
     Fit,
@@ -126,8 +134,9 @@ def run(
     folds : int or None
         Let roles rotate over this many folds, so that each participant is EVAL once, scored by models trained
         on others; 1 keeps the table's roles. None makes five (four with eight or nine people, one a person
-        with three to seven; six where people have one source or label each) where fewer than twelve people
-        are EVAL or the table has no roles, if all methods are fitted here.
+        with three to seven; six where people have one source or label each, or as many as the smallest cell
+        of sources and label has people, but four at least) where fewer than twelve people are EVAL or the
+        table has no roles, if all methods are fitted here.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -214,7 +223,9 @@ class AuditPlan:
         rotated = fold_tables(table, self.design, options["folds"], can_rotate=can_rotate)
         if not rotated and table.role is not None and len(measured := _columns(table).rows("EVAL")):
             self.design = find_design(measured, self.design.task or None)
-        for line in (self.design.sentence, *self.design.notes):
+        chosen = rotated and options["folds"] is None
+        folds = [folds_sentence(self.design, len(rotated))] if chosen else []
+        for line in (self.design.sentence, *self.design.notes, *folds):
             self._say(line)
         # Rows are recognised as they came and, where these differ, in the audit's coordinates.
         rows = in_coordinates(self.where, table)
@@ -331,11 +342,12 @@ class AuditPlan:
         cells = self._measure(fits, ground)
         self._say(f"{self.turn}done in {time.monotonic() - started:.0f} s")
         held, participant = np.isin(self.table.role, ("HEAD", "EVAL")), self.table.participant
+        scored = np.unique(ground.evaluation.participant).tolist()
         results = {}
         for name in dict.fromkeys(fit.method for fit in fits):
             chosen = [i for i, fit in enumerate(fits) if fit.method == name]
             seen = [
-                seen_by(fits[i].map, participant[held], [digests[held] for digests in self.digests])
+                seen_by(fits[i].map, participant[held], [digests[held] for digests in self.digests], scored)
                 for i in chosen
             ]
             results[name] = MethodResult.collect(

@@ -171,7 +171,11 @@ class Audit:
         return METRICS[metric].outcome(self.contrast(method, metric=metric))
 
     def participants(self) -> Any:
-        """Return a pandas frame with one row per method, fit, participant, metric and its parts."""
+        """Return a pandas frame with one row per method, fit, participant, metric and its parts.
+
+        Where participants are compared with each other, they have no AUROC of their own: "source
+        contribution" is what each adds to that of all, and so for heads.
+        """
         try:
             import pandas
         except ImportError:
@@ -186,11 +190,15 @@ class Audit:
                 ("control", result.control, (-1, 0, 1)),
                 ("movement", result.movement[..., None], ("",)),
             ]
+            everyone = np.full(len(result.participants), result.labels_between)
+            between = {"source": ~result.travelled, "frozen": everyone, "refitted": everyone}
             for metric, values, names in parts:
                 if values is None:
                     continue
+                of_all = between.get(metric, np.zeros(len(result.participants), bool))
                 for (f, p, k), value in np.ndenumerate(values):
-                    rows.append((name, f, result.participants[p], metric, names[k], float(value)))
+                    what = f"{metric} contribution" if of_all[p] else metric
+                    rows.append((name, f, result.participants[p], what, names[k], float(value)))
         return pandas.DataFrame(rows, columns=["method", "fit", "participant", "metric", "part", "value"])
 
     def check_pairs(self) -> PairCheck | None:

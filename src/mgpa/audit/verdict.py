@@ -17,7 +17,7 @@ from ..errors import printable
 from .bootstrap import Estimate, number
 from .design import FEW, TOO_FEW
 from .metrics import METRICS, Metric
-from .words import label, listed, reader_summary
+from .words import label, listed, reader_name, reader_summary
 
 if TYPE_CHECKING:
     from .result import Audit
@@ -328,7 +328,8 @@ def findings(audit: Audit, method: str) -> list[str]:
     if result.chance.excluded and result.has("L"):
         linear = f"Linear readers reach {result.estimate('L')}"
         linear += "" if result.linear_chance.excluded else ", no more than chance"
-        shape = f"; the rest is in spread and shape (best reader: {result.best_reader()}). Try mgpa.MGPA"
+        shape = f"; the rest is in spread and shape (best reader: {reader_name(result.best_reader())})"
+        shape += "" if any(info.method == "MGPA" for info in result.provenance) else ". Try mgpa.MGPA"
         lines.append(f"{linear}{shape if result.beyond_linear else ''}.")
     if "worst" in audit.metrics:
         change = _change(audit, method, "worst")

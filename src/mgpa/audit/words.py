@@ -66,6 +66,18 @@ def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
     return rows
 
 
+def reader_name(reader: str) -> str:
+    """Return one reader in words.
+
+    Examples
+    --------
+    >>> reader_name("gelu r0 e200"), reader_name("tokens linear_raw")
+    ('network 1, 200 epochs', 'all tokens: raw logistic')
+    """
+    [(group, name)] = reader_rows([reader])
+    return f"{group[0].lower()}{group[1:]}: {name}" if group in READER_GROUPS.values() else name
+
+
 def reader_summary(readers: Iterable[str]) -> str:
     """Return a bank of readers in words.
 

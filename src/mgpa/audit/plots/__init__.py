@@ -134,12 +134,21 @@ def plot_association(audit: Audit, ax: Any = None) -> Any:
 
 
 def plot_participants(audit: Audit, metric: str = "S", axes: Any = None) -> Any:
-    """Draw a metric of every participant without (left) and with (right) each method, and their means."""
+    """Draw a metric of every participant without (left) and with (right) each method, and their means.
+
+    Of metrics that compare participants with each other, no participant has a value of their own: S of those
+    with one source each, T_f of those with one label each.
+    """
     names, styles = audit.methods[1:], looks(audit)
     if not names:
         raise ValueError("plot_participants compares methods with the identity; there is only the identity.")
     before = audit["identity"].by_participant(metric)
     here = np.flatnonzero(np.isfinite(before))  # in mixed designs some have no such value
+    if audit["identity"].compares_units(metric, here):
+        raise ValueError(
+            f"{metric} compares participants with each other here, so none has a value of their own to draw; "
+            "S_travelled of a mixed design, M and A_f are of each participant."
+        )
     before, people = before[here], [audit["identity"].participants[i] for i in here]
     with style():
         columns = min(len(names), 6)
@@ -165,6 +174,14 @@ def plot_participants(audit: Audit, metric: str = "S", axes: Any = None) -> Any:
             if k % columns == 0:
                 ax.set_ylabel(draw.axis_label(find_metric(metric)))
     return figure
+
+
+def _has_own(audit: Audit, metric: str) -> bool:
+    """Return whether a metric was measured of every method, within participants."""
+    if not all(result.has(metric) for result in audit.results.values()):
+        return False
+    here = np.flatnonzero(np.isfinite(audit["identity"].by_participant(metric)))
+    return not audit["identity"].compares_units(metric, here)
 
 
 def plot_embedding(audit: Audit, axes: Any = None) -> Any:
@@ -386,14 +403,16 @@ def draw_all(audit: Audit) -> dict[str, Any]:
     """Return a figure of every chart that applies to an audit, by their names."""
     several = len(audit.methods) > 1
     applies = {
-        **dict.fromkeys(("tradeoff", "readers", "participants"), several),
+        **dict.fromkeys(("tradeoff", "readers"), several),
+        "participants": False,  # drawn below, of what participants have a value of their own
         "association": "worst" in audit.metrics,
         "pairs": audit.check_pairs() is not None,
         "gate": bool(gates(audit)),
     }
     figures = {name: plot(audit, name) for name in CHARTS if applies.get(name, True)}
-    if several and "T_f" in audit.metrics:
-        figures["participants_task"] = plot(audit, "participants", "T_f")
+    for name, metrics in (("participants", ("S", "S_travelled")), ("participants_task", ("T_f",))):
+        for metric in [m for m in metrics if several and _has_own(audit, m)][:1]:
+            figures[name] = plot(audit, "participants", metric)
     for figure in figures.values():  # laid out once, however often they are written
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
