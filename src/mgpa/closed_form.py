@@ -24,7 +24,7 @@ from ._common.parameters import Constraint, flag, gate, number, one_of
 from .errors import MissingEvidence
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
-from .gate import MeasurementGate, fit_gate, no_gate
+from .gate import MeasurementGate, fit_gate, identical_views, no_gate
 from .maps import AffineMap
 from .moments import Moments, Scatter, Standardizer, outside
 from .pairs import Contrasts
@@ -261,6 +261,8 @@ def solve(
     # Contrasts that cancel leave rounding, and rounding has a direction too.
     typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
     delta[np.linalg.norm(delta, axis=1) <= 1e-12 * typical] = 0.0
+    if not contrasts.values.any():  # in a gate that is blind to them
+        raise identical_views(len(contrasts))
     if not delta.any():
         raise MissingEvidence(
             "The mean contrast inside the gate is zero: the pairs differ, but in no common direction. "

@@ -160,7 +160,6 @@ def supported_directions(
     units = people if people.max() > 0 else np.arange(m)
     between = np.tile([0, 1], (m, 1)) if kind is None else np.asarray(kind)
     kinds, kind = np.unique(between, axis=0, return_inverse=True)
-    rows = Scatter(np.eye(contrasts.shape[1])) if rows is None else rows
     held_out = _HeldOut(contrasts, kind.ravel(), folds, rows, norm_quantile)
     agreed, error, df = mean_over_units(held_out.along_mean(), units)
     # Both factors of a product of means are of the same few units: its variance is twice what they show.
@@ -216,7 +215,7 @@ class _HeldOut:
     """Contrasts against what the others, of all folds but their own, lead one to expect of them."""
 
     def __init__(
-        self, contrasts: Floats, kind: NDArray[np.intp], folds: Folds, rows: Scatter, quantile: float
+        self, contrasts: Floats, kind: NDArray[np.intp], folds: Folds, rows: Scatter | None, quantile: float
     ) -> None:
         norms = row_norms(contrasts)
         moving = norms > ZERO_NORM
@@ -249,8 +248,10 @@ class _HeldOut:
         The length of the mean over units is compared with the spread of units about it. Both add up about as
         many independent squares as rows have dimensions, so that two people can agree by more than chance.
         """
-        gram = self.rows.gram() if self.rows.factored else self.rows.matrix
-        dimensions = max(1.0, float(np.trace(gram) ** 2 / np.sum(gram**2)))  # d, where rows vary alike in all
+        dimensions = float(self.directions.shape[1])  # where rows vary alike in all
+        if self.rows is not None:
+            gram = self.rows.gram() if self.rows.factored else self.rows.matrix
+            dimensions = max(1.0, float(np.trace(gram) ** 2 / np.sum(gram**2)))
         common, spread, n_units = 0.0, 0.0, len(np.unique(units))
         for kind in range(self.kind.max() + 1):
             members = np.flatnonzero(self.kind == kind)
@@ -287,7 +288,7 @@ class _HeldOut:
 
         Its energy; what that would be, were it noise; and what it shares with the others' mean of its kind.
         """
-        total = float(self.rows.diagonal.sum())
+        total = float(self.directions.shape[1] if self.rows is None else self.rows.diagonal.sum())
         energy, noise, shared = (np.zeros((len(self.directions), k)) for _ in range(3))
         for means, (train, test) in zip(self.others_means, self.folds, strict=True):
             if self.whole is None:
@@ -299,7 +300,7 @@ class _HeldOut:
             along, among = self.directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
             energy[among], shared[among] = along**2, along * (means @ V)[self.kind[test]]
             # If a contrast were noise, the rest of it would have the shape of the rest of the rows' spread.
-            variance = self.rows.along(V)
+            variance = np.ones(V.shape[1]) if self.rows is None else self.rows.along(V)
             remaining = np.maximum(total - _before(variance[None]), variance)
             noise[among] = (1.0 - _before(along**2)) * variance / remaining
         return energy, noise, shared

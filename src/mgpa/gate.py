@@ -344,6 +344,14 @@ def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) 
     return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
 
 
+def identical_views(n_pairs: int) -> MissingEvidence:
+    """Return the error about pairs that do not differ at all."""
+    return MissingEvidence(
+        f"All {n_pairs} contrasts are zero: the paired views are identical, so they show no measurement "
+        "effect. Check that the second view really is the other condition."
+    )
+
+
 def fit_gate(
     gate: Any,
     contrasts: Contrasts,
@@ -381,10 +389,7 @@ def fit_gate(
     if gate.rank_ or gate.fitted_on != "contrasts":
         return gate
     if not gate.n_contrasts_:
-        raise MissingEvidence(
-            f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
-            "measurement effect. Check that the second view really is the other condition."
-        )
+        raise identical_views(len(contrasts))
     if gate.rank == "auto":
         raise MissingEvidence(
             f"The {len(contrasts)} pairs show no common difference in position: neither a mean nor a "

@@ -302,9 +302,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
             info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
         with complete_stages_kept(lambda: self._finish(run, basis, standardizer, info)):
-            shown = effect is not None and (not self.do_no_harm or effect.is_clear(START_LEVEL))
+            is_clear = effect is not None and (not self.do_no_harm or effect.is_clear(START_LEVEL))
             possible = self.target == "within" and self.anchor_gate is None and self.n_stages
-            if first is not None and shown and possible:
+            if first is not None and is_clear and possible:
                 self._start(first, basis, run, rule)
             self._fit_stages(run, rule)
 
@@ -323,12 +323,12 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         for k in progress(stages, "MGPA stages", self.verbose):
             stage = run.fit_stage()
             record: dict[str, Any] = {"stage": k} | ({} if rule is None else rule.weigh(stage))
-            kept = record.get("kept", True)
-            if kept:
+            goes_on = record.get("kept", True)
+            if goes_on:
                 run.advance(stage)
                 record["held_movement"] = None if run.held is None else run.held.movement()
             self.history_.append(record)
-            if not kept:
+            if not goes_on:
                 break
 
     def _finish(self, run: Trajectory, basis: Floats, standardizer: Standardizer, info: MapInfo) -> None:

@@ -55,11 +55,11 @@ class HiddenLayerNetwork:
         return affine(g, W2, b2), (u, g)
 
     def backward(
-        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
+        self, parameters: list[Array], gradients: list[Array], x: Array, activations: Any, error: Array
     ) -> None:
         """Compute the gradients of all parameters in place."""
         gW1, gb1, gW2, gb2 = gradients
-        u, g = kept
+        u, g = activations
         torch.matmul(error.mT, g, out=gW2)
         torch.sum(error, -2, out=gb2)
         back = ACTIVATIONS[self.activation][1](error @ parameters[2], u, g)
@@ -94,12 +94,12 @@ class TokenNetwork:
         return affine(g, W2, b2), (tokens, u, g)
 
     def backward(
-        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
+        self, parameters: list[Array], gradients: list[Array], x: Array, activations: Any, error: Array
     ) -> None:
         """Compute the gradients of all parameters in place."""
         scale, shift, W1, _, W2, _ = parameters
         g_scale, g_shift, gW1, gb1, gW2, gb2 = gradients
-        tokens, u, g = kept
+        tokens, u, g = activations
         torch.matmul(error.mT, g, out=gW2)
         torch.sum(error, -2, out=gb2)
         back = torch.ops.aten.gelu_backward((error @ W2).view_as(u), u)
@@ -174,11 +174,11 @@ class Training:
     def _step(self, batch: Array) -> None:
         parameters, gradients = self._operands
         x = self._rows.index_select(0, batch).view(*self._stack, -1, self._rows.shape[1])
-        logits, kept = self.network.forward(parameters, x)
+        logits, activations = self.network.forward(parameters, x)
         error = torch.softmax(logits, -1).sub_(self._onehot.index_select(0, batch).view_as(logits))
         if self._weight is not None:
             error *= self._weight.index_select(0, batch).view(*self._stack, -1, 1)
-        self.network.backward(parameters, gradients, x, kept, error.div_(x.shape[-2]))
+        self.network.backward(parameters, gradients, x, activations, error.div_(x.shape[-2]))
         if self._clip is not None:
             clip_gradients(self._gradients, self._clip)
         self._optimizer.step()

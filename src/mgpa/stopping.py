@@ -96,11 +96,11 @@ class StoppingRule:
             area, excess = rank_evidence([(e[:, j], rows.codes == source, units) for e, rows, units in runs])
             auroc.append(area)
             z.append(excess)
-        kept = self._goes_on(z)
-        if kept:
+        goes_on = self._goes_on(z)
+        if goes_on:
             for witness, fitted in zip(self.witnesses, witnessed, strict=True):
                 witness.advance(fitted)
-        return {"evidence": self.evidence, "auroc": auroc, "z": z, "kept": kept}
+        return {"evidence": self.evidence, "auroc": auroc, "z": z, "kept": goes_on}
 
     def _goes_on(self, z: list[float]) -> bool:
         if not self.started:

@@ -9,6 +9,7 @@ import scipy.sparse
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 from mgpa import (
+    MGPA,
     ClosedFormMGPA,
     IterativeMGPA,
     MeasurementGate,
@@ -141,6 +142,12 @@ def test_unusable_data_are_refused(make, why):
     for each in (closed, iterative) if make is closed else (make,):
         with refused(*words):
             fit(each, **changes)
+
+
+@pytest.mark.parametrize("estimator", [MGPA(gate=PCAGate(rank=2)), ClosedFormMGPA(gate=PCAGate(rank=2))])
+def test_identical_views_are_named_also_in_a_gate_that_is_blind_to_them(estimator):
+    with refused("All 20 contrasts are zero", "identical"):
+        estimator.fit(X, source=SOURCE, pairs=(A, A))
 
 
 WIDTH = "X has 3 features; this correction was fitted on 5"

@@ -1,5 +1,6 @@
 """Gates: orthonormal, signed; ranks, filters, coverage, and the paper's controls."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -194,6 +195,17 @@ def test_directions_in_which_pairs_answer_differently_are_supported_without_a_me
     gate = MeasurementGate().fit(contrasts)
     assert gate.rank_ == 3
     assert np.linalg.norm(gate.basis_[:3]) ** 2 == pytest.approx(3.0, abs=0.05)
+
+
+def test_unknown_rows_count_alike_in_all_directions_and_take_no_matrix_of_features():
+    contrasts = np.random.default_rng(3).normal(size=(30, 40)) + np.repeat([1.0, 0.0], 20)
+    alike = MeasurementGate().fit(contrasts, rows=Scatter(np.eye(40)))
+    assert_close(MeasurementGate().fit(contrasts).basis_, alike.basis_, 1e-12)
+    tracemalloc.start()
+    MeasurementGate().fit(np.tile(contrasts, 100))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4000**2 * 8 / 2
 
 
 def test_the_mean_of_every_two_sources_counts_and_their_order_does_not():

@@ -27,8 +27,8 @@ def progress(steps: range, label: str, enabled: bool) -> Iterator[int]:
         for done, step in enumerate(steps):
             if enabled and sys.stderr.isatty():
                 elapsed = time.monotonic() - start
-                left = f", at most {elapsed / done * (len(steps) - done):.0f} s left" if done else ""
-                _show(f"{label} {done}/{len(steps)}, {elapsed:.0f} s{left}")
+                remaining = f", at most {elapsed / done * (len(steps) - done):.0f} s left" if done else ""
+                _show(f"{label} {done}/{len(steps)}, {elapsed:.0f} s{remaining}")
             yield step
     finally:
         if enabled:
@@ -39,13 +39,13 @@ def progress(steps: range, label: str, enabled: bool) -> Iterator[int]:
 @contextmanager
 def waiting(label: str, enabled: bool = True) -> Iterator[None]:
     """Say, on a terminal, what is being waited for; then it is gone."""
-    shown = enabled and sys.stderr.isatty()
-    if shown:
+    visible = enabled and sys.stderr.isatty()
+    if visible:
         _show(f"{label} …")
     try:
         yield
     finally:
-        if shown:
+        if visible:
             _show("")
 
 

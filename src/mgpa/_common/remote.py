@@ -287,8 +287,8 @@ class WebFile(io.RawIOBase):
             import requests
         except ImportError:
             raise missing("A web address", "requests") from None
-        asked = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        answer = requests.get(self.place._address, headers=asked, stream=True, timeout=TIMEOUT)
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        answer = requests.get(self.place._address, headers=headers, stream=True, timeout=TIMEOUT)
         if answer.status_code in (404, 410):
             raise FileNotFoundError(self.place._address)
         if answer.status_code in (401, 403):

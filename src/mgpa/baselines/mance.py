@@ -162,7 +162,9 @@ def intrinsic_dimension(rows: Floats) -> float:
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     if len(rows) < 3:
         return 0.0
-    _, near, far = NearestNeighbors(n_neighbors=3).fit(rows).kneighbors(rows)[0].T
+    nearest = NearestNeighbors(n_neighbors=3).fit(rows).kneighbors(rows, return_distance=False).T
+    # The search's own distances round those of rows that nearly agree to zero.
+    _, near, far = np.sort([np.linalg.norm(rows[i] - rows, axis=1) for i in nearest], axis=0)
     total = float(np.log(far / near).sum())
     return min(len(rows) / total, float(rows.shape[1])) if total > 0 else float(rows.shape[1])
 

@@ -391,7 +391,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """Return the frozen correction: save it, send it, apply it with numpy alone."""
         check_is_fitted(self)
         m = with_facts(self.map_, self._facts) if self._facts else self.map_
-        return m if self._rows_seen is None else replace(m, fitted=FittedRange.of_rows(self._rows_seen))
+        return m if self._rows_seen is None else replace(m, fitted=FittedRange.from_rows(self._rows_seen))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -174,8 +174,10 @@ class CorrectionMap:
             raise MapError(f"{len(info.feature_names)} feature names for {d} features.")
         constant = info.constant_features
         if any(type(i) is not int or not 0 <= i < d for i in constant) or len(set(constant)) != len(constant):
-            shown = first_few(list(map(repr, constant)), 4)
-            raise MapError(f"constant_features are {shown}; expected distinct integers (int), 0 to {d - 1}.")
+            positions = first_few(list(map(repr, constant)), 4)
+            raise MapError(
+                f"constant_features are {positions}; expected distinct integers (int), 0 to {d - 1}."
+            )
         if info.token_layout not in ("mean", "joint"):
             raise MapError(f"token_layout is {info.token_layout!r}; expected 'mean' or 'joint'.")
         joint = info.token_layout == "joint"
@@ -322,12 +324,13 @@ class CorrectionMap:
                 )
         return out
 
-    def _check_feature_names(self, columns: tuple[str, ...], width: int) -> None:
+    def _check_feature_names(self, columns: tuple[Any, ...], width: int) -> None:
         names = self.info.feature_names
         if names is not None and len(names) == width and columns != names:
+            here = first_few(list(map(str, columns)), 4)
             raise ValueError(
-                f"X has columns {first_few(columns, 4)} but the map was fitted on {first_few(names, 4)}; "
-                "reorder or select columns to match."
+                f"X has columns {here} but the map was fitted on {first_few(names, 4)}; reorder or select "
+                "columns to match."
             )
 
     def _apply(self, X: Floats, out: Floats) -> bool:

@@ -43,7 +43,7 @@ class FittedRange:
             raise MapError("The ranges of the fitting rows hold NaN or infinite values.")
 
     @classmethod
-    def of_rows(cls, rows: Floats) -> FittedRange:
+    def from_rows(cls, rows: Floats) -> FittedRange:
         """Return the ranges of a sample of the fitting rows."""
         features = np.quantile(rows, LEVELS, axis=0)
         distance = row_distance(rows, features)
@@ -95,9 +95,9 @@ def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: Any) ->
         present = source_names(encode_source(source, len(X))[0])
         unseen = tuple(name for name in present if name not in info.source_names)
         if unseen:
-            shown = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
+            strangers = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
             column, fitted_on = info.source_column or "source", ", ".join(info.source_names)
-            problems.append(f"{column} {shown} was never seen in the fit ({fitted_on}).")
+            problems.append(f"{column} {strangers} was never seen in the fit ({fitted_on}).")
     if fitted is None:
         reason = "This map holds no ranges of its fitting rows, so rows cannot be checked. Fit it again."
         return RowCheck(len(X), unseen=unseen, problems=(*problems, reason))
@@ -121,7 +121,7 @@ def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: Any) ->
     if far > MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)):
         problems.append(f"Drift: {far:.0%} of the rows are farther out than 95 % of the fitting rows.")
     if features:
-        shown = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in list(features.items())[:3])
+        worst = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in list(features.items())[:3])
         more = f", and {len(features) - 3} more" if len(features) > 3 else ""
-        problems.append(f"Outside their fitted range: {shown}{more}.")
+        problems.append(f"Outside their fitted range: {worst}{more}.")
     return RowCheck(len(X), int(outside.sum()), far, features, unseen, tuple(problems))
