@@ -57,15 +57,9 @@ class Contrasts:
         require_distinct(codes, pair_id)
         rows = np.flatnonzero(is_paired(pair_id))
         rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
-        ids, starts, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
+        _, starts, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
         values, midpoints, first, second, whose = [], [], [], [], []
-        if (counts == 1).any():
-            warnings.warn(
-                f"{int((counts == 1).sum())} of {len(ids)} pair ids have a single row and form no pair "
-                f"(first: {ids[counts == 1][0].item()!r}). Splitting by row separates pairs: split by "
-                "participant. Or one device lost the event: mark the other's row with a negative id.",
-                stacklevel=4,
-            )
+        warn_of_singles(pair_id, stacklevel=5)
         # Groups of one size are stacked, so two sources cost one vectorised difference.
         for size in np.unique(counts[counts > 1]):
             members = rows[starts[counts == size][:, None] + np.arange(size)]
@@ -186,6 +180,20 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
             "restart for every participant? They must be unique across participants. Replicates are averaged "
             "or numbered by open_table(…, replicates='mean' or 'pair')."
         )
+
+
+def warn_of_singles(pair_id: NDArray[Any], stacklevel: int = 3) -> None:
+    """Say how many pair ids occur once; where all of them do, also what may have gone wrong."""
+    counts = np.unique(pair_id[is_paired(pair_id)], return_counts=True)[1]
+    single = int((counts == 1).sum())
+    if not single:
+        return
+    advice = " Splitting by row separates pairs: split by participant. Or does each source have its own ids?"
+    warnings.warn(
+        f"{single} of {len(counts)} pair ids occur once and form no pair."
+        f"{advice if single == len(counts) else ''}",
+        stacklevel=stacklevel,
+    )
 
 
 def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:

@@ -51,6 +51,15 @@ def test_everybody_is_judged_once_by_what_was_fitted_on_others():
         assert sum(map(len, roles)) == 8
 
 
+@pytest.mark.parametrize(("method", "times"), [("closed_form_mgpa", 1), ("leace", 0)])
+def test_ids_that_occur_once_are_mentioned_once(method, times, recwarn):
+    table, events = few(), np.arange(320) // 2
+    ids = np.where((np.arange(320) % 2 == 1) & (events % 3 == 0), -1, events)
+    audit.run(replace(table, pair_id=ids), [method], **QUICK)
+    said = [str(w.message) for w in recwarn if "pair ids" in str(w.message)]
+    assert said == ["54 of 160 pair ids occur once and form no pair."] * times
+
+
 def test_heads_of_one_person_learn_no_shortcut_and_the_audit_says_so():
     table = few(3, roles=False)
     result = audit.run(replace(table, pair_id=np.arange(len(table)) // 2), ["leace"], **QUICK)

@@ -118,10 +118,43 @@ def test_apply_says_when_rows_are_not_like_the_fitted_ones_and_strict_writes_not
     out = done(
         "apply", tmp_path / "m.safetensors", tmp_path / "same.parquet", "--out", tmp_path / "a.parquet"
     ).stdout
-    assert "rows are like those the map was fitted on" in out
+    assert "No row lies outside what the map was fitted on." in out
     given = ("apply", tmp_path / "m.safetensors", tmp_path / "drift.parquet", "--out", tmp_path / "b.parquet")
     assert "outside what the map was fitted on" in refused(*given, "--strict")
     assert not (tmp_path / "b.parquet").exists()
     check = json.loads(done(*given, "--json").stdout)["check"]
     assert not check["ok"]
     assert check["n_outside"] > 0
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "unseen", "not_checked"),
+    [
+        ("hospital", "east", ["east"], ""),
+        ("hospital", None, [], ""),
+        ("hospital", "", [], "sources not checked: hospital is '', a missing value"),
+        ("clinic", "east", [], "sources not checked: no column 'source' or 'hospital'"),
+    ],
+)
+def test_apply_checks_sources_under_the_name_they_had_in_the_fit(
+    column, values, unseen, not_checked, tmp_path
+):
+    import json
+
+    from mgpa.tables import simulate_table
+
+    table = simulate_table(12, random_state=0)
+    hospital = table.source if values is None else np.full(len(table), values)
+    for name, other in (("fit", {"hospital": table.source}), ("new", {column: hospital})):
+        write_table(Table(table.X, other=other), tmp_path / f"{name}.parquet")
+    fitted = ("fit", "fit.parquet", "--rename.hospital", "source", "--method", "leace", "--out")
+    done(*fitted, "m.safetensors", folder=tmp_path)
+    given = ("apply", "m.safetensors", "new.parquet", "--out", "out.parquet")
+    check = json.loads(done(*given, "--json", folder=tmp_path).stdout)["check"]
+    assert (check["ok"], check["unseen"]) == (not unseen, unseen)
+    assert check["not_checked"].startswith(not_checked)
+    assert bool(check["not_checked"]) == bool(not_checked)
+    if unseen:
+        assert "hospital 'east' was never seen" in refused(*given, "--overwrite", "--strict", folder=tmp_path)
+    else:
+        assert not_checked in done(*given, "--overwrite", folder=tmp_path).stdout

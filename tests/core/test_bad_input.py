@@ -232,12 +232,15 @@ def test_more_directions_than_pairs_show_are_refused(make):
 @BOTH
 def test_orphans_are_mentioned_and_left_out(make):
     orphaned = np.where(np.arange(N) == 4, 99, IDS)
-    with pytest.warns(
-        UserWarning, match=r"2 of 31 pair ids have a single row.*first: 4\).*split by participant.*one device"
-    ):
+    with pytest.warns(UserWarning, match=r"^2 of 31 pair ids occur once and form no pair\.$"):
         model = fit(make, pair_id=orphaned)
     marked = np.where(IDS == 4, -1, IDS)
     np.testing.assert_array_equal(model.transform(X), fit(make, pair_id=marked).transform(X))
+    with (
+        pytest.warns(UserWarning, match=r"60 of 60 pair ids .* no pair\. .*split by participant"),
+        refused("No pairs", error=MissingEvidence),
+    ):
+        fit(make, pair_id=np.arange(N))
 
 
 TEXT_IDS = np.char.zfill(IDS.astype(str), 2)

@@ -30,7 +30,8 @@ def m():
 def test_rows_of_the_same_kind_are_fine(m):
     check = m.check(NEW, source=SOURCE[:400])
     assert check.ok
-    assert str(check) == "400 rows are like those the map was fitted on."
+    assert str(check) == "No more rows than usual (1 of 400) lie outside what was fitted."
+    assert str(m.check(X)) == "No row lies outside what the map was fitted on."
     assert check.far_share == pytest.approx(0.05, abs=0.05)
     assert m.check(NEW[:0]).ok
     assert all(m.check(NEW[i : i + 1]).ok for i in range(20))
@@ -44,8 +45,9 @@ def test_rows_of_the_same_kind_are_fine(m):
         (50 + 2.2 * (NEW - 50.0), r"Drift: \d\d% of the rows are farther out than 95 % of the fitting rows"),
         (NEW + 9.0 * np.eye(8)[2], r"Outside their fitted range: feature 2 \(100% of the rows\)"),
         (NEW / 1000.0, "outside"),
+        (np.tile(NEW[0], (400, 1)), "Drift: the 400 rows hardly differ from one another"),
     ],
-    ids=["shifted", "some rows", "wider", "one feature", "other units"],
+    ids=["shifted", "some rows", "wider", "one feature", "other units", "copies of one row"],
 )
 def test_rows_of_another_kind_are_described(m, rows, problem):
     check = m.check(rows)

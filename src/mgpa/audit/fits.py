@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -139,15 +140,17 @@ def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) ->
         encoder = {"encoder": fit.map.info.encoder}
         require_encoder(table.info, encoder, "The table", f"{fit.method} was fitted on")
         require_correctable(fit.map, table.info, table.source, "Audit the table that the map is meant for.")
-    models = {fit.method: row_estimator(fit.model) for fit in fits}
+    models = {fit.method: fit.model for fit in fits}
     named = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
-    needy = [
-        name
-        for name, model in models.items()
-        if name not in named and getattr(model, "tags", None) and model.tags.needs_pairs
-    ]
+    needy = [name for name, model in models.items() if name not in named and needs_pairs(model)]
     if needy and not has_pairs(table.rows("FIT")):
         raise MissingEvidence(f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.")
+
+
+def needs_pairs(model: Any) -> bool:
+    """Return whether a method, of rows or tokens, is fitted from pairs."""
+    tags = getattr(row_estimator(model), "tags", None)
+    return tags is not None and tags.needs_pairs
 
 
 def has_pairs(rows: Table) -> bool:
@@ -230,7 +233,8 @@ def stored_fit(fit: Fit, store: Store, key: str) -> Fit | None:
 
 def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
     """Fit a method, unless it came fitted, and keep the map and what is known about it."""
-    with explain(f"fitting {fit.method}", store):
+    with explain(f"fitting {fit.method}", store), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\d+ of \d+ pair ids occur once")  # the audit says so once
         model, m, missing = fit.model, fit.map, ""
         if m is None:
             pairs = data.pairs_for(fit.method)

@@ -22,6 +22,7 @@ from .._common.progress import in_processes, waiting
 from ..coordinates import Coordinates
 from ..errors import ParameterError, TableError, UsageError, printable
 from ..maps.io.mapfile import map_digest
+from ..pairs import warn_of_singles
 from ..tables.columns import ROLES
 from ..tables.rows import in_coordinates, row_digests
 from ..tables.table import Table
@@ -44,6 +45,7 @@ from .fits import (
     fit_one,
     has_pairs,
     list_fits,
+    needs_pairs,
     pairs_in,
     require_applicable,
     stored_fit,
@@ -333,6 +335,10 @@ class AuditPlan:
 
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
+        ids, pairs = self.table.pair_id, self.options["pairs"]
+        fitted = any(fit.map is None and needs_pairs(fit.model) for fit in self.fits)
+        if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted and not self.turn:
+            warn_of_singles(ids if self.folds else ids[self.table.role == "FIT"])
         if self.folds:
             return self._run_folds()
         started = time.monotonic()

@@ -17,6 +17,7 @@ LEVELS = (0.01, 0.5, 0.99)
 FAR = 0.95
 MOST_FAR = 0.2  # share of rows beyond the distance of 95 % of the fitting rows that is not drift yet
 MOST_OUTSIDE = 0.01
+LEAST_SPREAD = 0.01  # standard deviation, in units of a feature's range; about .2 in the fitting rows
 MOST_ODD = 0.05  # share of rows outside a feature's range, widened by half of it on both sides
 
 
@@ -64,7 +65,9 @@ class RowCheck:
 
     ``n_outside`` rows are farther from the medians than any fitting row sampled; ``far_share`` of them are
     beyond 95 % of the fitting rows (.05 without drift); ``features`` leave their fitted range in more than
-    5 % of the rows; sources ``unseen`` were not fitted; ``problems`` has a sentence for each of these.
+    5 % of the rows; sources ``unseen`` were not fitted; ``problems`` has a sentence for each of these, and
+    ``not_checked`` says what could not be compared. Each row is compared with the fitting rows; of the batch,
+    only whether its rows differ at all: the mean of one person or source is rarely that of the fit.
     """
 
     n_rows: int
@@ -73,6 +76,7 @@ class RowCheck:
     features: dict[str, float] | None = None
     unseen: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    not_checked: str = ""
 
     @property
     def ok(self) -> bool:
@@ -84,7 +88,13 @@ class RowCheck:
         return {"ok": self.ok, **asdict(self), "unseen": list(self.unseen), "problems": list(self.problems)}
 
     def __str__(self) -> str:
-        return "\n".join(self.problems) or f"{self.n_rows} rows are like those the map was fitted on."
+        sentence = "No row lies outside what the map was fitted on."
+        if self.n_outside:
+            sentence = (
+                f"No more rows than usual ({self.n_outside} of {self.n_rows}) lie outside what was fitted."
+            )
+        sentences = self.problems or (sentence,)
+        return "\n".join(filter(None, (*sentences, self.not_checked)))
 
 
 def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: Any) -> RowCheck:
@@ -120,6 +130,9 @@ def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: Any) ->
         problems.append(f"{share} lie outside what the map was fitted on (first: row {first}).")
     if far > MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)):
         problems.append(f"Drift: {far:.0%} of the rows are farther out than 95 % of the fitting rows.")
+    spread = (high - low)[high > low] * LEAST_SPREAD
+    if len(X) >= 10 and len(spread) and (X[:, high > low].std(axis=0) < spread).all():
+        problems.append(f"Drift: the {len(X)} rows hardly differ from one another.")
     if features:
         worst = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in list(features.items())[:3])
         more = f", and {len(features) - 3} more" if len(features) > 3 else ""

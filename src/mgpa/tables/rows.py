@@ -24,7 +24,7 @@ from ..errors import TableError
 from ..maps import CorrectionMap
 from ..maps.check import RowCheck
 from ..maps.io.mapfile import map_digest
-from ..pairs import source_names
+from ..pairs import encode_source, source_names
 from ..tokens import token_rows, transform_tokens
 from .columns import feature_names, require_columns
 from .files import Part, TableFile, format_from_name, open_table, write_table
@@ -192,14 +192,26 @@ def correct_file(
 def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
     """Say whether a table's rows are like those a map was fitted on: all of them, or of parts spread evenly.
 
-    See :meth:`mgpa.CorrectionMap.check`.
+    See :meth:`mgpa.CorrectionMap.check`. Sources are read from ``source`` or, without it, from the column
+    that was the fit's source.
     """
     file = table if isinstance(table, TableFile) else open_table(table)
     every = -(-file.n_rows // CHECKED_ROWS) or 1
     tables = [rows_for(m, batch) for part in file.parts[::every] for batch in batches(part)]
     X = np.concatenate([vectors(t, m.info.token_layout) for t in tables] or [np.zeros((0, m.n_features))])
-    sources = [t.source for t in tables if t.source is not None]
-    return m.check(X, np.concatenate(sources) if sources and len(sources) == len(tables) else None)
+    names = list(dict.fromkeys(["source", m.info.source_column or "source"]))
+    column = next((name for name in names if name in file.columns), None)
+    if not m.info.source_names or not tables:
+        return m.check(X)
+    if column is None:
+        reason = f"no column {' or '.join(map(repr, names))}"
+        return replace(m.check(X), not_checked=f"sources not checked: {reason}")
+    source = np.concatenate([t.columns[column] for t in tables])
+    try:
+        encode_source(source, len(X), column)
+    except ValueError as error:  # gaps, which only a column that is not the table's source may have
+        return replace(m.check(X), not_checked=f"sources not checked: {error}")
+    return m.check(X, source)
 
 
 def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) -> Iterator[Table]:
