@@ -299,7 +299,7 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
 
     worst = [f"Decoder that learned the device, where that misleads it          {change('worst')}"]
     return [
-        f"{len(set(rows.participant.tolist()))} simulated people, two devices, {len(rows)} embeddings: {table}",
+        f"{len(set(rows.participant))} simulated people, two devices, {len(rows)} embeddings: {table}",
         "",
         f"Device readable from the embedding (AUROC, .5 is chance)         {change('S')}",
         *(worst if "worst" in before else []),
