@@ -41,7 +41,7 @@ BALL = 0.02  # of every covariance, shared by all directions
 POOLED = (0.0, 0.1, 0.3, 0.6, 0.9)  # shares of the covariance of all sources together to choose from
 TEMPERATURES = np.geomspace(1.0, 16.0, 17)
 SMALL = 0.1  # of the mean variance: directions with less count less when slopes are compared
-UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown
+UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown or have fewer
 SIGN_FLIPS = 1999
 ALL_NOISE = 0.99  # share of noise from which on there is nothing to undo
 STILL_READABLE = 0.65  # an AUROC that is worth a sentence
@@ -55,7 +55,7 @@ class SpreadEvidence:
 
     p_value: float  # of a slope of contrasts on midpoints that units share; 1: too few units to tell
     n_units: int
-    unit: str  # what was compared: "participants", or "groups of pairs"
+    unit: str  # what was compared: "participants", "groups of participants", or "groups of pairs"
     removed: float = 0.0  # share of the squared difference between held-out views that the correction removes
     error: float = np.inf  # its standard error
     scale: float = np.nan  # rows' difference in spread as a multiple of the pairs'; NaN: all rows are pairs
@@ -141,11 +141,35 @@ class Views:
         return contrast_folds(self.pairs.values, self.place % 5 if people is None else people)
 
     def units(self) -> NDArray[np.int64]:
-        """Return which unit each pair belongs to: a participant, or some pairs where those are unknown."""
+        """Return which unit each pair belongs to: participants, or some pairs where those are unknown."""
         if self.pairs.people is not None:
-            return np.asarray(np.unique(self.pairs.people, return_inverse=True)[1])
+            whose = np.unique(self.pairs.people, return_inverse=True)[1]
+            return _grouped(whose, self.kind, np.linalg.norm(self.pairs.values, axis=1))
         n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
         return np.asarray(self.place % max(1, n_units))
+
+
+def _grouped(whose: NDArray[np.int64], kind: NDArray[np.int64], length: Floats) -> NDArray[np.int64]:
+    """Return the unit of each pair: its participant, or several of them, as many as have a slope together.
+
+    Those with fewer than :data:`UNIT_PAIRS` pairs of every kind are dealt out by which pairs they have and
+    how long those are, whatever their names and the sources' are.
+    """
+    counts, lengths = np.zeros((2, whose.max() + 1, kind.max() + 1))
+    np.add.at(counts, (whose, kind), 1)
+    np.add.at(lengths, (whose, kind), length)
+    few = np.flatnonzero(counts.max(axis=1) < UNIT_PAIRS)
+    kinds = np.argsort(lengths.sum(axis=0))
+    few = few[np.lexsort((lengths[few].sum(axis=1), *counts[few][:, kinds].T))]
+    unit = np.arange(len(counts))
+    for n_units in range(min(MOST_UNITS, len(few)), 0, -1):
+        group = np.arange(len(few)) % n_units
+        unit[few] = len(counts) + group
+        pairs = np.zeros((n_units, counts.shape[1]))
+        np.add.at(pairs, group, counts[few])
+        if pairs.max(axis=1).min() >= UNIT_PAIRS:
+            break
+    return np.asarray(np.unique(unit[whose], return_inverse=True)[1])
 
 
 def _centred(rows: Floats, labels: NDArray[Any]) -> Floats:
@@ -187,8 +211,8 @@ def shared_slope(
     slopes is compared with its values under exchanged signs: exactly, but for six units and fewer, whose
     signs are too few; those are compared by their standard error and a t-quantile.
 
-    ``kind`` is which two sources a contrast is between; ``units`` are participants, or groups of pairs. Fewer
-    than three cannot tell.
+    ``kind`` is which two sources a contrast is between; ``units`` are participants, or groups of them or of
+    pairs. Fewer than three cannot tell.
     """
     n_units = int(units.max()) + 1
     if n_units < 3:
@@ -452,8 +476,10 @@ def fit_spread(
 ) -> tuple[SpreadEvidence, Scores | None, list[Affine]]:
     """Return what pairs show, and, if they show something or ``always``, the sources' scores and the D_s."""
     units, m = views.units(), len(views.pairs)
-    people = views.pairs.people
-    unit = "groups of pairs" if people is None else "participants"
+    people = np.arange(m) if views.pairs.people is None else views.pairs.people
+    whose = np.unique(people, return_inverse=True)[1]
+    grouped = "groups of pairs" if views.pairs.people is None else "groups of participants"
+    unit = grouped if whose.max() > units.max() else "participants"
     evidence = SpreadEvidence(show_spread(views), int(units.max()) + 1, unit)
     if not (evidence.is_shown or always) or not views.folds():
         return evidence, None, []
@@ -466,7 +492,7 @@ def fit_spread(
             edit = expected_edit(ways, code, views.moved[both], both)
             moved[both] += posterior[both, code, None] * edit
     before, after = (np.sum((a[m:] - a[:m]) ** 2, axis=1) for a in (views.moved, moved))
-    closer = np.bincount(units if people is not None and units.max() > 1 else np.arange(m), before - after)
+    closer = np.bincount(whose if whose.max() > 1 else np.arange(m), before - after)
     total = max(float(before.sum()), np.finfo(np.float64).tiny)
     right = posterior.argmax(axis=1) == views.codes
     chosen, origin, whiten = whitening(views)

@@ -66,6 +66,16 @@ def test_ids_that_join_views_of_different_events_are_doubted(table):
     assert "the ids cannot" in found.verdict
 
 
+def test_pairs_of_people_with_one_each_are_mismatched_between_them(table):
+    one = table.rows("FIT").take(np.asarray(table.rows("FIT").pair_id) >= 0)
+    columns = {"source": one.source, "pair_id": one.pair_id}
+    found = check_pairs(Table(one.X, **columns, participant=one.pair_id))
+    assert found.closeness == pytest.approx(check_pairs(Table(one.X, **columns)).closeness, abs=0.05)
+    assert found.closeness < 0.7
+    assert "the ids cannot" not in found.verdict
+    assert "groups of participants" in str(found)
+
+
 def test_no_or_too_few_pairs_are_refused(table):
     with pytest.raises(TableError, match="The table lacks pair_id; it has source"):
         check_pairs(table.with_columns(pair_id=None))

@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 
 import mgpa
 from mgpa.moments import Moments
-from mgpa.spread import Way, _log_density, shared_slope, unpaired_scatters
+from mgpa.spread import Way, _grouped, _log_density, shared_slope, unpaired_scatters
 
 D = 12
 
@@ -200,6 +200,34 @@ def test_one_participant_cannot_tell_devices_from_themselves():
         "p = 1, 1 participants" in mgpa.MGPA(on_missing="warn").fit(world.X, **arguments).to_map().summary()
     )
     assert isinstance(mgpa.MGPA(spread="always").fit(world.X, **arguments).to_map(), mgpa.SpreadMap)
+
+
+def one_pair_each(people, device="gain and shift"):
+    world = World(device, n_pairs=len(people))
+    return mgpa.MGPA().fit(world.X, source=world.source, pairs=world.pairs, pair_groups=people).spread_
+
+
+def test_participants_with_few_pairs_are_compared_in_groups_whatever_their_names():
+    found, renamed = one_pair_each(np.arange(80)), one_pair_each(np.arange(80)[::-1].astype(str))
+    assert (found.n_units, found.unit) == (25, "groups of participants")
+    assert found.is_shown
+    assert (renamed.p_value, renamed.scale) == (found.p_value, found.scale)
+    assert not one_pair_each(np.arange(80), "shift").is_shown
+    # Those with enough pairs stay as they are: ten have four, and twenty have one or two.
+    mixed = one_pair_each(np.r_[np.repeat(np.arange(10), 4), np.repeat(np.arange(10, 20), 2), 20:30])
+    assert (mixed.n_units, mixed.unit) == (20, "groups of participants")
+    assert one_pair_each(np.arange(80) % 20).unit == "participants"
+
+
+def test_groups_of_participants_have_enough_pairs_and_whole_people():
+    rng = np.random.default_rng(0)
+    whose, kind, length = rng.integers(0, 60, 120), rng.integers(0, 3, 120), rng.random(120)
+    units = _grouped(whose, kind, length)
+    assert all(len(np.unique(units[whose == person])) <= 1 for person in range(60))
+    of_kind = np.stack([np.bincount(units[kind == k], minlength=units.max() + 1) for k in range(3)])
+    assert of_kind.max(axis=0).min() >= 3
+    other = _grouped(59 - whose, 2 - kind, length)  # other names of people and sources
+    np.testing.assert_array_equal(units[:, None] == units, other[:, None] == other)
 
 
 def test_a_common_gain_is_shown_by_few_units():

@@ -118,6 +118,16 @@ def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
         model.add_pairs(replace(labelled, X=labelled.X[:, :5]))
 
 
+@pytest.mark.parametrize("absent", ["c", "e"])  # between the rows' sources, and after them
+def test_pairs_of_a_source_without_rows_are_refused(absent):
+    rng, names = np.random.default_rng(0), np.array(list("abcde"))
+    labelled = LabelledPairs(rng.normal(size=(50, 3)), np.repeat(names, 10), np.tile(np.arange(10), 5))
+    source = np.repeat(names[names != absent], 20)
+    model = ClosedFormMGPA().partial_fit(rng.normal(size=(80, 3)), source=source).add_pairs(labelled)
+    with pytest.raises(ValueError, match=f"pairs have 5 sources and the rows 4: no row is of '{absent}'"):
+        model.transform(labelled.X)
+
+
 def evidence(data):
     sources, codes = np.unique(data.source, return_inverse=True)
     return Evidence.from_data(FitData(data.X, sources, codes, data.pairs, data.pair_id))

@@ -38,6 +38,26 @@ def test_columns_are_named_by_a_range_a_prefix_or_one_by_one(raw, embedding):
     assert set(file.columns) == {"source", "pair_id", "site", "subject", "age", "participant"}
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
+@pytest.mark.parametrize("names", ["pair_id+participant", "participant+pair_id"])
+def test_one_column_can_be_pair_id_and_participant(tmp_path, kind, names):
+    frame = pd.DataFrame({"Sample No.": [7, 8, 7, 8], "device": ["a", "a", "b", "b"], "f0": [0.0, 1, 2, 3]})
+    options = {"embedding": "f0", "rename": {"Sample No.": names, "device": "source"}}
+
+    def read(frame):
+        if kind == "frame":
+            return Table.from_frame(frame, **options)
+        path = tmp_path / f"samples.{kind}"
+        frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+        return open_table(path, **options).read()
+
+    table = read(frame)
+    assert [str(i) for i in table.pair_id] == table.participant.tolist() == ["7", "8", "7", "8"]
+    assert table.info["unit"] == "Sample No."
+    with pytest.raises(TableError, match="participant"):  # may not be missing, though a pair_id may
+        read(frame.assign(**{"Sample No.": pd.array([7, None, 7, 8], dtype="Int64")}))
+
+
 def test_all_columns_of_numbers_make_the_embedding_but_those_that_tables_know(raw):
     file = open_table(raw, embedding="numeric", rename=RENAME, replicates="pair")
     assert file.info["feature_names"] == ["age", "1100", "1102", "1104", "1106"]

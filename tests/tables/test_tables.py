@@ -135,7 +135,9 @@ def test_only_embeddings_are_required():
         bare.require("source", "role")
     with pytest.raises(TableError, match="The table lacks role; it has label, age"):
         Table(np.ones((1, 2)), label=[1], other={"age": [3]}).rows("FIT")
-    with pytest.raises(TableError, match="lacks participant; it has source, role, label, pair_id"):
+    with pytest.raises(
+        TableError, match=r"lacks participant; it has .*rename it to both: pair_id\+participant\."
+    ):
         run(small(participant=None))
     assert small().require("source", "label").source.tolist() == ["a", "b"] * 3
 

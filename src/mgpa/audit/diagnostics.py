@@ -179,8 +179,13 @@ def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose
     A, B = (_vectors(paired.X)[side] / scale for side in (first, second))
     names = (source_names(paired.source[side]) for side in (first, second))
     kind = np.array([f"{a}/{b}" for a, b in zip(*names, strict=True)])
-    # Without ids for participants any two events may exchange views.
-    blocks = kind if people is None else np.char.add(np.char.add(kind, "/"), people.astype(str))
+    # Views are exchanged between a participant's events; without participants, and between those that have
+    # one event each, between any two.
+    blocks = kind
+    if people is not None:
+        by_person = np.char.add(np.char.add(kind, "/"), people.astype(str))
+        _, block, size = np.unique(by_person, return_inverse=True, return_counts=True)
+        blocks = np.where(size[block] > 1, by_person, kind)
     rng = np.random.default_rng(random_state)
     contrasts = [B - A, *(B[_exchanged(blocks, rng)] - A for _ in range(SHUFFLES))]
     by = people if people is not None and len(np.unique(people)) >= FOLDS else None

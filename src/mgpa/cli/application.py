@@ -99,7 +99,8 @@ class TableOptions:
         several columns (--embedding alpha beta), or numeric for all columns of numbers.
     rename
         As --rename.device source; a name with a dot as --rename '{"Sample No.": "pair_id"}'; an id made of
-        several columns as --rename.site+subject participant.
+        several columns as --rename.site+subject participant; one column that is both as --rename.sample
+        pair_id+participant.
     columns
         Keep only these columns besides the embedding, by the names they have in the file.
     replicates

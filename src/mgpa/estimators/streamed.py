@@ -180,6 +180,11 @@ class Evidence:
         X, labels, ids = (
             np.concatenate([getattr(rows, name) for rows in parts]) for name in ("X", "source", "pair_id")
         )
+        if len(unseen := np.setdiff1d(labels, self.sources)):
+            raise ValueError(
+                f"The pairs have {len(np.unique(labels))} sources and the rows {len(self.sources)}: no row "
+                f"is of {unseen[0].item()!r}. Name the sources alike in both, or add rows of that source."
+            )
         codes = np.searchsorted(self.sources, labels)
         require_distinct(codes, ids)
         people = [rows.participant for rows in parts if rows.participant is not None]

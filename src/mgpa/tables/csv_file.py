@@ -18,7 +18,7 @@ from .._common.files import lies_there, special_kind
 from .._common.remote import Place
 from ..errors import TableError
 from .columns import COLUMNS, Columns, feature_names
-from .layout import Field, Layout, require_different
+from .layout import Field, Layout, new_names, require_different
 
 # What the names of such files end in.
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -53,8 +53,9 @@ def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns]:
         names, separator = _header(path)
         every = choice.get("embedding") == "numeric" and "numeric" not in names
         numeric = _numeric_columns(path, len(names), separator) if every else [True] * len(names)
-        called = {name: (choice.get("rename") or {}).get(name, name) for name in names}
-        fits = [a and not (every and called[n] in COLUMNS) for n, a in zip(names, numeric, strict=True)]
+        called = {name: new_names(name, choice.get("rename")) for name in names}
+        table_columns = {name for name in names if every and not set(called[name]).isdisjoint(COLUMNS)}
+        fits = [a and n not in table_columns for n, a in zip(names, numeric, strict=True)]
         types = [np.dtype(np.float64 if fit else "U") for fit in fits]
         fields = [Field(name, (), dtype, "column") for name, dtype in zip(names, types, strict=True)]
         layout = Layout.choose(fields, **choice)
@@ -183,11 +184,11 @@ def _number(text: str, name: str, row: int) -> float:
         raise TableError(f"{name} is {what} in row {row}; an embedding has numbers.") from None
 
 
-def _column(texts: list[str], stored: str, name: str, decimal_comma: bool) -> NDArray[Any]:
+def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool) -> NDArray[Any]:
     """Return a column that is not part of the embedding, by what it is called in the table."""
-    if name == "pair_id":
+    if "pair_id" in names:
         return np.array(["" if text in MISSING or UNPAIRED.fullmatch(text) else text for text in texts])
-    if name == "participant":  # a participant's code may be NA
+    if "participant" in names:  # a participant's code may be NA
         gaps = [i for i, text in enumerate(texts) if not text]
     else:
         gaps = [i for i, text in enumerate(texts) if text in MISSING]

@@ -243,7 +243,8 @@ def open_table(
         Other columns to keep, by their name in the file; None keeps all.
     rename : dict or None
         Names in the file, and what they are called here: ``{"subject": "participant"}``. Several columns make
-        one id with ``{"site+subject": "participant"}``.
+        one id with ``{"site+subject": "participant"}``; one column is both with
+        ``{"sample": "pair_id+participant"}``.
     replicates : {"mean", "pair"} or None
         What to do with rows of one source that share a pair id, which otherwise is an error: average them, or
         pair the first of one source with the first of another, and so on. The table is read into memory.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._common.extras import missing
 from ..errors import TableError, first_few
 from .columns import COLUMNS, Columns
-from .layout import Field, Layout, read_head, require_different
+from .layout import Field, Layout, new_names, read_head, require_different
 
 # Text of a batch, each row as wide as the longest, takes at most this much.
 MAX_TEXT_BYTES = 2**30
@@ -72,7 +72,9 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
 def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int) -> Columns:
     """Return columns of an Arrow table or batch as arrays, by their name in the file."""
     pa = arrow()
-    called = {stored: name for name, stored in layout.columns.items()}
+    # Of a column with several names the strictest counts: a missing pair id is fine, a participant is not.
+    strict = sorted(layout.columns, key=lambda name: (name in COLUMNS, name != "pair_id"))
+    called = {layout.columns[name]: name for name in strict}
     inside, made = set(layout.embedding), {}
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))  # by name each takes a search
     for stored in names:
@@ -243,11 +245,10 @@ def from_epochs(epochs: Any, X: Any, rename: Mapping[str, str] | None) -> dict[s
     rename = rename or {}
     if absent := [name for name in rename if name not in each[0]]:
         raise TableError(f"No column {first_few(absent)}. Columns: {first_few(list(each[0]))}.")
-    names = [rename.get(name, name) for name in each[0]]
-    require_different([*names, "X"])
-    columns = (np.concatenate([one[name] for one in each]) for name in each[0])
+    names = [(new, name) for name in each[0] for new in new_names(name, rename)]
+    require_different([*(new for new, _ in names), "X"])
     rows = np.concatenate([np.asarray(X(one)) for one in several]) if callable(X) else X
-    return {"X": rows, **dict(zip(names, columns, strict=True))}
+    return {"X": rows, **{new: np.concatenate([one[name] for one in each]) for new, name in names}}
 
 
 def _epoch_columns(epochs: Any) -> Columns:

@@ -203,14 +203,24 @@ def _find_columns(
             "Name the columns to keep with columns=."
         )
     stored: dict[str, str] = {}
-    for source in wanted:
-        name = rename.get(source, source)
+    for name, source in [(new, column) for column in wanted for new in new_names(column, rename)]:
         if name in stored:
             raise TableError(f"Both {stored[name]} and {source} would be called {name}; rename one of them.")
         if name in RESERVED and name not in COLUMNS:
             raise TableError(f"A column cannot be called {name}, which tables use themselves; rename it.")
         stored[name] = source
     return stored
+
+
+def new_names(column: str, rename: Mapping[str, str] | None) -> list[str]:
+    """Return what a file's column is called in the table; renamed to "a+b" it is two columns.
+
+    Examples
+    --------
+    >>> new_names("sample", {"sample": "pair_id+participant"}), new_names("a+b", None)
+    (['pair_id', 'participant'], ['a+b'])
+    """
+    return rename[column].split("+") if rename and column in rename else [column]
 
 
 def require_different(names: Sequence[str]) -> None:
