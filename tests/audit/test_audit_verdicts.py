@@ -196,6 +196,15 @@ def test_a_tie_is_called_a_tie_and_a_winner_only_one_that_is_lower_by_its_interv
     assert "LEACE hides it (.510)" in headline(apart)
 
 
+def test_a_tie_of_a_hidden_and_a_readable_source_says_which_is_which(labelled, monkeypatch):
+    tied = with_source(labelled, leace=(0.51, 1), other=(0.512, -1), third=(0.7, 1))
+    monkeypatch.setitem(vars(tied["other"]), "chance", replace(tied["other"].chance, p=0.001))
+    assert source_of(tied, "leace").endswith(": hidden (indistinguishable from chance).")
+    assert source_of(tied, "other").endswith("still readable.")
+    did = "LEACE hides it; other lowers it; both keep the task."
+    assert f"LEACE and other are tied on S (.510 and .512): {did}" in headline(tied)
+
+
 def test_the_task_comes_before_the_source(labelled):
     task = labelled["leace"].heads["frozen"]
     result = with_source(labelled, leace=(0.5, 1), other=(0.55, 1), third=(0.56, -1))
@@ -233,7 +242,9 @@ def test_how_many_more_follows_from_the_spread(labelled, loss, needed):
         assert entry["sentence"] in caveats(result)
 
 
-def test_numbers_as_labels_and_the_users_words_are_in_the_verdict():
+@pytest.fixture(scope="module")
+def numbers():
+    """Samples on two instruments, the second of which adds to what the label is read from."""
     rng = np.random.default_rng(0)
     moisture = rng.normal(10, 2, 40)
     spectra = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 12)) + moisture[:, None] * np.eye(12)[3]
@@ -244,7 +255,11 @@ def test_numbers_as_labels_and_the_users_words_are_in_the_verdict():
         X, source=np.repeat(["m5", "mp6"], 40), participant=np.tile([f"s{i}" for i in range(40)], 2),
         label=np.tile(moisture, 2), pair_id=np.tile(np.arange(40), 2), info={"unit": "sample_id"},
     )  # fmt: skip
-    result = audit.run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
+    return audit.run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
+
+
+def test_numbers_as_labels_and_the_users_words_are_in_the_verdict(numbers):
+    result = numbers
     assert "your model errs by ." in result.verdict()[1]
     assert "Intervals are over 40 samples." in result.verdict()[2]
     assert "RMSEP_f (want low)" in str(result)
@@ -253,6 +268,65 @@ def test_numbers_as_labels_and_the_users_words_are_in_the_verdict():
     page = cells_of(result)
     assert "Crossed design: all 40" in page
     assert "error, existing heads" in page
+    # Forty numbers are no classes to count by source.
+    assert result.confounding.counts == {}
+    assert "Labels are numbers: there is no table of source and label." in page
+    assert "Cramér" not in page
+
+
+def with_explained(result, **shares):
+    """Return an audit in which existing and refitted models of both directions explain so much."""
+    changes = {}
+    for name, (frozen, refitted) in shares.items():
+        heads, shape = result[name].heads, result[name].heads["frozen_relative"].shape
+        relative = {"frozen_relative": frozen, "refitted_relative": refitted}
+        relative = {key: np.broadcast_to(1.0 - np.array(R2), shape).copy() for key, R2 in relative.items()}
+        changes[name] = {"heads": heads | relative}
+    return changed(result, **changes)
+
+
+@pytest.mark.parametrize(
+    ("before", "frozen", "refitted", "said"),
+    [
+        (-9.0, -2.98, 0.11, "existing models are still worse than guessing the mean (R² -2.98): refit them "
+         "(R² .11)."),
+        (0.2, -0.5, 0.3, "existing models are worse than guessing the mean (R² -.50): refit them (R² .30)."),
+        (-9.0, (-2.0, 0.6), 0.11, "existing models are still worse than guessing the mean (R² -.70), except "
+         "mp6 → m5 (R² .60): refit the others (R² .11)."),
+        (-9.0, -2.0, -1.0, "existing models are still worse than guessing the mean (R² -2.00) and "
+         "refitted models are worse than guessing the mean (R² -1.00)."),
+        (-9.0, 0.5, -1.0, "refitted models are worse than guessing the mean (R² -1.00)."),
+    ],
+)  # fmt: skip
+def test_models_that_are_worse_than_the_mean_do_not_keep_the_task(numbers, before, frozen, refitted, said):
+    assert numbers["identity"].directions == ("m5 → mp6", "mp6 → m5")
+    result = with_explained(numbers, identity=(before, 0.5), closed_form_mgpa=(frozen, refitted))
+    assert headline(result).endswith(f" (RMSEP), but {said}")
+    assert ("keeps the task" in headline(result)) == (np.mean(frozen) > 0)
+
+
+def test_of_tied_methods_only_those_whose_models_beat_the_mean_keep_the_task(numbers):
+    results = numbers.results | {"other": numbers["closed_form_mgpa"]}
+    tied = replace(numbers, results=results)
+    poor = with_explained(tied, identity=(-9, 0.5), closed_form_mgpa=(-2.98, 0.11), other=(0.4, 0.5))
+    assert headline(poor).endswith(
+        ": both hide it; other keeps the task, but existing models on rows of Closed-form MGPA are still "
+        "worse than guessing the mean (R² -2.98): refit them (R² .11)."
+    )
+    both = with_explained(tied, identity=(-9, 0.5), closed_form_mgpa=(-2.98, 0.11), other=(-3.01, 0.12))
+    assert headline(both).endswith(
+        ": both hide it, but existing models are still worse than guessing the mean (R² -2.98 and -3.01): "
+        "refit them (R² .11 and .12)."
+    )
+
+
+@pytest.mark.parametrize("unit", ["Sample No.", "sample_id"])
+def test_the_methods_paragraph_calls_units_as_the_users_column_does(numbers, unit):
+    design = replace(numbers.design, unit=unit)
+    text = replace(numbers, design=design).methods_text()
+    assert re.search("each of 40 [Ss]amples was EVAL once", text)
+    assert re.search("bootstrap over [Ss]amples,", text)
+    assert "participant" not in text
 
 
 def test_a_study_may_name_another_metric_that_decides(labelled):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..baselines.registry import references
 from ..errors import printable
 from . import bootstrap, ranks
-from .verdict import shortcut_note, task_metric
+from .verdict import named, plural, shortcut_note, task_metric
 from .words import label, listed, reader_summary
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ def methods_text(audit: Audit) -> str:
         _roles(audit),
         _methods(audit),
         scaled if s["standardize"] else f"Embeddings were measured in {units}, without standardisation.",
-        f"Source accessibility S is the largest participant-mean AUROC of {len(readers)} readers trained on "
-        f"corrected HEAD rows ({reader_summary(readers)}). It was compared with {ranks.DRAWS} permutations "
-        f"of source labels (seed {ranks.SEED}), and the source called readable where the permutation p was "
-        f"at most {ranks.LEVEL:g}.",
+        f"Source accessibility S is the largest {named(audit, 'participant')}-mean AUROC of {len(readers)} "
+        f"readers trained on corrected HEAD rows ({reader_summary(readers)}). It was compared with "
+        f"{ranks.DRAWS} permutations of source labels (seed {ranks.SEED}), and the source called readable "
+        f"where the permutation p was at most {ranks.LEVEL:g}.",
         *_task(audit),
-        f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over participants, "
+        f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over {plural(audit)}, "
         f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}); draws are the same for "
         "all methods, and maps and readers stay as they were fitted.",
         f"Software: mgpa {s['version']}, {', '.join(f'{n} {v}' for n, v in s['versions'].items())}; networks "
@@ -52,18 +52,21 @@ def methods_text(audit: Audit) -> str:
 
 
 def _roles(audit: Audit) -> str:
-    s, what = audit.settings, "Methods were fitted on FIT participants"
+    s, people = audit.settings, plural(audit)
+    what = f"Methods were fitted on FIT {people}"
     what += " (with VAL where a method or a movement budget uses it)" if s["participants"]["VAL"] else ""
     what += ", source readers and refitted heads on HEAD, and everything was scored on EVAL"
     if "folds" in s:
         return (
-            f"{what}; roles rotated over {s['folds']} folds, so that each of {audit.n_people} participants "
+            f"{what}; roles rotated over {s['folds']} folds, so that each of {audit.n_people} {people} "
             "was EVAL once, scored by maps, readers and heads fitted on others."
         )
     if "splits" in s:
-        return f"{what}, pooled over {s['splits']} splits with {audit.n_people} EVAL participants in all."
+        return f"{what}, pooled over {s['splits']} splits with {audit.n_people} EVAL {people} in all."
     sizes = listed(f"{role} {n} ({s['rows'][role]} rows)" for role, n in s["participants"].items() if n)
-    return f"{what}; no participant had two roles. Participants: {sizes}."
+    return (
+        f"{what}; no {named(audit, 'participant')} had two roles. {people[0].upper()}{people[1:]}: {sizes}."
+    )
 
 
 def _methods(audit: Audit) -> str:
@@ -80,7 +83,7 @@ def _methods(audit: Audit) -> str:
     for name, result in audit.results.items():
         if result.fitted_on:
             count = len(result.fitted_on)
-            lines.append(f"{label(name)} was fitted on {count} of the participants it was scored on.")
+            lines.append(f"{label(name)} was fitted on {count} of the {plural(audit)} it was scored on.")
     lines += [f"{label(m)} was left out: {why}." for m, why in audit.settings.get("omitted", {}).items()]
     return " ".join(lines)
 

@@ -317,7 +317,7 @@ def find_metric(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     task, _, direction = name.partition(" ")
-    what = {"T": "", "A": "_accuracy", "RMSEP": "_square", "bias": "_bias"}.get(task[:-2])
+    what = {"T": "", "A": "_accuracy", "RMSEP": "_square", "bias": "_bias", "R2": "_relative"}.get(task[:-2])
     if " → " not in direction or what is None or task not in METRICS:
         names = f"{', '.join(METRICS)}, and directions, as 'T_f dry → wet'"
         raise ValueError(f"No metric {name!r}. Metrics: {names}.")
@@ -327,4 +327,4 @@ def find_metric(name: str) -> Metric:
                   missing="the table has no labels, or no heads go that way.")  # fmt: skip
     if what == "_bias":
         return replace(one, statistic="mean", better="neither")
-    return replace(one, values=_column(values)) if what == "_square" else one
+    return replace(one, values=_column(values)) if what in ("_square", "_relative") else one

@@ -35,7 +35,7 @@ from .design import (
     require_measurable,
     seen_by,
 )
-from .diagnostics import confounding
+from .diagnostics import Confounding, confounding
 from .fits import (
     Fit,
     FittingData,
@@ -369,7 +369,7 @@ class AuditPlan:
             paired = in_coordinates(self.where, self.table).rows("FIT")
         return Audit(
             results,
-            confounding(fit.source, fit.participant, fit.label),
+            self._confounding(fit),
             self.settings | {"omitted": omitted, "unattained": unattained},
             ground.evaluation.source[ground.picture[0]].astype(str),
             paired_rows=paired,
@@ -394,9 +394,14 @@ class AuditPlan:
             pooled,
             settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
             # Each participant was fitted on in some fold.
-            confounding=confounding(table.source, table.participant, table.label),
+            confounding=self._confounding(table),
             paired_rows=replace(table, role=None) if has_pairs(table) else None,
         )
+
+    def _confounding(self, rows: Any) -> Confounding:
+        """Return how source and participants go together, and source and label where labels are classes."""
+        classes = rows.label if self.design.task == "classification" else None
+        return confounding(rows.source, rows.participant, classes)
 
     def _fit(
         self, data: FittingData, ground: Ground

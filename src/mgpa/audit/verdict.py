@@ -102,16 +102,22 @@ def headline(audit: Audit) -> str:
 
 
 def named(audit: Audit, column: str) -> str:
-    """Return what the user's table calls the source or the participant, without "_id"."""
+    """Return what the user's table calls the source or the participant, without "_id" or "No."."""
     unit = audit.design.unit if audit.design and column == "participant" else column
     name = str(audit.settings.get("names", {}).get(column, unit))
-    return name.replace("_", " ").removesuffix(" id") or column
+    return re.sub(r" (id|no\.?|number)$", "", name.replace("_", " "), flags=re.IGNORECASE) or column
 
 
 def units(audit: Audit, n: int | None = None) -> str:
     """Return a number of participants, called as the user's column is."""
-    n, name = audit.n_people if n is None else n, named(audit, "participant")
-    return f"{n} {name}{'s' * (n != 1)}"
+    n = audit.n_people if n is None else n
+    return f"{n} {named(audit, 'participant') if n == 1 else plural(audit)}"
+
+
+def plural(audit: Audit) -> str:
+    """Return what the user's table calls several participants."""
+    name = named(audit, "participant")
+    return name if name.endswith("s") else f"{name}s"
 
 
 def _uncorrected(audit: Audit) -> str:
@@ -130,27 +136,71 @@ def led_by(audit: Audit) -> list[str]:
 
 
 def _leader(audit: Audit, group: tuple[str, ...]) -> str:
-    """Return what a leader did, or that several are tied; all of them kept the task."""
-    metric, task, several = audit.settings.get("outcome", "S"), task_metric(audit), len(group) > 1
+    """Return what a leader did, or that several are tied, and which models are of no use on its rows."""
+    metric, several = audit.settings.get("outcome", "S"), len(group) > 1
     who = listed(map(label, group))
     who += "" if audit[group[0]].source_blind else ", told the source of every row,"
-    keeps = [f"keep{'' if several else 's'} the task"] if task else []
+    worthless = worse_than_mean(audit, group)
+    but = f", but {worthless}" if worthless else ""
+    keeping = [name for name in group if task_metric(audit) and not _below_zero(audit, name, "R2_f")]
     if several:
         values = listed(number(audit[name].estimate(metric).value) for name in group)
-        readable = any(audit[name].chance.excluded for name in group)
-        did = [*(["lower it" if readable else "hide it"] if metric == "S" else []), *keeps]
-        both = f": {'both' if len(group) == 2 else 'all'} {listed(did)}" if did else ""
-        return f"{who} are tied on {metric} ({values}){both}."
+        readable = [name for name in group if metric == "S" and audit[name].chance.excluded]
+        hidden = [name for name in group if metric == "S" and name not in readable]
+        deeds = _together(group, {"hide it": hidden, "lower it": readable, "keep the task": keeping})
+        return f"{who} are tied on {metric} ({values}){f': {deeds}' if deeds else ''}{but}."
     [name] = group
-    first = _hides(audit, name) if metric == "S" else f"is best on {metric} ({_value(audit, name, metric)})"
+    did = [_hides(audit, name) if metric == "S" else f"is best on {metric} ({_value(audit, name, metric)})"]
+    did += ["keeps the task"] if keeping else []
     gains = {"improved": "gains", "suffered": "loses"}
     if verb := gains.get(str(audit.outcome(name, "A_f"))):
         points = f"{abs(100 * audit.contrast(name, metric='A_f').value):.0f}"
-        keeps.append(f"your decoder {verb} {points} point{'' if points == '1' else 's'}")
+        did.append(f"your decoder {verb} {points} point{'' if points == '1' else 's'}")
     if str(audit.outcome(name, "RMSEP_f")) in gains:
         before, after = (_value(audit, m, "RMSEP_f") for m in ("identity", name))
-        keeps.append(f"your model errs by {after} instead of {before} (RMSEP)")
-    return f"{who} {listed([first, *keeps])}."
+        did.append(f"your model errs by {after} instead of {before} (RMSEP)")
+    return f"{who} {listed(did)}{but}."
+
+
+def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
+    """Return who of several did what: "both hide it", or "A hides it; B lowers it; both keep the task"."""
+    shared, clauses = [deed for deed, who in deeds.items() if len(who) == len(group)], []
+    for deed, who in deeds.items():
+        if deed in shared[:1]:
+            clauses.append(f"{'both' if len(group) == 2 else 'all'} {listed(shared)}")
+        elif who and deed not in shared:
+            clauses.append(
+                f"{listed(map(label, who))} {deed if len(who) > 1 else deed.replace(' ', 's ', 1)}"
+            )
+    return "; ".join(clauses)
+
+
+def _below_zero(audit: Audit, name: str, metric: str) -> bool:
+    return audit[name].has(metric) and audit[name].estimate(metric).value < 0
+
+
+def worse_than_mean(audit: Audit, methods: tuple[str, ...]) -> str:
+    """Return that models of numbers err more on corrected rows than the mean would; nothing if none does."""
+    existing, refitted = ([m for m in methods if _below_zero(audit, m, R2)] for R2 in ("R2_f", "R2_r"))
+
+    def explained(names: list[str], metric: str) -> str:
+        return f"(R² {listed(number(audit[name].estimate(metric).value, '.2f') for name in names)})"
+
+    def models(kind: str, names: list[str], metric: str) -> str:
+        on = "" if len(names) == len(methods) else f" on rows of {listed(map(label, names))}"
+        still = "still " if _below_zero(audit, "identity", metric) else ""
+        return f"{kind} models{on} are {still}worse than guessing the mean {explained(names, metric)}"
+
+    worse = [models("existing", existing, "R2_f")] if existing else []
+    if len(existing) == 1:  # a map to one source serves the models of that source
+        ways = (way for way in audit[existing[0]].directions if audit[existing[0]].has(f"R2_f {way}"))
+        good = [way for way in ways if not _below_zero(audit, existing[0], f"R2_f {way}")]
+        served = listed(f"{way} {explained(existing, f'R2_f {way}')}" for way in good) if good else ""
+        worse[0] += f", except {served}" if served else ""
+    if existing and not refitted and "R2_r" in audit.metrics:
+        others = "the others" if ", except " in worse[0] else "them"
+        return f"{worse[0]}: refit {others} {explained(existing, 'R2_r')}"
+    return " and ".join([*worse, *([models("refitted", refitted, "R2_r")] if refitted else [])])
 
 
 def _value(audit: Audit, name: str, metric: str) -> str:
@@ -174,7 +224,9 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
         name, harmed = lowered[0], audit.outcome(lowered[0], task.name) == "suffered"
         but = "it harms the task" if harmed else "whether it keeps the task is not clear"
         change = audit.contrast(name, metric=task.name)
-        return f"{label(name)} {_hides(audit, name)}, but {but} ({task.name} {change:+.3f})."
+        worthless = worse_than_mean(audit, (name,))
+        also = f"; {worthless}" if worthless else ""
+        return f"{label(name)} {_hides(audit, name)}, but {but} ({task.name} {change:+.3f}){also}."
     lowest = min(names, key=lambda name: audit[name].S)
     return f"No method clearly lowered it. The lowest S is {_value(audit, lowest, 'S')} ({label(lowest)})."
 
@@ -203,7 +255,7 @@ def warnings(audit: Audit) -> dict[str, str]:
     if s.get("corrected_by"):
         marks["Corrected before"] = (
             f"The rows came corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
-            "participants. Audit the table it was applied to, and pass the map as a method."
+            f"{plural(audit)}. Audit the table it was applied to, and pass the map as a method."
         )
     if s["duplicates"]:
         copies = "; ".join(f"{count} {what}" for what, count in s["duplicates"].items())
@@ -224,8 +276,9 @@ def caveats(audit: Audit) -> list[str]:
     lines += [] if design is None else [design.sentence, *design.notes]
     if s["nested_readers"] and (design is None or design.kind == "crossed"):
         lines.append(
-            f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD participants have one source only: "
-            "readers may have learned who they are instead of how they were measured, so S may be too low."
+            f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD {plural(audit)} have one source "
+            "only: readers may have learned who they are instead of how they were measured, so S may be too "
+            "low."
         )
     if "folds" in s:
         unit = named(audit, "participant")
@@ -238,7 +291,7 @@ def caveats(audit: Audit) -> list[str]:
     lines += [entry["sentence"] for entry in plan(audit) if not too_few(audit)]
     if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
         lines.append(
-            "The best method was chosen on the participants it is scored on; confirm it on new ones."
+            f"The best method was chosen on the {plural(audit)} it is scored on; confirm it on new ones."
         )
     return lines
 
@@ -275,13 +328,13 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
     task, metric, entries = task_metric(audit), audit.settings.get("outcome", "S"), []
 
     def ask(question: str, methods: tuple[str, ...], measured: str, margin: float, spread: float) -> None:
-        now, unit, who = audit.n_people, named(audit, "participant"), listed(map(label, methods))
+        now, more, who = audit.n_people, plural(audit), listed(map(label, methods))
         needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
         enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
         goal = f"tell {who} apart on {measured}"
         if question == "kept":
             goal = f"show that {who} keeps the task within {number(METRICS[measured].kept or 0, '.2f')}"
-        sentence = f"About {enough} {unit}s would {goal}." if enough else f"More {unit}s will hardly {goal}."
+        sentence = f"About {enough} {more} would {goal}." if enough else f"More {more} will hardly {goal}."
         entries.append({"question": question, "methods": methods, "metric": measured, "now": now,
                         "needed": enough, "sentence": sentence})  # fmt: skip
 
@@ -320,8 +373,7 @@ def findings(audit: Audit, method: str) -> list[str]:
     lines.append(_source_sentence(audit, method))
     for part in ("S_travelled", "S_stayed"):
         if result.has(part) and audit["identity"].has(part):
-            who = named(audit, "participant").capitalize()
-            lines.append(f"{who}s that {part[2:]}: S {_change(audit, method, part)}.")
+            lines.append(f"{plural(audit).capitalize()} that {part[2:]}: S {_change(audit, method, part)}.")
     if result.has("floor"):
         explains = ": more data would not lower S; a gate of higher rank may" * result.floor_explains
         lines.append(f"Floor: readers of what the gate preserves reach {result.estimate('floor')}{explains}.")
@@ -352,7 +404,7 @@ def _source_sentence(audit: Audit, method: str) -> str:
         was = audit["identity"].chance.excluded
         now = "hidden (indistinguishable from chance)" if was else "indistinguishable from chance, as before"
     if audit[method].estimate("S").high < 0.5:
-        now += ". S is below chance: readers learned a rule that reverses on new participants"
+        now += f". S is below chance: readers learned a rule that reverses on new {plural(audit)}"
     return f"Source (S): {_change(audit, method, 'S')}; chance reaches {number(chance.high)}: {now}."
 
 
@@ -365,11 +417,11 @@ def _caution(audit: Audit, method: str) -> list[str]:
     if result.fitted_on:
         who = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
         lines.append(
-            f"Not held out: it was fitted on {len(result.fitted_on)} of the participants it is scored on "
-            f"({who}), which flatters it. Fit it on FIT participants only."
+            f"Not held out: it was fitted on {len(result.fitted_on)} of the {plural(audit)} it is scored on "
+            f"({who}), which flatters it. Fit it on FIT {plural(audit)} only."
         )
     elif result.fitted_elsewhere and result.fitted_on is None:
-        lines.append("It was fitted elsewhere, perhaps on these participants.")
+        lines.append(f"It was fitted elsewhere, perhaps on these {plural(audit)}.")
     return lines
 
 

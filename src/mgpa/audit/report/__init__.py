@@ -190,7 +190,10 @@ def _confounding(audit: Audit) -> str:
     """Return how source, task and participants are associated in the fitting rows."""
     c = audit.confounding
     if c.source_label is None:
-        return bullets([*c.sentences(), "The table has no labels, so source and task cannot be compared."])
+        no = "The table has no labels, so source and task cannot be compared."
+        if audit.settings["task"] == "regression":
+            no = "Labels are numbers: there is no table of source and label."
+        return bullets([*c.sentences(), no])
     labels = list(dict.fromkeys(label for row in c.counts.values() for label in row))
     rows = [[source, *(row.get(label, 0) for label in labels)] for source, row in c.counts.items()]
     return bullets(c.sentences()) + plain_table(["Source", *labels], rows, "Fitting rows")
