@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import mgpa
 from audited import LINEAR, SMALL, HeadOfMeans, assert_same, run
 from mgpa import audit
-from mgpa.audit import AuditPlan
+from mgpa.audit import AuditPlan, verdict
 from mgpa.baselines import make
 from mgpa.coordinates import fit_coordinates
 from mgpa.errors import BudgetNotAttained
@@ -244,6 +244,7 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     judged = sorted({*table.rows("EVAL").participant})
     assert result["honest"].fitted_on == ()
     assert list(result["leaked"].fitted_on) == judged
+    assert "leaked" in verdict.warnings(result)["Not held out"]
     assert result["silent"].fitted_on is None
     assert result.verdict("leaked")[0].startswith(f"Not held out: it was fitted on {len(judged)} of the")
     # One fit that keeps silent does not hide another that was found out.

@@ -257,6 +257,9 @@ def warnings(audit: Audit) -> dict[str, str]:
             f"The rows came corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
             f"{plural(audit)}. Audit the table it was applied to, and pass the map as a method."
         )
+    if leaked := [label(name) for name, result in audit.results.items() if result.fitted_on]:
+        was = "were" if len(leaked) > 1 else "was"
+        marks["Not held out"] = f"{listed(leaked)} {was} fitted on EVAL participants, which flatters it."
     if s["duplicates"]:
         copies = "; ".join(f"{count} {what}" for what, count in s["duplicates"].items())
         marks["Duplicate rows"] = f"The same rows have two roles ({copies}), which flatters every method."
