@@ -121,7 +121,7 @@ def serve_osf(server):
 def serve_osf_components(server, nodes):
     """Serve OSF projects by their ids, each a title, files by path, and ids of components; return the API.
 
-    Every list comes in pages of one entry. Files are found at another address, and have no checksum.
+    Every list comes in pages of one entry. Files are found at another address.
     """
     for node, (_, files, children) in nodes.items():
         root = f"/v2/nodes/{node}/files/osfstorage/"
@@ -133,6 +133,7 @@ def serve_osf_components(server, nodes):
             entries = []
             for path in (path for path in files if path.rpartition("/")[0] == folder):
                 facts = {"kind": "file", "materialized_path": f"/{path}", "size": len(files[path])}
+                facts["extra"] = {"hashes": {"sha256": sha256(files[path])}}
                 address = f"/download/{node}/{path}"
                 entries.append({"attributes": facts, "links": {"download": f"{server.url}{address}"}})
                 server.elsewhere[address] = f"/files/{node}/{quote(path)}"

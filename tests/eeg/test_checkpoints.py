@@ -68,16 +68,10 @@ def test_everything_but_the_named_buffer_is_loaded(net, trained, path):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"first.bias": None}, r"does not fit Net; nothing was loaded\.\nMissing \(1\): first\.bias\."),
-        ({"head.weight": torch.ones(2)}, r"Unknown to the model \(1\): head\.weight"),
-        (
-            {"first.weight": torch.ones(2, 3)},
-            r"first\.weight is \(2, 3\) float32 instead of \(2, 4\) float32",
-        ),
-        ({"times": torch.ones(1, 5, 2)}, r"times is \(1, 5, 2\)"),
-        ({"first.bias": torch.ones(2, dtype=torch.float16)}, r"first\.bias is \(2,\) float16 instead of"),
-        ({"first.bias": torch.tensor([1.0, float("nan")])}, r"Not finite \(1\): first\.bias"),
-        ({"first.bias": None, "first.b": torch.ones(2)}, r"Missing \(1\): .*\n.*Unknown.*first\.b\."),
+        ({"first.bias": None}, r"does not fit; nothing was loaded\. .* Missing key.*first\.bias"),
+        ({"head.weight": torch.ones(2)}, r'Unexpected key.*"head\.weight"'),
+        ({"first.weight": torch.ones(2, 3)}, r"size mismatch for first\.weight"),
+        ({"first.bias": torch.tensor([1.0, float("nan")])}, r"NaN or infinite values in first\.bias"),
     ],
 )
 def test_what_does_not_fit_is_listed_and_nothing_is_loaded(net, trained, tmp_path, change, match):
@@ -89,7 +83,7 @@ def test_what_does_not_fit_is_listed_and_nothing_is_loaded(net, trained, tmp_pat
 def test_extra_names_are_allowed_by_prefix(net, trained, tmp_path):
     content = {**state(trained), "predictor.mask": torch.ones(3), "reconstructor.x": torch.ones(1)}
     save_file(content, tmp_path / "w.safetensors")
-    refused(net, tmp_path / "w.safetensors", r"Unknown.*\(1\): reconstructor\.x", allow_extra=("predictor.",))
+    refused(net, tmp_path / "w.safetensors", r"Unexpected key.*reconstructor\.x", allow_extra=("predictor.",))
     load_checkpoint(net, tmp_path / "w.safetensors", allow_extra=("predictor.", "reconstructor."))
     assert torch.equal(net.first.bias, trained.first.bias)
 
@@ -126,7 +120,7 @@ def test_weights_of_the_hub_are_fetched_once_and_loaded(net, trained, server, we
 
 def test_weights_with_another_checksum_are_not_kept(net, weights, tmp_path):
     wrong = replace(weights, checksum=f"sha256:{'0' * 64}")
-    refused(net, wrong, "its checksum differs", error=DownloadError)
+    refused(net, wrong, "hash .* does not match", error=DownloadError)
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
 
 

@@ -128,7 +128,7 @@ def test_everything_left_out_is_named_and_clocks_are_compared(aligned):
     [others] = [note for note in aligned[1].notes if note.startswith("left out of biosemi")]
     assert set(others.split(": ")[1].split()) == set(BIOSEMI) - set(EPOC)
     assert "biosemi resampled from 512 Hz" in notes
-    timing = aligned[1]["s3"].timing["epoc against biosemi"]
+    timing = aligned[1].timing["s3"]["epoc against biosemi"]
     assert timing.slope == pytest.approx(1.0005, abs=1e-4)
     assert timing.offset == pytest.approx(-3.7 * 1.0005, abs=0.01)
     assert timing.max_residual < 0.01
@@ -139,8 +139,8 @@ def test_events_that_a_device_lost_stay_without_a_partner_and_are_reported():
     alone = trials.columns["pair_id"] == ""
     assert trials.columns["event"][alone].tolist() == [5, 11, 5, 11]
     assert set(trials.columns["source"][alone]) == {"biosemi"}
-    assert report.pairs == 36
-    assert report["s1"].dropped == ("event 5: no epoch on epoc", "event 11: no epoch on epoc")
+    assert report.pairs == {"s0": 18, "s1": 18}
+    assert report.dropped["s1"] == ["event 5: no epoch on epoc", "event 11: no epoch on epoc"]
 
 
 def test_events_numbered_wrongly_fail_the_clocks_and_are_told_what_finds_them():
@@ -165,7 +165,7 @@ def test_clocks_that_were_never_together_pass_on_request_only():
     align_devices(devices, limits=[np.inf] * 3)
 
 
-def test_epochs_without_times_warn_and_mondays_are_not_paired_with_fridays():
+def test_epochs_without_times_warn():
     devices = {"a": record("s0", ["O1"], 128.0), "b": record("s0", ["O1"], 128.0)}
     for epochs in devices.values():
         epochs.events[:, 0] = np.arange(EVENTS)
@@ -173,12 +173,25 @@ def test_epochs_without_times_warn_and_mondays_are_not_paired_with_fridays():
         trials, report = align_devices(devices)
     assert any(note.startswith("clocks not compared") and "s0" in note for note in report.notes)
     assert np.isnan(trials.columns["onset"]).all()
-    for epochs, day in zip(devices.values(), (2, 6), strict=True):
-        epochs.info.set_meas_date(datetime(2026, 11, day, 9, tzinfo=UTC))
-    with pytest.raises(PairingError, match=r"a \(s0\) was recorded on 2026-11-02 and b \(s0\) on 2026-11-06"):
-        align_devices(devices)
-    with pytest.warns(UserWarning, match="Clocks cannot be compared"):
-        align_devices(devices, limits=[np.inf] * 3)
+
+
+def test_mondays_are_not_paired_with_fridays_even_where_a_script_gave_both_the_same_times():
+    def sessions(rate):
+        parts = [record("s0", ["O1"], rate, session=[k] * EVENTS, event=range(EVENTS)) for k in (1, 2)]
+        for epochs, day in zip(parts, (2, 6), strict=True):
+            epochs.info.set_meas_date(datetime(2026, 11, day, 9, tzinfo=UTC))
+        return parts
+
+    a, b = sessions(128.0), sessions(256.0)
+    align_devices({"a": a, "b": b}, pair_by=("session", "event"))
+    for epochs in b:
+        epochs.metadata["session"] = 3 - epochs.metadata["session"]
+    message = r"s0/1: b against a: recorded on 2026-11-06 and on 2026-11-02.*set_meas_date\(None\)"
+    with pytest.raises(PairingError, match=message):
+        align_devices({"a": [a[0]], "b": [b[1]]}, pair_by=("session", "event"))
+    align_devices({"a": [a[0]], "b": [b[1]]}, pair_by=("session", "event"), limits=[np.inf] * 3)
+    b[1].info.set_meas_date(None)
+    align_devices({"a": [a[0]], "b": [b[1]]}, pair_by=("session", "event"))
 
 
 def test_bad_flat_and_loud_channels_are_named_and_used():
@@ -217,7 +230,7 @@ def test_events_that_begin_again_are_told_apart_by_session():
     with pytest.raises(PairingError, match=r"event 0 occurs twice on a.*pair_by=\('session', 'event'\)"):
         align_devices(devices)
     trials, report = align_devices(devices, pair_by=("session", "event"))
-    assert report.pairs == 2 * EVENTS
+    assert report.pairs == {"s0/1": EVENTS, "s0/2": EVENTS}
     assert trials.columns["pair_id"][0] == "s0/1/0"
 
 

@@ -7,15 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from server import (
-    FILES,
-    as_json,
-    md5,
-    serve_figshare,
-    serve_osf,
-    serve_osf_components,
-    sha256,
-)
+from server import FILES, as_json, md5, serve_figshare, serve_osf, serve_osf_components, sha256
 
 pytest.importorskip("pooch")
 
@@ -134,89 +126,47 @@ def test_weights_are_fetched_like_data_and_verified(server, tmp_path, monkeypatc
 # What must never happen
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        RemoteFile("S001.mat", "", 5, f"md5:{md5(b'right')}"),
-        RemoteFile("S001.mat", "", 4),
-        RemoteFile("S001.mat", "", 5, f"sha256:{sha256(b'right')}"),
-    ],
-)
-def test_files_that_it_did_not_write_are_never_replaced(server, tmp_path, file):
-    server.files["/x"] = b"right"
-    (tmp_path / "S001.mat").write_bytes(b"mine!")
+def remote(server, content=b"right", name="x"):
+    server.files["/x"] = content
+    return RemoteFile(name, f"{server.url}/x", len(content), f"sha256:{sha256(content)}")
+
+
+def test_files_that_it_did_not_write_are_never_replaced(server, tmp_path):
+    (tmp_path / "x").write_bytes(b"mine!")
     with pytest.raises(DownloadError, match="differs from the published file; move it away"):
-        fetch_files([replace(file, url=f"{server.url}/x")], tmp_path)
-    assert contents(tmp_path) == {"S001.mat": b"mine!"}
+        fetch_files([remote(server)], tmp_path)
+    assert contents(tmp_path) == {"x": b"mine!"}
     assert server.requests == []
 
 
-@pytest.mark.parametrize("name", ["out/x", "x"])
-def test_links_that_lead_out_of_the_folder_are_not_followed(server, tmp_path, name):
-    server.files["/x"] = b"x"
-    inside, outside = tmp_path / "in", tmp_path / "outside"
-    inside.mkdir(), outside.mkdir()
-    (inside / name.split("/")[0]).symlink_to(outside if "/" in name else outside / "x")
-    with pytest.raises(DownloadError, match="link that leads out"):
-        fetch_files([RemoteFile(name, f"{server.url}/x", 1)], inside)
-    assert contents(outside) == {}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("../x.mat", "/etc/x.mat", "a/../../x", "..\\x", "D:x.exe", "CON", "a/NUL.txt", "COM¹", "x."),
-        *("a /x", " x", "a//x", "./x", "x?.mat", "x\x1b[2J.mat", "x\n.mat", "", ".bashrc", 3, None),
-    ],
-)
-def test_names_that_are_no_file_inside_the_folder_on_every_system_are_refused(server, tmp_path, name):
-    with pytest.raises(DownloadError, match="is not a safe file name"):
-        fetch_files([RemoteFile(name, f"{server.url}/x", 1)], tmp_path)
-    assert os.listdir(tmp_path) == server.requests == []
-
-
-@pytest.mark.parametrize("names", [("S1.mat", "s1.MAT"), ("Lu\u0308cke", "L\u00fccke"), ("x", "x")])
-def test_names_that_are_one_file_somewhere_are_refused(server, tmp_path, names):
-    with pytest.raises(DownloadError, match="same name on some systems"):
-        fetch_files([RemoteFile(name, f"{server.url}/x", 1) for name in names], tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("size", "checksum", "match"),
-    [
-        (5, f"md5:{'0' * 32}", "checksum differs"),
-        (4, None, "sends more than the 4 bytes"),
-        (9, None, "5 bytes instead of 9"),
-    ],
-)
-def test_a_file_that_is_not_what_was_announced_is_not_kept(server, tmp_path, size, checksum, match):
-    server.files["/x"] = b"hello"
-    with pytest.raises(DownloadError, match=match):
-        fetch_files([RemoteFile("x", f"{server.url}/x", size, checksum)], tmp_path)
+def test_a_file_that_is_not_what_was_announced_is_not_kept(server, tmp_path):
+    wrong = replace(remote(server), checksum=f"md5:{'0' * 32}")
+    with pytest.raises(DownloadError, match=r"MD5 hash .* does not match the known hash.*run it again"):
+        fetch_files([wrong], tmp_path)
     assert contents(tmp_path) == {}
 
 
 def test_a_server_that_stalls_is_left(server, tmp_path, monkeypatch):
-    server.files["/x"] = bytes(1_000_000)
+    file = remote(server, bytes(1_000_000))
     server.go.clear()
     monkeypatch.setattr(catalogue, "TIMEOUT", 0.3)
     with pytest.raises(DownloadError, match="timed out"):
-        fetch_files([RemoteFile("x", f"{server.url}/x", 1_000_000)], tmp_path)
+        fetch_files([file], tmp_path)
     assert contents(tmp_path) == {}
 
 
 def test_a_lost_connection_is_tried_again(server, tmp_path, monkeypatch):
     monkeypatch.setattr(catalogue, "RETRIES", 1)
     monkeypatch.setattr("time.sleep", lambda _: None)
-    server.files["/x"] = bytes(1_000_000)
+    file = remote(server, bytes(1_000_000))
     server.break_after = 300_000
-    fetch_files([RemoteFile("x", f"{server.url}/x", 1_000_000)], tmp_path)
+    fetch_files([file], tmp_path)
     assert contents(tmp_path) == {"x": bytes(1_000_000)}
 
 
 def test_a_full_disk_is_told_before_anything_is_fetched(server, tmp_path):
     with pytest.raises(DownloadError, match=r"of free space; 1000000\.0 GB are still to be fetched"):
-        fetch_files([RemoteFile("x", f"{server.url}/x", 10**15)], tmp_path)
+        fetch_files([replace(remote(server), size=10**15)], tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(DownloadError, match="is a file; name a folder"):
         fetch_files([], tmp_path / "file")
@@ -263,19 +213,21 @@ ENTRY = {"name": "a b.mat", "size": 5, "computed_md5": md5(b"x"), "download_url"
 
 
 @pytest.mark.parametrize(
-    "change",
+    "name",
     [
-        *({"size": -1}, {"size": "5"}, {"size": None}, {"size": True}, {"computed_md5": "xyz"}, {"name": 3}),
-        *({"download_url": "file:///etc/passwd"}, {"download_url": 3}),
+        *("../x.mat", "/etc/x.mat", "a/../../x", "..\\x", "D:x.exe", "x.", "a /x", "a//x", "./x"),
+        *("x?.mat", "x\x1b[2J.mat", "x\n.mat", "", ".bashrc", 3, None),
     ],
 )
-def test_odd_entries_of_a_listing_are_an_error(answer, change):
-    answer({"files": [ENTRY | change]})
-    with pytest.raises(DownloadError, match=r"unknown form|not a safe file name"):
+def test_names_that_are_no_file_inside_the_folder_on_every_system_are_refused(answer, name):
+    answer({"files": [ENTRY | {"name": name}]})
+    with pytest.raises(DownloadError, match=r"is not a safe file name|unknown form of the answer"):
         listing("figshare:9.v1")
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe", b"null", b"[]", b'{"files": {"a": 1}}'])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"null", b"[]", b'{"files": {"a": 1}}', {"files": [ENTRY | {"size": None}]}]
+)
 def test_json_of_another_shape_is_an_error(answer, content):
     answer(content)
     with pytest.raises(DownloadError, match="unknown form of the answer"):
@@ -287,29 +239,16 @@ def test_lists_that_never_end_are_left(server, monkeypatch):
     monkeypatch.setenv("MGPA_OSF_API", serve_osf_components(server, nodes))
     with pytest.raises(DownloadError, match="endless list of pages"):
         listing("osf:abcde")
-    monkeypatch.setattr(catalogue, "MAX_LISTING", 10)
-    with pytest.raises(DownloadError, match="sends more than the 10 bytes"):
-        listing("osf:abcde")
-
-
-def test_what_is_private_stays_private(monkeypatch):
-    monkeypatch.setattr(catalogue, "_received", lambda *_: [as_json({"files": [ENTRY]})])
-    with pytest.raises(DownloadError, match="unknown form of its address"):
-        listing("figshare:9.v1")
 
 
 def test_a_repository_without_the_files_is_explained(answer):
-    with pytest.raises(DownloadError, match="the server answered 404: no such file"):
+    with pytest.raises(DownloadError, match=r"404 .*Check the address"):
         listing("figshare:9.v1")
     answer({"files": []})
     with pytest.raises(DownloadError, match="has no files"):
         listing("figshare:9.v1")
-
-
-@pytest.mark.parametrize("address", ["dropbox:1", "osf:A", "figshare:1", "https://a.org/x", ""])
-def test_other_addresses_are_told_what_is_expected(address):
     with pytest.raises(ValueError, match=r"expected osf:abcde or figshare:12345\.v1"):
-        listing(address)
+        listing("figshare:1")
 
 
 def test_patterns_that_match_nothing_show_what_there_is(server, monkeypatch):

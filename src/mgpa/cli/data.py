@@ -64,18 +64,15 @@ def fetch(
     home = DATASETS[find_dataset(name)]["home"]
     files = dataset_files(name, only, from_)
     total = sum(file.size for file in files)
-    unchecked = [file.name for file in files if file.checksum is None]
     names = [file.name for file in files]
     facts = {"dataset": name, "from": from_ or home, "files": names, "bytes": total}
     size = f", {total / 1e6:.1f} MB"
     if dry_run:
         show(facts, "\n".join([*map(printable, names), f"{len(files)} files{size}"]), json_)
         return
-    if unchecked:
-        print(f"{len(unchecked)} files come without a checksum and cannot be compared.", file=sys.stderr)
     new = fetch_files(files, out, verbose=sys.stderr.isatty())
     text = f"{len(files)} files{size} in {out}: {new} new, {len(files) - new} were there already"
-    show(facts | {"folder": str(out), "new": new, "unchecked": unchecked}, text, json_)
+    show(facts | {"folder": str(out), "new": new}, text, json_)
 
 
 @data.command

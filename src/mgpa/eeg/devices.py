@@ -21,7 +21,7 @@ from ..errors import PairingError, UsageError, first_few
 from ..tables.columns import ROLES, Columns, assign_roles
 from ..tables.frames import subject_of
 from ..tables.table import Table
-from .pairing import LIMITS, Limits, PairingReport, SessionPairing, Timing, timing_test
+from .pairing import LIMITS, Limits, PairingReport, Timing, timing_test
 from .trials import Encoder, Trials, eeg_channels, encode, loaded_epochs
 from .views import rereference, resample
 
@@ -160,10 +160,9 @@ def align_devices(
         notes.append(f"metadata that not all have, and that are left out: {', '.join(others)}")
     parts = [replace(part, columns={name: part.columns[name] for name in shared}) for part in parts]
     trials = Trials.concatenate(_resample(part, start, rate, samples) for part in parts)
-    pair_id, sessions, untimed = _pair(trials.columns, tuple(map(str, devices)), by, limits)
+    dates = np.concatenate([np.full(len(part), part.info["date"], dtype=object) for part in parts])
+    pair_id, report, untimed = _pair(trials.columns, dates, tuple(map(str, devices)), by, limits)
     if untimed:
-        if np.isfinite(limits).any():
-            _require_one_day(parts)
         notes.append(f"clocks not compared, without onsets or three pairs: {_some(untimed)}")
         warnings.warn(
             f"Clocks cannot be compared, without onsets or three pairs ({_some(untimed)}): that events "
@@ -174,7 +173,7 @@ def align_devices(
     trials = replace(trials.with_columns(pair_id=pair_id), info={})
     if reference is not None:
         trials = rereference(trials, reference)
-    return trials, PairingReport(tuple(sessions), tuple(notes))
+    return trials, replace(report, notes=tuple(notes))
 
 
 def _plain(name: str) -> str:
@@ -342,8 +341,8 @@ def _resample(part: Trials, start: float, rate: float, samples: int) -> Trials:
 
 
 def _pair(
-    columns: Columns, devices: tuple[str, ...], by: tuple[str, ...], limits: Limits
-) -> tuple[NDArray[Any], list[SessionPairing], list[str]]:
+    columns: Columns, dates: NDArray[Any], devices: tuple[str, ...], by: tuple[str, ...], limits: Limits
+) -> tuple[NDArray[Any], PairingReport, list[str]]:
     """Return the id of every row, how each session was paired, and sessions whose clocks cannot be compared.
 
     A row has an empty id where no other device has its event.
@@ -359,7 +358,7 @@ def _pair(
                 f"{'/'.join(map(str, session))}: {by[-1]} {event!r} occurs twice on {device}. If "
                 f"numbers restart, also name the column that tells where: pair_by=('session', {by[-1]!r})."
             )
-    reports, untimed = [], []
+    report, untimed = PairingReport({}, {}, {}, {}), []
     for name, events in sessions.items():
         dropped = []
         for event, views in events.items():
@@ -378,14 +377,17 @@ def _pair(
         for device in devices[1:]:
             what = f"{device} against {devices[0]}"
             both = [(v[devices[0]], v[device]) for v in events.values() if {devices[0], device} <= v.keys()]
-            onsets = columns["onset"][np.array(both, dtype=int).reshape(-1, 2)]
+            index = np.array(both, dtype=int).reshape(-1, 2)
+            if np.isfinite(limits).any():
+                _require_one_day(dates[index], f"{name}: {what}")
+            onsets = columns["onset"][index]
             if len(both) < 3 or not np.isfinite(onsets).all():
                 untimed.append(f"{what}, {name}")
             else:
                 timing[what] = _compare(onsets[:, 0], onsets[:, 1], f"{name}: {what}", limits)
-        n_pairs = sum(len(views) > 1 for views in events.values())
-        reports.append(SessionPairing(name, len(events), n_pairs, tuple(dropped), timing))
-    if not any(report.pairs for report in reports):
+        report.events[name], report.pairs[name] = len(events), sum(len(v) > 1 for v in events.values())
+        report.dropped[name], report.timing[name] = dropped, timing
+    if not any(report.pairs.values()):
         described = "; ".join(
             f"{device} has {name} {_some(set(columns[name][columns['source'] == device]))}"
             for device in devices
@@ -395,7 +397,7 @@ def _pair(
             f"No event of a participant is on two devices: {described}. Name the columns of both with "
             "participant= and pair_by=; mgpa.eeg.match_events numbers events by their times."
         )
-    return pair_id.astype(str), reports, untimed
+    return pair_id.astype(str), report, untimed
 
 
 def _compare(first: NDArray[np.float64], second: NDArray[np.float64], what: str, limits: Limits) -> Timing:
@@ -415,19 +417,14 @@ def _compare(first: NDArray[np.float64], second: NDArray[np.float64], what: str,
     )
 
 
-def _require_one_day(parts: Sequence[Trials]) -> None:
-    """Raise if recordings that nothing else compares were made on different days."""
-    first: dict[tuple[str, ...], Trials] = {}
-    for part in parts:
-        if (date := part.info["date"]) is None:
-            continue
-        other = first.setdefault(tuple(np.unique(part.columns["participant"])), part)
-        day = other.info["date"]
-        if abs(date - day) > ONE_SESSION and other.columns["source"][0] != part.columns["source"][0]:
+def _require_one_day(dates: NDArray[Any], what: str) -> None:
+    """Raise if paired epochs, (pairs, 2), come from recordings that were made on different days."""
+    for first, second in dates:
+        if first is not None and second is not None and abs(first - second) > ONE_SESSION:
             raise PairingError(
-                f"{other.info['who']} was recorded on {day:%Y-%m-%d} and {part.info['who']} on "
-                f"{date:%Y-%m-%d}, and their clocks cannot be compared: these are not the same events. "
-                "Devices that did not record at once are paired with limits=(inf, inf, inf)."
+                f"{what}: recorded on {second:%Y-%m-%d} and on {first:%Y-%m-%d}, so these are not the same "
+                "events. If a date is wrong, remove it: epochs.info.set_meas_date(None). Devices that did not "
+                "record at once are paired with limits=(inf, inf, inf)."
             )
 
 

@@ -1,17 +1,19 @@
 """EEGPT, the paper's frozen encoder, by braindecode and with trained weights.
 
-A network whose weights were only partly found would still return embeddings, and they would look like any
-others. So every name and shape must agree before anything is loaded, and what differs by design is named.
+A network whose weights were only partly loaded would still return embeddings, and they would look like any
+others. So every name and shape must agree, and what differs by design is named.
 Other networks are wrapped by :class:`~mgpa.eeg.TorchEncoder`.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import importlib.util
 import os
 import sys
+import textwrap
 import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -173,10 +175,19 @@ def load_checkpoint(
     else:
         path = Path(checkpoint)
     stored, facts = _read(path, sha256)
-    wanted = {name: value for name, value in model.state_dict().items() if name != CHANNEL_TABLE}
-    _require_equal(stored, wanted, path, type(model).__name__, (*allow_extra, CHANNEL_TABLE))
-    # Not strict, because of the table only; everything else has been compared.
-    model.load_state_dict({name: stored[name] for name in wanted}, strict=False)
+    wanted = model.state_dict()
+    weights = {name: value for name, value in stored.items() if not name.startswith(tuple(allow_extra))}
+    weights |= {CHANNEL_TABLE: wanted[CHANNEL_TABLE]} if CHANNEL_TABLE in wanted else {}
+    damaged = [name for name, value in weights.items() if not bool(value.isfinite().all())]
+    try:
+        # Strictly, and first into a copy: torch would load what fits before it says what does not.
+        copy.deepcopy(model).load_state_dict(weights)
+    except RuntimeError as error:
+        reason = textwrap.shorten(str(error), 600)
+        raise CheckpointError(f"{path} does not fit; nothing was loaded. {reason}") from None
+    if damaged:
+        raise CheckpointError(f"{path} has NaN or infinite values in {first_few(damaged)}; fetch it again.")
+    model.load_state_dict(weights)
     return facts | origin
 
 
@@ -213,31 +224,6 @@ def _read(path: Path, sha256: str | None) -> tuple[dict[str, Any], dict[str, Any
             f"{path} is not a whole .safetensors file ({error}). Download it again; save weights of other "
             "formats with safetensors.torch.save_file."
         ) from None
-
-
-def _require_equal(
-    stored: Mapping[str, Any], wanted: Mapping[str, Any], path: Path, model: str, allowed: tuple[str, ...]
-) -> None:
-    """Raise, with everything that does not agree."""
-    import torch
-
-    def form(tensor: Any) -> str:
-        return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
-
-    both = [name for name in wanted if name in stored]
-    problems = {
-        "Missing": [name for name in wanted if name not in stored],
-        "Unknown to the model": [n for n in stored if n not in wanted and not n.startswith(allowed)],
-        "Other shapes or types": [
-            f"{name} is {form(stored[name])} instead of {form(wanted[name])}"
-            for name in both
-            if form(stored[name]) != form(wanted[name])
-        ],
-        "Not finite": [name for name in both if not bool(torch.isfinite(stored[name]).all())],
-    }
-    lines = [f"{title} ({len(names)}): {first_few(names)}." for title, names in problems.items() if names]
-    if lines:
-        raise CheckpointError("\n".join([f"{path} does not fit {model}; nothing was loaded.", *lines]))
 
 
 def import_braindecode() -> Any:

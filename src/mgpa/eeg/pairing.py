@@ -1,16 +1,16 @@
-"""Pairing the events of two devices that recorded at once, by their order, and testing it by their times.
+"""Numbering the markers of devices that recorded at once, by their order, and testing that by their times.
 
-Two recordings of one session each have their own clock and their own markers, and a third list, the
-experiment's own, says which events there were. The k-th marker of a device is the k-th event; how well times
-agree after a straight line only tells whether that holds, and changes no time. Where a device's clock broke,
-as in an impedance check, each side of the break has a straight line of its own.
+Each recording of a session has its own clock and its own markers, and the experiment's list says which events
+there were. The k-th marker of a device is the k-th event; how well times agree after a straight line only
+tells whether that holds, and changes no time. Where a device's clock broke, as in an impedance check, each
+side of the break has a straight line of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,68 +55,35 @@ class Timing:
         )
 
 
-class EventMatch(NamedTuple):
-    """Events that both devices have.
-
-    ``ordinal`` says which of the reference's events each is, from 1; ``a`` and ``b`` are positions of their
-    markers among each device's. ``timing`` compares clocks, keyed by which with which and, where a clock
-    broke, by the first and last event of a side. ``dropped`` says which events only one device has, and which
-    markers belong to no event.
-    """
-
-    ordinal: NDArray[np.int64]
-    a: NDArray[np.int64]
-    b: NDArray[np.int64]
-    timing: dict[str, Timing]
-    dropped: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class SessionPairing:
-    """How the events of one session were paired: how many there were, and how many pairs were kept.
-
-    ``dropped`` says which events were not paired, and which markers belong to no event; ``timing`` is keyed
-    by which clock was compared with which; ``artifacts`` counts the pairs that are flagged.
-    """
-
-    participant: str
-    events: int
-    pairs: int
-    dropped: tuple[str, ...]
-    timing: dict[str, Timing]
-    artifacts: int = 0
-
-    def __str__(self) -> str:
-        flagged = f", {self.artifacts} with artefacts" if self.artifacts else ""
-        lines = [f"{self.participant}: {self.events} events, {self.pairs} pairs{flagged}"]
-        lines += [f"  {what}: {timing}" for what, timing in self.timing.items()]
-        return "\n".join([*lines, *(f"  dropped {one}" for one in self.dropped)])
-
-
 @dataclass(frozen=True)
 class PairingReport:
-    """How the events of several sessions were paired, with notes about all of them."""
+    """How the events of sessions were paired, each by the name of its session, with notes about all of them.
 
-    sessions: tuple[SessionPairing, ...]
+    ``events`` and ``pairs`` count; ``dropped`` says which events were not paired, and which markers belong to
+    no event; ``timing`` is keyed by which clock was compared with which; ``artifacts`` counts flagged pairs.
+    """
+
+    events: dict[str, int]
+    pairs: dict[str, int]
+    dropped: dict[str, list[str]]
+    timing: dict[str, dict[str, Timing]]
+    artifacts: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def __getitem__(self, participant: str) -> SessionPairing:
-        return {session.participant: session for session in self.sessions}[participant]
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of all sessions."""
-        return sum(session.pairs for session in self.sessions)
-
     def __str__(self) -> str:
-        n, events = len(self.sessions), sum(session.events for session in self.sessions)
-        flagged = sum(session.artifacts for session in self.sessions)
-        dropped = sum(len(session.dropped) for session in self.sessions)
-        first = (
-            f"{self.pairs} pairs of {events} events in {n} session{'s' if n > 1 else ''}; {flagged} with "
-            f"artefacts, {dropped} dropped"
-        )
-        return "\n".join([first, *self.notes, *map(str, self.sessions)])
+        pairs, events, flagged = (sum(n.values()) for n in (self.pairs, self.events, self.artifacts))
+        n, dropped = len(self.events), sum(map(len, self.dropped.values()))
+        lines = [
+            f"{pairs} pairs of {events} events in {n} session{'s' if n > 1 else ''}; {flagged} with "
+            f"artefacts, {dropped} dropped",
+            *self.notes,
+        ]
+        for name in self.events:
+            some = f", {self.artifacts[name]} with artefacts" if self.artifacts.get(name) else ""
+            lines.append(f"{name}: {self.events[name]} events, {self.pairs[name]} pairs{some}")
+            lines += [f"  {what}: {timing}" for what, timing in self.timing[name].items()]
+            lines += [f"  dropped {one}" for one in self.dropped[name]]
+        return "\n".join(lines)
 
 
 def timing_test(a: Any, b: Any, *, limits: Limits = LIMITS) -> Timing:
@@ -151,75 +118,64 @@ def timing_test(a: Any, b: Any, *, limits: Limits = LIMITS) -> Timing:
 
 
 def match_events(
-    times_a: Any,
-    times_b: Any,
+    times: Any,
     reference: Any,
     *,
     breaks: Sequence[float] | None = None,
-    names: tuple[str, str] = ("a", "b"),
+    name: str = "the device",
     limits: Limits = LIMITS,
-) -> EventMatch:
-    """Pair the markers of two devices by way of the events they mark.
+) -> NDArray[np.int64]:
+    """Return which event each marker of a device is, counted from 1; 0 where it is none.
 
-    A device with as many markers as there are events has the k-th marker for the k-th event. With fewer, a
-    single run of events inside the recording must have been missed, and only one place for it may pass the
-    timing test; with more, a single run of consecutive markers must pass it. Anything else is an error, and
-    so are more markers than events on both devices: then it is events that are missing.
+    With as many markers as events, the k-th marker is the k-th event. With fewer, a single run of events
+    inside the recording must have been missed, and only one place for it may pass the timing test; with more,
+    a single run of consecutive markers must pass it. Anything else is an error.
 
     Parameters
     ----------
-    times_a, times_b : (n,) array
-        Times of each device's markers, in seconds of its own clock.
+    times : (n,) array
+        Of the device's markers, in seconds of its own clock.
     reference : (n,) array
-        Times of the events, in seconds of the experiment's clock.
+        Times of the events, in seconds of the experiment's clock, or of another device.
     breaks : sequence of float or None
-        Times, on the first device's clock, of notes about something that stops its markers and may stop its
-        clock, such as an impedance check. Where markers are missing there must be exactly one, in the gap;
-        each side of it, of ten events at least, then has a straight line of its own. None: the clock ran on,
-        and one line holds for both sides.
-    names : tuple of str
-        What to call the devices.
+        Times, on the device's clock, of notes about something that stops its markers and may stop its clock,
+        such as an impedance check. Where markers are missing there must be exactly one, in the gap; each side
+        of it, of ten events at least, then has a straight line of its own. None: the clock ran on, and one
+        line holds for both sides.
+    name : str
+        What to call the device.
     limits : (max, p95, slope)
         See :func:`timing_test`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> events = np.cumsum(np.random.default_rng(0).uniform(0.9, 1.4, 30))
-    >>> missed = np.delete(events, [11, 12])
-    >>> match = match_events(missed + 20, 1.0005 * events + 3, events, names=("cap", "headset"))
-    >>> len(match.ordinal), match.dropped
-    (28, ('event 12: no marker on cap', 'event 13: no marker on cap'))
+    >>> events = np.cumsum(np.random.default_rng(0).uniform(0.9, 1.4, 12))
+    >>> match_events(np.delete(events, [4, 5]) + 20, events)
+    array([ 1,  2,  3,  4,  7,  8,  9, 10, 11, 12])
     """
-    events = _times(reference, "reference")
-    counts = len(times_a), len(times_b)
-    if min(counts) > len(events):
+    events, times = _times(reference, "the events"), _times(times, name)
+    n, m = len(events), len(times)
+    what = f"{name} has {m} markers for {n} events"
+    if m < 3:
+        raise PairingError(f"{what}; three are needed at least. {WAY_OUT}")
+    if m < n:
+        start = _find_gap(times, events, breaks, what, limits)
+        return np.delete(np.arange(1, n + 1), slice(start, start + n - m))
+    starts = [
+        i for i in range(m - n + 1) if not timing_test(events, times[i : i + n], limits=limits).failures
+    ]
+    if m == n and not starts:
+        failures = "; ".join(timing_test(events, times, limits=limits).failures)
+        raise PairingError(f"{name} against the events fails the timing test: {failures}. {WAY_OUT}")
+    if len(starts) != 1:
         raise PairingError(
-            f"{names[0]} and {names[1]} have {counts[0]} and {counts[1]} markers, both more than the "
-            f"{len(events)} events; the list of events seems to be cut short. {WAY_OUT}"
+            f"{what}, and {len(starts)} runs of {n} consecutive markers pass the timing test; exactly one "
+            f"must. {WAY_OUT}"
         )
-    a, b = _times(times_a, names[0]), _times(times_b, names[1])
-    markers_a, dropped_a = _match_one(a, events, breaks, names[0], limits)
-    markers_b, dropped_b = _match_one(b, events, None, names[1], limits)
-    index = np.flatnonzero((markers_a >= 0) & (markers_b >= 0))
-    clocks = events[index], a[markers_a[index]], b[markers_b[index]]
-    whole = np.arange(len(index))
-    sides = [whole]
-    if breaks is not None and len(a) < len(events):
-        sides = np.split(whole, [np.searchsorted(index, np.flatnonzero(markers_a < 0)[0])])
-    timing = {}
-    for what, i, j, stretches in (
-        (f"{names[0]} against events", 0, 1, sides),
-        (f"{names[1]} against events", 0, 2, [whole]),
-        (f"{names[1]} against {names[0]}", 1, 2, sides),
-    ):
-        for side in stretches:
-            span = "" if len(stretches) == 1 else f", {index[side[0]] + 1} to {index[side[-1]] + 1}"
-            timing[what + span] = test = timing_test(clocks[i][side], clocks[j][side], limits=limits)
-            if test.failures:
-                failures = "; ".join(test.failures)
-                raise PairingError(f"The times of {what} fail the timing test: {failures}. {WAY_OUT}")
-    return EventMatch(index + 1, markers_a[index], markers_b[index], timing, dropped_a + dropped_b)
+    number = np.zeros(m, np.int64)
+    number[starts[0] : starts[0] + n] = np.arange(1, n + 1)
+    return number
 
 
 def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDArray[np.bool_]:
@@ -233,34 +189,6 @@ def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDAr
         raise ValueError(f"Events are timed on {len(events)} clocks and calibration on {len(chosen)}.")
     close = np.abs(events[:, :, None] - chosen[:, None]) < seconds
     return np.asarray(~close.any(axis=(0, 2)))
-
-
-def _match_one(
-    times: Floats, events: Floats, breaks: Sequence[float] | None, name: str, limits: Limits
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the marker of every event, -1 for none; and what is left."""
-    n, m = len(events), len(times)
-    what = f"{name} has {m} markers for {n} events"
-    if m < 3:
-        raise PairingError(f"{what}; three are needed at least. {WAY_OUT}")
-    if m == n:
-        return np.arange(n), ()
-    if m < n:
-        start = _find_gap(times, events, breaks, what, limits)
-        marker = np.concatenate([np.arange(start), np.full(n - m, -1), np.arange(start, m)])
-        missed = tuple(f"event {i + 1}: no marker on {name}" for i in range(start, start + n - m))
-        return marker, missed
-    starts = [
-        i for i in range(m - n + 1) if not timing_test(events, times[i : i + n], limits=limits).failures
-    ]
-    if len(starts) != 1:
-        raise PairingError(
-            f"{what}, and {len(starts)} runs of {n} consecutive markers pass the timing test; exactly one "
-            f"must. {WAY_OUT}"
-        )
-    extra = [i for i in range(m) if not starts[0] <= i < starts[0] + n]
-    unused = tuple(f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event" for i in extra)
-    return np.arange(starts[0], starts[0] + n), unused
 
 
 def _find_gap(

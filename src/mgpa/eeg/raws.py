@@ -116,7 +116,13 @@ def table_from_raws(
             names[device] = [name_of[code] for code in events[device][:, 2]]
             times[device] = (events[device][:, 0] - raw.first_samp) / raw.info["sfreq"]
         reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
-        numbers = {d: _number(times[d], reference, d, "/".join(key), limits) for d in raws}
+        try:
+            numbers = {d: match_events(times[d], reference, name=d, limits=limits) for d in raws}
+        except PairingError as error:
+            raise PairingError(
+                f"{'/'.join(key)}: {error} Or pass the experiment's own list with onsets=, or other markers "
+                "with markers=."
+            ) from error
         labels = (
             dict(zip(numbers[labels_from], names[labels_from], strict=True)) if labels_from in raws else {}
         )
@@ -217,19 +223,3 @@ def _by_person(raws: Any, device: str, sessions: tuple[str, ...]) -> dict[tuple[
             raise UsageError(f"{device} has two recordings of one participant; pass a dict, with sessions.")
         recordings[whose] = raw
     return recordings
-
-
-def _number(
-    times: NDArray[np.float64], reference: Any, device: str, session: str, limits: Limits
-) -> NDArray[np.int64]:
-    """Return which event of the reference each marker is, from 1; 0 for none."""
-    try:
-        match = match_events(times, reference, reference, names=(device, "the list of events"), limits=limits)
-    except PairingError as error:
-        raise PairingError(
-            f"{session}: {error} Or pass the experiment's own list with onsets=, or other markers with "
-            "markers=."
-        ) from error
-    ordinal = np.zeros(len(times), np.int64)
-    ordinal[match.a] = match.ordinal
-    return ordinal

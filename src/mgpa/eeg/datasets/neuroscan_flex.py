@@ -15,6 +15,7 @@ import filecmp
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..._common.progress import progress
 from ...errors import PairingError, RecordingError
-from ..pairing import PairingReport, SessionPairing, exclude_overlap, match_events
+from ..pairing import PairingReport, Timing, exclude_overlap, match_events, timing_test
 from ..trials import Trials
 from .catalogue import Inventory, beside_published
 from .raw_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
@@ -150,11 +151,12 @@ def read_neuroscan_flex(
     for person in people:
         if absent := [kind for kind in KINDS if kind not in files.get((person, task), {})]:
             raise FileNotFoundError(f"{folder} has no {' and no '.join(absent)} file of {person} {task}.")
-    parts, sessions = [], []
+    parts = []
+    report = PairingReport({}, {}, {}, {})
     seen: dict[bytes, str] = {}
     for i in progress(range(len(people)), "Participants", verbose):
         paths = files[people[i], task]
-        trials, session = _read_session(people[i], task, paths, artifact)
+        trials = _read_session(people[i], task, paths, artifact, report)
         # One person under two names would be on both sides of every split.
         same = seen.setdefault(hashlib.sha256(trials.data.tobytes()).digest(), people[i])
         if same != people[i]:
@@ -163,10 +165,9 @@ def read_neuroscan_flex(
                 "them is a copy. Fetch both again."
             )
         parts.append(trials)
-        sessions.append(session)
     trials = Trials.concatenate(parts)
-    notes = [beside_published(what, *counts) for what, counts in count_checks(trials).items()]
-    return trials, PairingReport(tuple(sessions), tuple(notes))
+    notes = tuple(beside_published(what, *counts) for what, counts in count_checks(trials).items())
+    return trials, replace(report, notes=notes)
 
 
 def count_checks(trials: Trials) -> dict[str, tuple[int, int]]:
@@ -203,8 +204,9 @@ def count_checks(trials: Trials) -> dict[str, tuple[int, int]]:
 
 
 def _read_session(
-    person: str, task: str, paths: Mapping[str, Path], artifact: float | None
-) -> tuple[Trials, SessionPairing]:
+    person: str, task: str, paths: Mapping[str, Path], artifact: float | None, report: PairingReport
+) -> Trials:
+    """Return the paired trials of a participant, and add to the report how they were paired."""
     listed, label, facts = read_behaviour(paths["behaviour"], task)
     gaps = np.diff(listed)
     if (gaps < MIN_SOA).any():
@@ -214,30 +216,28 @@ def _read_session(
             f"epochs that may not share a response need {MIN_SOA:g} s or more."
         )
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
-    (*_, markers_a, notes), (*_, markers_b, _) = devices
-    breaks = [t for t, text in notes if BREAK_NOTE in text.lower()]
+    markers = [times for _, _, times, _ in devices]
+    breaks = [t for t, text in devices[0][3] if BREAK_NOTE in text.lower()]
     try:
-        match = match_events(markers_a, markers_b, listed, breaks=breaks, names=SOURCES)
+        ordinal, onsets, dropped, timing = _pair_events(markers, listed, breaks)
     except PairingError as error:
         names = ", ".join(str(path) for path in paths.values())
         raise PairingError(f"{person} {task}: {error} The files are {names}.") from error
-    onsets = [markers_a[match.a], markers_b[match.b]]
     cut = [_epochs(device, onset) for device, onset in zip(devices, onsets, strict=True)]
-    spans = np.zeros(len(match.ordinal), dtype=bool)
-    if breaks and len(markers_a) < len(listed):
+    spans = np.zeros(len(ordinal), dtype=bool)
+    if breaks and len(markers[0]) < len(listed):
         start = onsets[0] + TMIN
         spans = (start <= breaks[0]) & (breaks[0] <= start + (POINTS - 1) / SFREQ)
     keep = ~spans & cut[0][1] & cut[1][1]
-    dropped = list(match.dropped)
     for i in np.flatnonzero(~keep):
         outside = [name for name, (_, valid) in zip(SOURCES, cut, strict=True) if not valid[i]]
         where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
-        dropped.append(f"event {match.ordinal[i]}: its epoch {where}")
+        dropped.append(f"event {ordinal[i]}: its epoch {where}")
     if not keep.any():
         raise PairingError(
             f"{person} {task}: no epoch lies within both {paths['neuroscan']} and {paths['flex']}."
         )
-    ordinal = match.ordinal[keep]
+    ordinal = ordinal[keep]
     # Two rows an event: the second axis is the device.
     data = np.stack([epochs[keep] for epochs, _ in cut], axis=1).astype(np.float32)
     flags = (np.abs(data) > (np.inf if artifact is None else artifact)).any(axis=(1, 2, 3))
@@ -255,11 +255,39 @@ def _read_session(
     if artifact is not None:
         columns["artifact"] = np.repeat(flags, 2)
     info = {"dataset": "Neuroscan/Flex", "task": task, "artifact_limit": artifact}
-    trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, columns, info)
-    session = SessionPairing(
-        person, len(listed), len(ordinal), tuple(dropped), match.timing, int(flags.sum())
-    )
-    return trials, session
+    report.events[person], report.pairs[person] = len(listed), len(ordinal)
+    report.artifacts[person] = int(flags.sum())
+    report.dropped[person], report.timing[person] = dropped, timing
+    return Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, columns, info)
+
+
+def _pair_events(
+    markers: Sequence[Floats], listed: Floats, breaks: Sequence[float]
+) -> tuple[NDArray[np.int64], list[Floats], list[str], dict[str, Timing]]:
+    """Return events that both devices marked, when each did, what is left, and how their clocks compare."""
+    numbers = [
+        match_events(times, listed, breaks=notes, name=name)
+        for name, times, notes in zip(SOURCES, markers, (breaks, None), strict=True)
+    ]
+    events = np.arange(len(listed)) + 1
+    missed = [np.setdiff1d(events, number) for number in numbers]
+    dropped = []
+    for name, times, number, absent in zip(SOURCES, markers, numbers, missed, strict=True):
+        dropped += [f"event {k}: no marker on {name}" for k in absent]
+        extra = np.flatnonzero(number == 0)
+        dropped += [f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event" for i in extra]
+    ordinal = np.setdiff1d(events, np.concatenate(missed))
+    onsets = [times[np.isin(number, ordinal)] for times, number in zip(markers, numbers, strict=True)]
+    # Where the amplifier missed events its clock may have jumped, so each side has its own line.
+    sides = np.split(np.arange(len(ordinal)), [np.searchsorted(ordinal, k) for k in missed[0][:1]])
+    timing = {}
+    for side in sides:
+        span = "" if len(sides) == 1 else f", {ordinal[side[0]]} to {ordinal[side[-1]]}"
+        what = f"{SOURCES[1]} against {SOURCES[0]}{span}"
+        timing[what] = test = timing_test(*(times[side] for times in onsets))
+        if test.failures:
+            raise PairingError(f"The times of {what} fail the timing test: {'; '.join(test.failures)}.")
+    return ordinal, onsets, dropped, timing
 
 
 def _epochs(device: Recording, onsets: Floats) -> tuple[Floats, NDArray[np.bool_]]:
