@@ -2,8 +2,8 @@
 
     z | q, u ~ N(m(q) + (2u - 1) δ / 2, Σ),   D = δᵀΣ⁻¹δ,   s = logit p(q) + ℓ,   ℓ = δᵀΣ⁻¹(z - m(q))
 
-Corrections are the package's own affine maps. What they cost follows from their matrices and from the first
-two moments of z, not from the paper's equations, which can so be checked against it.
+Corrections are the package's affine maps. Costs follow from their matrices and the first two moments of z, so
+that the paper's equations can be checked against them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from mgpa.maps import AffineMap
 
 Floats = NDArray[np.float64]
 
-# The caption of figure 2: source means (±1, 0), covariance I₂, Pr(U = 1 | q) = .8. Sources are equally
-# likely overall (section 4), so there is a second context, with .2.
+# Figure 2: source means (±1, 0), covariance I₂, Pr(U = 1 | q) = .8, and a second context with .2.
 CAPTION_MEANS, CAPTION_P = ((-1.0, 0.0), (1.0, 0.0)), 0.8
 
 
 def agree(what: str, package: float, independent: Any, within: float = 1e-9) -> None:
-    """Print both numbers; stop if they differ by more than rounding or, of draws, four standard errors."""
+    """Print both numbers; stop if they differ by more than rounding (of draws: four standard errors)."""
     if np.ndim(independent):
         within = 4 * np.std(independent) / np.sqrt(len(independent))
         independent = np.mean(independent)
@@ -36,7 +35,7 @@ def agree(what: str, package: float, independent: Any, within: float = 1e-9) -> 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows drawn from a model: gate coordinates, sources, contexts, and the embeddings h = (q, z)."""
+    """Gate coordinates, sources, contexts and embeddings h = (q, z)."""
 
     Z: Floats
     source: NDArray[np.int64]
@@ -57,7 +56,7 @@ class GaussianModel:
 
     @property
     def r(self) -> int:
-        """Number of gate coordinates."""
+        """Gate coordinates."""
         return len(self.delta)
 
     @property
@@ -72,7 +71,7 @@ class GaussianModel:
 
     @property
     def evidence(self) -> Floats:
-        """Logit p(q): what the context alone says about the source, and no correction can change."""
+        """Logit p(q): what the context alone says about the source."""
         return np.asarray(np.log(self.p / (1 - self.p)))
 
     @property
@@ -105,7 +104,7 @@ class GaussianModel:
         return Sample(Z, source, k, np.column_stack([self.q[k], Z]))
 
     def record_twice(self, n: int, random_state: int = 0) -> tuple[Floats, Floats]:
-        """Draw embeddings (q, z) of n trials as both sources record them; contrasts scatter about δ."""
+        """Draw n trials as both sources record them; contrasts scatter about δ."""
         first = self.sample(n, random_state).H
         noise = np.random.default_rng([random_state, 1]).normal(scale=0.5, size=(n, self.r))
         return first, first + np.column_stack([np.zeros(n), self.delta + noise])
@@ -118,12 +117,7 @@ def gaussian_model(
     means: Any = CAPTION_MEANS,
     covariance: Any = None,
 ) -> GaussianModel:
-    """Return the Gaussian model of section 5; as it stands, that of figure 2.
-
-    >>> model = gaussian_model()
-    >>> model.D, model.mean_score.round(3).tolist()
-    (4.0, [2.586, -2.586])
-    """
+    """Return the Gaussian model of section 5, by default that of figure 2."""
     prob, zero_one = np.atleast_1d(np.asarray(p, np.float64)), np.asarray(means, np.float64)
     k, r = len(prob), zero_one.shape[1]
     w = np.full(k, 1 / k) if weight is None else np.asarray(weight, np.float64)
@@ -137,18 +131,14 @@ def target_map(model: GaussianModel, target: float, context: int = 0) -> AffineM
     direction, readout = projection(model.Sigma, model.delta[:, None])
     # readout is Σ⁻¹δ / √D, so that ℓ = κ reads κ / √D in its units.
     kappa = (target - model.evidence[context]) / np.sqrt(model.D)
-    return _editable_map(model.m[context], readout, direction, np.array([-kappa]))
+    ones, offset = np.ones(model.r), np.array([-kappa])
+    return AffineMap(center=model.m[context], scale=ones, readout=readout, direction=direction, offset=offset)
 
 
 def completion_map(model: GaussianModel, context: int = 0) -> AffineMap:
     """Return the replacement of the whole block z, in one context, by E[z | q]."""
-    return _editable_map(model.mean[context], np.eye(model.r), np.eye(model.r), np.zeros(model.r))
-
-
-def _editable_map(center: Floats, readout: Floats, direction: Floats, offset: Floats) -> AffineMap:
-    return AffineMap(
-        center=center, scale=np.ones(len(center)), readout=readout, direction=direction, offset=offset
-    )
+    eye, ones = np.eye(model.r), np.ones(model.r)
+    return AffineMap(center=model.mean[context], scale=ones, readout=eye, direction=eye, offset=0 * ones)
 
 
 def linear_part(mapping: AffineMap) -> Floats:
@@ -165,10 +155,7 @@ def expected_movement(mapping: AffineMap, mean: Floats, covariance: Floats, metr
 
 
 def costs(model: GaussianModel) -> dict[str, Floats]:
-    """Return each target's expected squared movement in every context, in Σ⁻¹: eqs. (7), (9) and (10).
-
-    Targets are called as in :class:`~mgpa.IterativeMGPA`; ``completion`` replaces the block by E[z | q].
-    """
+    """Return each target's expected squared movement in every context, in Σ⁻¹: eqs. (7), (9) and (10)."""
     k = range(len(model.p))
     overall = float(model.weight @ model.mean_score)
     maps = {
@@ -201,7 +188,6 @@ def information(p: float, D: float) -> float:
     total = 0.0
     for share, sign in ((p, 1), (1 - p, -1)):
         likelihood_ratio = sign * D / 2 + np.sqrt(D) * x  # log p(z | u = 1) / p(z | u = 0)
-        # log of posterior over prior, of the source that is the true one
         gain = -np.logaddexp(np.log(share), np.log(1 - share) - sign * likelihood_ratio)
         total += share * float(w @ gain)
     return total / float(np.log(2))

@@ -27,7 +27,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from gaussian import agree, context_information, gaussian_model, information, separation_left, target_map
 from scipy.stats import multivariate_normal, norm
-from sklearn.linear_model import LogisticRegression
 
 from mgpa import ClosedFormMGPA, IterativeMGPA, MeasurementGate
 from mgpa.audit import plots
@@ -36,8 +35,7 @@ from mgpa.audit.plots import COLORS
 # %%
 # Contrasts cancel what the two views share
 # -----------------------------------------
-# Every trial has content in all twelve coordinates; the second view adds a response inside a plane. Replace
-# the content, and the contrasts stay as they were.
+# The second view of every trial adds a response inside a plane. Replace the content, and the contrasts stay.
 
 rng = np.random.default_rng(0)
 d, n_pairs = 12, 300
@@ -46,10 +44,7 @@ response = (np.array([2.0, 0.5]) + rng.normal(size=(n_pairs, 2)) * [0.5, 1.0]) @
 response += 0.03 * rng.normal(size=(n_pairs, d))
 first, other_content = rng.normal(size=(n_pairs, d)), 5 * rng.normal(size=(n_pairs, d))
 contrasts = (first + response) - first
-print(
-    "contrasts change with the content by",
-    f"{np.abs((other_content + response) - other_content - contrasts).max():.0e}",
-)
+assert np.allclose((other_content + response) - other_content, contrasts)
 
 # %%
 # The basis: leading right singular vectors of unit-length contrasts
@@ -70,12 +65,11 @@ print(f"{'':<52} {'package':>10}  {'by hand':>10}")
 agree("rank", gate.rank_, rank)
 agree("energy inside the first two directions", gate.cumulative_energy_[1], energy[1])
 agree("largest entry of the difference of the projections", np.abs(P - Vt[:rank].T @ Vt[:rank]).max(), 0.0)
-agree("BᵀB is the identity, up to", np.abs(B.T @ B - np.eye(rank)).max(), 0.0)
 agree("share of the true plane inside the gate", np.sum((B.T @ plane) ** 2) / 2, 1.0, within=1e-3)
 
 # %%
-# The last line needs contrasts in diverse directions: had all pairs shown one response, the gate would be a
-# line. Contrasts that are all zero make a gate of rank zero, and the map is the identity.
+# Had all pairs shown one response, the gate would be a line; contrasts that are all zero make a gate of rank
+# zero, and the map is the identity.
 #
 # Equation (1): everything the package fits is admissible
 # -------------------------------------------------------
@@ -115,9 +109,8 @@ for name, after in outputs.items():
 # Equation (2): the floor
 # -----------------------
 # Two contexts :math:`q`, equally frequent: in one, four in five rows come from source 1, in the other one in
-# five. Sources are balanced, and still the context informs about them. ``gaussian.py`` has both terms
-# exactly. By hand: the first from the joint table, the sum by averaging :math:`\log_2 p(u\mid h)/p(u)` over
-# simulated rows.
+# five. ``gaussian.py`` has both terms exactly. By hand: the first from the joint table, the sum by averaging
+# :math:`\log_2 p(u\mid h)/p(u)` over simulated rows.
 
 model = gaussian_model()
 joint = np.stack([model.weight * (1 - model.p), model.weight * model.p])  # (source, context)
@@ -138,20 +131,10 @@ agree("I(U; Q), the floor", floor, table)
 agree("I(U; Q) + I(U; Z | Q) = I(U; H)", floor + inside, gain)
 
 # %%
-# After the full step of :ref:`theory-targets` the second term is zero: a quadratic reader, fitted on half of
-# the corrected rows, gains the floor and no more on the others.
+# After the full step of :ref:`theory-targets` the second term is zero, and the floor is left:
 
-after = np.empty_like(rows.Z)
-for k in range(2):
-    here = rows.context == k
-    after[here] = target_map(model, model.mean_score[k], k).transform(rows.Z[here])
-left = floor + information(model.p[0], separation_left(model, target_map(model, model.mean_score[0])))
-seen = np.column_stack([model.q[rows.context], after, after**2, model.q[rows.context, None] * after])
-train, test = slice(0, 100_000), slice(100_000, None)
-reader = LogisticRegression(max_iter=1000).fit(seen[train], rows.source[train])
-chance = reader.predict_proba(seen[test])
-gain = np.log2(chance[np.arange(len(chance)), rows.source[test]] / 0.5)
-agree("I(U; R(H)) after conditional erasure", left, gain)
+left = information(model.p[0], separation_left(model, target_map(model, model.mean_score[0])))
+agree("I(U; R(H)) after conditional erasure", floor + left, table)
 
 # %%
 # A gate that misses part of the measurement change raises the floor
@@ -180,8 +163,5 @@ with plots.style():
     ax.text(2, floor + 0.75 * inside, "inside the gate: can go", ha="left", va="center")
     ax.set(xlabel="Angle of the gate to the device direction (°)", ylabel="Source information (bits)")
     ax.set(xlim=(0, 90), ylim=(0, floor + inside))
-
-# %%
-# Everything below the blue region is :math:`\mathrm I(U;Q)`; no admissible correction removes it.
 
 plt.show()

@@ -7,19 +7,18 @@ More than a shift: read the source, then use it
 *Not in the paper: what* ``mgpa.MGPA`` *adds.*
 
 A gain, a rotation or another reference changes how embeddings *vary*. One affine map for all rows moves both
-devices' covariances alike, so it cannot make them equal without collapsing directions, which costs the task.
-But where the source can be read from a row, a map that is never told it can act on what it reads. After the
-correction :math:`c` of position (:ref:`theory-closed-form`),
+devices' covariances alike and cannot make them equal without collapsing directions. But where the source can
+be read from a row, a map can act on what it reads. After the correction :math:`c` of position
+(:ref:`theory-closed-form`),
 
 .. math::
 
    h' = c(h) + \sum_s p_s(h)\, D_s(c(h)).
 
 :math:`D_s` is the ridge regression, over pairs, from a corrected view of source :math:`s` to the mean of all
-views of the same event, less the view itself. :math:`p_s(h)` is the posterior of the source given the
-uncorrected row. If :math:`p` is right and the regressions are, :math:`h'` is the posterior mean of "what all
-devices together would have shown": :math:`\mathbb E[\bar c\mid h]=\sum_s p(s\mid h)\,\mathbb E[\bar c\mid
-h,s]`.
+views of the same event, less the view itself. It acts in the span of the contrasts. :math:`p_s(h)` is the
+posterior of the source given the uncorrected row. If both are right, :math:`h'` is the posterior mean of what
+all devices together would have shown.
 
 **Evidence.** With two views :math:`A`, :math:`B` of the same events,
 
@@ -27,8 +26,7 @@ h,s]`.
 
    \operatorname{Var} B-\operatorname{Var} A = 2\operatorname{Cov}\bigl(B-A,\tfrac{A+B}2\bigr)
 
-(Pitman and Morgan), and a rotation shows in the antisymmetric part of the same covariance. Noise, people's
-offsets and people's own gains change signs when views are exchanged; a device's gain does not. So
+(Pitman and Morgan); a rotation shows in the antisymmetric part of the same covariance.
 ``mgpa.spread.shared_slope`` multiplies different people's covariances of contrast and midpoint, and compares
 the sum with its values under exchanged views. Acting also needs held-out pairs that come closer, and rows
 that differ as the pairs do.
@@ -37,8 +35,8 @@ that differ as the pairs do.
 events, and so do the regressions. Rows only add to the covariances, about the mean of their own source.
 How often a class was recorded with a device appears nowhere.
 
-**Why it fades.** With an even :math:`p`, rows move by the mean of the :math:`D_s`. Each is half a contrast
-away from the midpoint, in opposite directions, so that they cancel up to the square of the difference.
+**Why it fades.** With an even :math:`p`, rows move by the mean of the :math:`D_s`, which point in opposite
+directions and nearly cancel.
 """
 
 from itertools import pairwise
@@ -83,8 +81,6 @@ print(m.summary())
 # %%
 # The identity behind the evidence, and the map by hand
 # -----------------------------------------------------
-# The posterior of the stored map is that of two Gaussians; its displacement, the blend of two affine maps.
-
 difference = np.cov(B.T) - np.cov(A.T)
 slope = np.cov((B - A).T, (A + B).T / 2)[:6, 6:]
 print(f"\n{'':56} {'package':>10}  {'by hand':>10}")
@@ -106,8 +102,8 @@ agree("how often device 1 is read, against known densities", np.mean(read), np.m
 # %%
 # It fades where the source cannot be read
 # ----------------------------------------
-# Large values along the first feature can only be the second device's, and are brought back. Small ones could
-# be either's, and stay.
+# Large values along the first feature are the second device's, and are brought back. Small ones could be
+# either's, and stay.
 
 corrected = [m.transform(v) for v in views]
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
@@ -129,8 +125,8 @@ right.legend()
 # %%
 # The association does not enter
 # ------------------------------
-# The same pairs with rows in which device and class are unrelated, and with rows in which they nearly
-# coincide: the task's feature is left alone by both.
+# Rows in which device and class are unrelated, and rows in which they nearly coincide: the task's feature is
+# left alone by both.
 
 moved = {}
 for association in (0.5, 0.99):
@@ -145,8 +141,5 @@ assert max(moved.values()) < 0.05
 # What is not promised
 # --------------------
 # The map is not affine, and the paper's theorem on least movement does not cover it. Nothing is proven about
-# how little of the source is left: a device that adds noise, or saturates, stays readable whatever is done,
-# also by methods that are told the source, and the summary says so. A common gain of all features is
-# corrected by these regressions. Bringing whitened rows to one length hid it better in simulation, but cost
-# existing heads up to .025 on real spectra, so it is left out. With few pairs nothing beyond the shift is
-# shown, and nothing is done.
+# how little of the source is left: a device that adds noise, or saturates, stays readable. With few pairs
+# nothing beyond the shift is shown, and nothing is done.
