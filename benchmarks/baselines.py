@@ -3,7 +3,7 @@
     python benchmarks/baselines.py                    # 10 000 rows, 512 features
     python benchmarks/baselines.py leace coral        # some of them
     python benchmarks/baselines.py --device cuda      # networks on a GPU
-    python benchmarks/baselines.py --full             # IGBP and MANCE with all their stages (long on a CPU)
+    python benchmarks/baselines.py --full             # IGBP with all its stages (long on a CPU)
 
 The bare work for a fit is the Gram product of the rows in float64, for a transform a copy of them.
 """
@@ -15,12 +15,11 @@ import numpy as np
 
 from run import D, N, best, simulated  # the other benchmark's data and clock
 
-# Networks: a tenth of their stages unless --full; the table says so.
-SHORT = {"igbp": {"n_stages": 10}, "mance": {"n_rounds": 6}}
+# A tenth of its stages unless --full; the table says so.
+SHORT = {"igbp": {"n_stages": 10}}
 SETTINGS = {
     "iterative_mgpa": {"random_state": 17, "do_no_harm": False},
     "igbp": {"random_state": 17},
-    "mance": {"random_state": 17},
     "inlp": {"n_rounds": 35},
 }
 
@@ -54,10 +53,10 @@ def ours(names, data, device, full, gram, copy):
         def fit(model=model, validation=validation):
             return model.fit(X, y, source=source, pairs=pairs, **validation)
 
-        slow = method.name in ("iterative_mgpa", "igbp", "mance", "inlp")
+        slow = method.name in ("iterative_mgpa", "igbp", "inlp")
         fit_time = timed(fit)[0] if slow else best(fit, 3)
         known = {} if method.source_blind else {"source": source}
-        if method.name in ("igbp", "mance"):
+        if method.name == "igbp":
             transform_time = timed(lambda model=model: model.transform(X))[0]
         else:
             transform_time = best(lambda model=model, known=known: model.transform(X, **known), 5)

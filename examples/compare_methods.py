@@ -24,7 +24,6 @@ N_PRESERVED, N_GATE = 10, 2
 SETTINGS: dict[str, dict[str, Any]] = {
     "iterative_mgpa": {"random_state": 0},
     "igbp": {"random_state": 0, "n_stages": 10},
-    "mance": {"random_state": 0, "n_rounds": 10, "n_steps": 200, "hidden": 64, "reference_size": 500},
     "ncm": {"rank": 1},
     "pisco": {"keep": 1.0},
 }

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mgpa import IterativeMGPA
-from mgpa.maps import AffineMap, ManifoldMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
+from mgpa.maps import AffineMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
 
 
 def embeddings(n: int = 50, dtype: Any = np.float32, seed: int = 1, d: int = 10) -> np.ndarray:
@@ -244,24 +244,3 @@ def edge_cases(staged: Any, scores: Any) -> dict[str, Any]:
         "no-rank": lambda: random_staged_map(r=0),
         "no-strength": lambda: random_staged_map().with_strength(0),
     }
-
-
-def random_scorer(rng, d, hidden=12):
-    """Return W₁, b₁, W₂, b₂ and w of a network with two hidden layers."""
-    shapes = ((hidden, d), (hidden,), (hidden, hidden), (hidden,), (hidden,))
-    return tuple(rng.normal(size=shape) for shape in shapes)
-
-
-def random_manifold_map(d=6, m=60, rank=2, k=5, **changes) -> ManifoldMap:
-    rng = np.random.default_rng(0)
-
-    def normal(*shape):
-        return rng.normal(size=shape).astype(np.float32)
-
-    scorers = (np.stack([w, w + 1]) for w in random_scorer(rng, d))
-    arguments = dict(zip(ManifoldMap.scorer_names, scorers, strict=True)) | {
-        "center": normal(d), "scale": np.exp(normal(d)), "stage": np.array([-1.0, 0, 0, 1], np.float32),
-        "readout": normal(d, rank), "direction": normal(d, rank), "offset": normal(rank),
-        "reference": normal(m, d), "n_neighbors": float(k), "step": 0.1, "power": 1.0,
-    }  # fmt: skip
-    return ManifoldMap(**(arguments | changes))

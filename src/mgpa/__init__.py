@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .maps import (
         AffineMap,
         CorrectionMap,
-        ManifoldMap,
         ProjectiveMap,
         RoutedMap,
         SpreadMap,
@@ -42,7 +41,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ".maps": (
         "AffineMap",
         "CorrectionMap",
-        "ManifoldMap",
         "ProjectiveMap",
         "RoutedMap",
         "SpreadMap",
@@ -74,7 +72,6 @@ __all__ = [
     "FullGate",
     "IterativeMGPA",
     "JointTokens",
-    "ManifoldMap",
     "MapError",
     "MeasurementGate",
     "Moments",

@@ -19,7 +19,7 @@ from mgpa.errors import MissingEvidenceWarning
     [
         ("leace", {}, "single text 'leace'"),
         (["laece"], {}, "No method 'laece'"),
-        (["cmmn"], {}, "cmmn corrects signals"),
+        (["euclidean_alignment"], {}, "euclidean_alignment corrects signals"),
         ([make("leace")], {}, r"methods has LEACE\(\) in place of a name"),
         (["leace", "ncm", "leace"], {}, "methods has 'leace' twice"),
         ({"x": make_pipeline(StandardScaler(), make("leace"))}, {}, "no pipeline is needed"),

@@ -38,7 +38,7 @@ SETTINGS = {
     "inlp": {"n_rounds": 2},
     "ncm": {"rank": 1},
 }
-METHODS = {m.name: m for m in available() if m.acts_on == "embeddings" and m.name != "mance"}
+METHODS = {m.name: m for m in available() if m.acts_on == "embeddings"}
 if importlib.util.find_spec("concept_erasure") is None:
     del METHODS["quadratic_leace"]
 PAIRED = [name for name in METHODS if METHODS[name].needs_pairs]

@@ -196,9 +196,9 @@ def apply_map_file(path, X, source=None):
         G = t["readout"] if t["readout"].ndim == 3 else t["readout"][:, :, None] * np.eye(X.shape[1])
         moved = [(x - t["center"]) @ G[s] + t["offset"][s] for x, s in zip(X, which, strict=True)]
         return X - scalars["strength"] * np.array(moved)
-    step = {"staged": staged_step, "projective": projective_step, "manifold": manifold_step}[kind]
+    step = {"staged": staged_step, "projective": projective_step}[kind]
     out = []
-    n_stages = len(t["stage"] if kind == "manifold" else t["hidden_weight"])
+    n_stages = len(t["hidden_weight"])
     for x in X:
         h0 = (x - t["center"]) / t["scale"]
         h = h0
@@ -262,32 +262,6 @@ def projective_step(k, h, h0, t, scalars):
     return -(logits[first] - logits[second]) * gradient / (gradient @ gradient)
 
 
-def manifold_step(k, h, h0, t, scalars):
-    if t["stage"][k] == -1:
-        return -(h @ t["readout"] + t["offset"]) @ t["direction"].T
-    W1, b1, W2, b2, w = (
-        t[name][int(t["stage"][k])]
-        for name in ("hidden_weight", "hidden_bias", "second_weight", "second_bias", "output_weight")
-    )
-    seen = np.where(t["reference"].any(axis=0), h, 0.0)
-    offsets = t["reference"] - seen
-    near = np.argsort(np.linalg.norm(offsets, axis=1))
-    itself = np.linalg.norm(offsets[near[0]]) <= 1e-5 * np.linalg.norm(seen)
-    near = near[int(itself) :][: int(scalars["n_neighbors"])]
-    distance = np.linalg.norm(offsets[near], axis=1).mean()
-    _, sigma, Vt = np.linalg.svd(offsets[near] - offsets[near].mean(axis=0), full_matrices=False)
-    sigma, Vt = sigma[: len(near) - 1], Vt[: len(near) - 1]
-    solid = sigma > 1e-6 * sigma[0]
-    sigma, Vt = sigma[solid], Vt[solid]
-    first = W1 @ h + b1
-    second = W2 @ np.maximum(first, 0) + b2
-    gradient = (((second > 0) * w) @ W2 * (first > 0)) @ W1
-    along = Vt @ (gradient / np.linalg.norm(gradient))
-    stretched = Vt.T @ ((sigma + max(1e-4 * sigma[0], 1e-12)) ** scalars["power"] * along)
-    E = stretched * (h @ (Vt.T @ along))
-    return -min(64.0, scalars["step"] * distance / np.linalg.norm(E)) * E
-
-
 ITERATIVE = {"n_stages": 4, "critic_epochs": 3, "random_state": 0, "do_no_harm": False}
 MAPS = {
     "closed form": ("closed_form_mgpa", {}),
@@ -298,14 +272,13 @@ MAPS = {
     "coral": ("coral", {}),
     "combat": ("combat", {}),
     "igbp": ("igbp", {"n_stages": 3, "random_state": 0}),
-    "mance": ("mance", {"n_rounds": 2, "n_steps": 30, "hidden": 16, "random_state": 0}),
 }
 
 
 @pytest.mark.parametrize(("method", "settings"), MAPS.values(), ids=MAPS)
 def test_somebody_who_read_the_page_can_apply_a_map_file(method, settings, tmp_path):
     pytest.importorskip("torch")
-    table = simulate_table(12, n_sources=2 if method == "mance" else 3, random_state=1)
+    table = simulate_table(12, n_sources=3, random_state=1)
     model = make(method, **settings)
     model.fit(table.X, table.label, source=table.source, pair_id=table.pair_id)
     m = model.to_map().with_strength(0.8).with_notes("Ärger ∞")

@@ -22,7 +22,10 @@ from small_studies import RECORDED, run, written
             {"methods": {"X": {"method": "leaze"}}},
             "methods.X: no method 'leaze'; see `mgpa methods`",
         ),
-        ({"methods": {"X": {"method": "cmmn"}}}, "methods.X: cmmn corrects signals"),
+        (
+            {"methods": {"X": {"method": "euclidean_alignment"}}},
+            "euclidean_alignment corrects signals",
+        ),
         ({"methods": {"X": {"method": "leace", "gate": "pca"}}}, "methods.X: control gates are"),
         ({"methods": {"X": {"method": "closed_form_mgpa", "gate": "full"}}}, "methods.X: control gates are"),
         (

@@ -206,7 +206,7 @@ def test_every_estimator_has_the_one_fit():
     def subclasses(cls):
         return {cls, *(s for sub in cls.__subclasses__() for s in subclasses(sub))}
 
-    make("mance")
+    make("igbp")
     ours = [c for c in subclasses(CorrectionEstimator) if c.__module__.startswith("mgpa.")]
     own_fits = {c.__name__ for c in ours if "fit" in vars(c)}
     assert own_fits == {"CorrectionEstimator"}

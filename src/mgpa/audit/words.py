@@ -12,7 +12,7 @@ LABELS = {
     "identity": "Identity", "leace": "LEACE", "oracle_leace": "Oracle LEACE",
     "quadratic_leace": "Quadratic LEACE", "mgpa": "MGPA", "closed_form_mgpa": "Closed-form MGPA",
     "iterative_mgpa": "Iterative MGPA", "splince": "SPLINCE", "inlp": "INLP", "igbp": "IGBP",
-    "mance": "MANCE", "ncm": "NCM", "epo": "EPO", "sst": "SST", "pds": "PDS", "pisco": "PISCO",
+    "ncm": "NCM", "epo": "EPO", "sst": "SST", "pds": "PDS", "pisco": "PISCO",
     "featmap": "FEATMAP", "coral": "CORAL", "combat": "ComBat",
 }  # fmt: skip
 READER_GROUPS = {"mean": "Token mean", "tokens": "All tokens", "residual": "Token residuals"}

@@ -8,21 +8,18 @@ from __future__ import annotations
 from .calibration_transfer import FEATMAP, PDS, SST
 from .igbp import IGBP
 from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
-from .mance import MANCE
 from .matching import CORAL, ComBat
 from .projections import EPO, INLP, NCM, PISCO, Identity
 from .registry import Method, MethodTable, available, make
-from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes
+from .signals import EuclideanAlignment
 
 __all__ = [
-    "CMMN",
     "CORAL",
     "EPO",
     "FEATMAP",
     "IGBP",
     "INLP",
     "LEACE",
-    "MANCE",
     "NCM",
     "PDS",
     "PISCO",
@@ -35,7 +32,6 @@ __all__ = [
     "MethodTable",
     "OracleLEACE",
     "QuadraticLEACE",
-    "RiemannianProcrustes",
     "available",
     "make",
 ]

@@ -14,10 +14,9 @@ from ..iterative import IterativeMGPA
 from .calibration_transfer import FEATMAP, PDS, SST
 from .igbp import IGBP
 from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
-from .mance import MANCE
 from .matching import CORAL, ComBat
 from .projections import EPO, INLP, NCM, PISCO, Identity
-from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes
+from .signals import EuclideanAlignment
 
 # Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.
 _METHODS: tuple[tuple[str, Any, str, str], ...] = (
@@ -31,7 +30,6 @@ _METHODS: tuple[tuple[str, Any, str, str], ...] = (
     ("splince", SPLINCE, "Holstege et al. 2025", ""),
     ("inlp", INLP, "Ravfogel et al. 2020", ""),
     ("igbp", IGBP, "Iskander et al. 2023", "torch"),
-    ("mance", MANCE, "Avitan et al. 2026", "torch"),
     ("ncm", NCM, "Bai et al. 2025", ""),
     ("pisco", PISCO, "Ngweta et al. 2023", ""),
     ("epo", EPO, "Roger et al. 2003", ""),
@@ -41,8 +39,6 @@ _METHODS: tuple[tuple[str, Any, str, str], ...] = (
     ("coral", CORAL, "Sun et al. 2016", ""),
     ("combat", ComBat, "Johnson et al. 2007", ""),
     ("euclidean_alignment", EuclideanAlignment, "He & Wu 2020", ""),
-    ("riemannian_procrustes", RiemannianProcrustes, "Rodrigues et al. 2019", "baselines"),
-    ("cmmn", CMMN, "Gnassounou et al. 2023", ""),
 )
 
 

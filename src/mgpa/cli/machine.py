@@ -16,7 +16,7 @@ PURPOSES = {
     "reader networks, iterative maps": ("torch",),
     "tables, figures": ("pandas", "matplotlib", "pyarrow", "dask"),
     "recordings, encoders": ("mne", "braindecode", "pooch", "curryreader", "edfio"),
-    "other methods": ("concept-erasure", "pyriemann"),
+    "other methods": ("concept-erasure",),
     "compiled stages": ("numba",),
     "ONNX": ("onnx", "onnxruntime"),
     "tables by address": ("fsspec", "s3fs"),

@@ -245,11 +245,6 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """Whether pairs are read; if not, they are neither validated nor kept, nor is ``pair_id``."""
         return self.tags.needs_pairs
 
-    @property
-    def _looks_at_events(self) -> bool:
-        """Whether ``pair_id`` is read: for its pairs, or to keep the rows of one event together."""
-        return self._looks_at_pairs
-
     def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Floats:
         return validate_rows(self, X, reset=reset, name=name)
 
@@ -273,7 +268,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if not self.tags.needs_source:
             return FitData(X, np.array([]), np.array([], dtype=np.int64), None, None)
         pairs = pairs if self._looks_at_pairs else None
-        pair_id = pair_id if self._looks_at_events else None
+        pair_id = pair_id if self._looks_at_pairs else None
         weight = None
         if sample_weight is not None:
             weights = to_numpy(sample_weight, "sample_weight") if is_tensor(sample_weight) else sample_weight

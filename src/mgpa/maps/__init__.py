@@ -12,13 +12,12 @@ from .._common.remote import Given, as_place
 from ..errors import MapError
 from .affine import AffineMap, RoutedMap, SpreadMap
 from .base import CorrectionMap, Floats, MapInfo
-from .sequential import ManifoldMap, ProjectiveMap, SequentialMap, StagedMap
+from .sequential import ProjectiveMap, SequentialMap, StagedMap
 
 __all__ = [
     "AffineMap",
     "CorrectionMap",
     "Floats",
-    "ManifoldMap",
     "MapError",
     "MapInfo",
     "ProjectiveMap",

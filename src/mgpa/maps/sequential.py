@@ -1,4 +1,4 @@
-"""Maps of stages, of which any prefix is a map: Algorithm 1, and those of the baselines IGBP and MANCE."""
+"""Maps of stages, of which any prefix is a map: Algorithm 1, and those of the baseline IGBP."""
 
 from __future__ import annotations
 
@@ -99,19 +99,6 @@ class SequentialMap(CorrectionMap):
 
         ``ratio`` multiplies each coordinate of the displacements; None is 1.
         """
-        for _, k, h, start in self._stage_by_stage(X):
-            edit = h - start if ratio is None else (h - start) * ratio
-            squares[k] += np.square(edit, dtype=np.float64).sum()
-
-    def _apply(self, X: Floats, out: Floats) -> bool:
-        scale, finite = (self.strength * self.scale).astype(X.dtype), copy_rows(X, out)
-        for rows, k, h, start in self._stage_by_stage(X):
-            if k == len(self) - 1:
-                out[rows] = X[rows] + scale * (h - start)
-        return finite and bool(np.isfinite(out).all())
-
-    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
-        """Yield blocks of rows, the stage done, and their standardised rows after it and at the start."""
         raise NotImplementedError
 
     def _last(self) -> str:
@@ -283,7 +270,19 @@ class ProjectiveMap(SequentialMap):
         S, H = self.hidden_weight.shape[:2]
         return S, H, self.output_weight.shape[1]
 
-    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
+    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
+        for _, k, moved in self._stage_by_stage(X):
+            squares[k] += np.square(moved if ratio is None else moved * ratio, dtype=np.float64).sum()
+
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        scale, finite = (self.strength * self.scale).astype(X.dtype), copy_rows(X, out)
+        for rows, k, moved in self._stage_by_stage(X):
+            if k == len(self) - 1:
+                out[rows] = X[rows] + scale * moved
+        return finite and bool(np.isfinite(out).all())
+
+    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats]]:
+        """Yield blocks of rows, the stage done, and their standardised displacement after it."""
         weights = (getattr(self, name).astype(X.dtype, copy=False) for name in self.stage_tensors)
         stages = list(zip(*weights, strict=True))
         center, inverse_scale = self.center.astype(X.dtype), (1.0 / self.scale).astype(X.dtype)
@@ -293,7 +292,7 @@ class ProjectiveMap(SequentialMap):
             h = start = (X[rows] - center) * inverse_scale
             for k, stage in enumerate(stages):
                 h = project(h, *stage, fraction=self.fraction if k == len(self) - 1 else 1.0)
-                yield rows, k, h, start
+                yield rows, k, h - start
 
     def _describe(self) -> str:
         S, H, K = self.sizes
@@ -319,138 +318,3 @@ def project(h: Array, W1: Array, b1: Array, W2: Array, b2: Array, *, fraction: f
     flat = length2 <= FLAT
     step = xp.where(flat, 0.0, margin) / xp.where(flat, 1.0, length2)
     return h - (fraction * step)[:, None] * gradient
-
-
-ERASURE = -1.0  # the stage that is the initial erasure; other stages name their scorer
-LONGEST = 64.0
-SAME_ROW = 1e-5  # distance, relative to a row's norm, below which a stored (float32) row is the row itself
-NO_SPREAD = 1e-6  # neighbours spread this little, relative to the widest direction, only by rounding
-SEARCHED_NUMBERS = 2**21  # in the largest array of a block of rows
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ManifoldMap(SequentialMap):
-    """An affine erasure, then rounds of bounded steps along the manifold of the fitting rows (MANCE).
-
-    THE MAP CONTAINS FITTING ROWS (``reference``), and so do its prefixes and files: share them only with
-    those who may have the data. Every round searches the neighbours of every row, in float64: minutes
-    for tens of thousands of rows.
-
-    Attributes
-    ----------
-    stage : (S,)
-        What each stage is: -1 for the erasure, otherwise the index of the round's scorer.
-    readout, direction, offset : (d, q), (d, q), (q,)
-        The erasure h - (h G + offset) Dᵀ in standardised coordinates; q may be 0.
-    reference : (m, d)
-        The stored rows, erased and standardised.
-    hidden_weight, hidden_bias, second_weight, second_bias, output_weight : (R, H, d), (R, H), (R, H, H), …
-        W₁, b₁, W₂, b₂ and w of R scorers wᵀ relu(W₂ relu(W₁h + b₁) + b₂).
-    n_neighbors, step, power : float
-        k, ε and α of :func:`tangent_step`.
-    """
-
-    stage: Floats
-    readout: Floats
-    direction: Floats
-    offset: Floats
-    reference: Floats
-    hidden_weight: Floats
-    hidden_bias: Floats
-    second_weight: Floats
-    second_bias: Floats
-    output_weight: Floats
-    n_neighbors: float
-    step: float
-    power: float
-
-    kind: ClassVar[str] = "manifold"
-    shapes: ClassVar[dict[str, str]] = {
-        "stage": "S", "readout": "d q", "direction": "d q", "offset": "q", "reference": "m d",
-        "hidden_weight": "R H d", "hidden_bias": "R H", "second_weight": "R H H", "second_bias": "R H",
-        "output_weight": "R H",
-    }  # fmt: skip
-    no_export: ClassVar[str] = "A ManifoldMap searches its stored rows, which has no torch or ONNX form."
-    scorer_names: ClassVar[tuple[str, ...]] = tuple(shapes)[5:]
-    scalar_names: ClassVar[tuple[str, ...]] = ("strength", "fraction", "n_neighbors", "step", "power")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        m, R = len(self.reference), len(self.hidden_bias)
-        if not np.isin(self.stage[:1], np.arange(-1, R)).all() or not np.isin(self.stage[1:], range(R)).all():
-            raise MapError(f"stage must name one of {R} scorers, or -1 (the erasure) in the first place.")
-        if not (self.n_neighbors.is_integer() and 2 <= self.n_neighbors < m):
-            raise MapError(f"n_neighbors must be an integer from 2 to {m - 1}; got {self.n_neighbors:g}.")
-        if self.step <= 0:
-            raise MapError(f"step must be positive; got {self.step!r}.")
-
-    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
-        weights = [getattr(self, name).astype(np.float64) for name in ("reference", *self.scorer_names)]
-        start = (X.astype(np.float64) - self.center) / self.scale
-        H = start.copy()
-        for i, scorer in enumerate(self.stage):
-            fraction = self.fraction if i == len(self) - 1 else 1.0
-            if scorer == ERASURE:
-                H -= fraction * ((H @ self.readout + self.offset) @ self.direction.T)
-            else:
-                scorers = tuple(stack[int(scorer)] for stack in weights[1:])
-                neighbours = weights[0], int(self.n_neighbors)
-                H += fraction * manifold_step(H, *neighbours, scorers, self.step, self.power)
-            yield slice(None), i, H, start
-
-    def _describe(self) -> str:
-        rounds, erasure = int((self.stage >= 0).sum()), "an erasure and " if ERASURE in self.stage else ""
-        return f"{erasure}{rounds} rounds{self._last()}, along {len(self.reference)} STORED FITTING ROWS"
-
-
-def manifold_step(
-    H: Floats, reference: Floats, k: int, scorer: tuple[Floats, ...], step: float, power: float
-) -> Floats:
-    """Return one round's displacement of every row, in blocks that bound what the search holds in memory."""
-    m, d = reference.shape
-    size = max(16, SEARCHED_NUMBERS // max(m, (k + 1) * d))
-    blocks = (H[i : i + size] for i in range(0, len(H), size))
-    steps = [tangent_step(h, neighbour_offsets(h, reference, k), scorer, step, power) for h in blocks]
-    return np.concatenate([np.zeros((0, d)), *steps])
-
-
-def neighbour_offsets(H: Floats, reference: Floats, k: int) -> Floats:
-    """Return the k nearest reference rows minus the row itself, (n, k, d); a row is not its own neighbour."""
-    H = np.where(reference.any(axis=0), H, 0.0)  # what never varied in the fit adds nothing to distances
-    nearness = 0.5 * np.einsum("md,md->m", reference, reference) - H @ reference.T
-    offsets = reference[np.argpartition(nearness, k, axis=1)[:, : k + 1]] - H[:, None]
-    distance = np.linalg.norm(offsets, axis=2)
-    itself = distance.min(axis=1) <= SAME_ROW * np.linalg.norm(H, axis=1)
-    leave = np.where(itself, distance.argmin(axis=1), distance.argmax(axis=1))
-    offsets[np.arange(len(H)), leave] = offsets[:, -1]
-    return np.asarray(offsets[:, :-1])
-
-
-def tangent_step(H: Floats, offsets: Floats, scorer: tuple[Floats, ...], step: float, power: float) -> Floats:
-    """Return one round's displacement: in the span of the centred neighbours, at most ``step · r`` long.
-
-    With the neighbours' centred SVD (B, σ), their mean distance r and g = ∇s / ‖∇s‖,
-
-        t = B Bᵀ g,   D = B diag(σ^α) Bᵀ (hᵀt) t,   h ← h - min(64, ε r / ‖D‖) D.
-    """
-    W1, b1, W2, b2, w = scorer
-    first = H @ W1.T + b1
-    gradient = (((np.maximum(first, 0.0) @ W2.T + b2 > 0) * w) @ W2 * (first > 0)) @ W1
-    size = np.linalg.norm(gradient, axis=1, keepdims=True)
-    g = np.divide(gradient, size, out=np.zeros_like(gradient), where=size > 0)
-    C = offsets - offsets.mean(axis=1, keepdims=True)
-    # C = U σ Bᵀ from the k x k Gram matrix; centring costs one direction, which comes first.
-    variance, U = np.linalg.eigh(C @ C.transpose(0, 2, 1))
-    spread, U = np.sqrt(np.maximum(variance[:, 1:], 0.0)), U[:, :, 1:]
-    widest = spread[:, -1:]
-    inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > NO_SPREAD * widest)
-    along_g, along_h = (
-        (rows[:, None] @ C.transpose(0, 2, 1) @ U)[:, 0] * inverse for rows in (g, H)
-    )  # in the basis B
-    inner = np.einsum("nr,nr->n", along_g, along_h)[:, None]  # hᵀt
-    stretched = inner * (spread + np.maximum(1e-4 * widest, 1e-12)) ** power * along_g
-    D = ((stretched * inverse)[:, None] @ U.transpose(0, 2, 1) @ C)[:, 0]
-    length, distance = np.linalg.norm(D, axis=1), np.linalg.norm(offsets, axis=2).mean(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shrink = np.where(length == 0, 0.0, np.minimum(LONGEST, step * distance / length))
-    return np.asarray(-shrink[:, None] * D)
