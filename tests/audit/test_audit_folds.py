@@ -167,9 +167,11 @@ def test_what_is_shown_of_folds_is_about_everybody_or_says_that_it_is_not():
     table = few(4, roles=False).with_columns(pair_id=np.arange(4 * 32) // 2)
     result = audit.run(table, ["closed_form_mgpa"], **QUICK)
     assert table.digest.startswith(result.settings["data"])
-    assert sum(sum(row.values()) for row in result.confounding.counts.values()) == len(table)
+    assert sum(sum(row.values()) for row in result.counts.values()) == len(table)
     assert result.check_pairs().n_pairs == len(table) // 2
     page = html_report(result)
+    # Each row and each participant is counted once.
+    assert f"{len(table)} rows of 4 participants, each EVAL once, in 4 folds; other roles rotate." in page
     assert page.count("This is the first fold&#x27;s.") >= 2
 
 

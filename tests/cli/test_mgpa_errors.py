@@ -109,7 +109,6 @@ def test_what_exists_is_replaced_only_if_told_and_never_if_it_is_read(place, com
         ("correct", "Unknown command"),
         ("export m.safetensors --out m.x", "m.x must end in .onnx."),
         ("fit whole.npz --out no/where.safetensors", "does not exist; create it"),
-        ("audit whole.npz --out x --methods leace --against x --quick", "--against is 'x'; choose one of"),
         ("study run controlled-ssvep", "mgpa study run needs --out: Folder for report.html"),
         ("study run controlled-ssvep --ouut x", "Unknown option: --ouut."),
         ("study show", "mgpa study show needs WHICH: The name of a packaged study"),

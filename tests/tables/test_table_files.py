@@ -184,7 +184,7 @@ def test_tables_that_come_one_by_one(tmp_path, monkeypatch, suffix):
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_overwriting_is_asked_for(tmp_path, suffix):
     path = write_table(full(), named(tmp_path, suffix))
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+    with pytest.raises(FileExistsError, match="pass overwrite"):
         write_table(full(n=8), path)
     assert open_table(path).n_rows == 40
     write_table(full(n=8), path, overwrite=True)

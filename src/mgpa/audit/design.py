@@ -273,13 +273,13 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
     elif not can_rotate:
         raise UsageError(
             "Folds need methods that are fitted here, from the table's own pairs: a map that came fitted, or "
-            "pairs from elsewhere, may be of people who would be scored. Pass methods by name, or folds=1."
+            "pairs from elsewhere, may be of people who would be scored. Name methods, or pass 1 for folds."
         )
     if not least <= folds <= most:
         several = f"{least} to {most} folds of two {design.plural} or more"
         sizes = several if least < n else f"{n} folds of one {unit}"
         raise UsageError(
-            f"folds is {folds}; {n} {design.plural} make {sizes}, and folds=1 keeps the table's roles."
+            f"folds is {folds}; {n} {design.plural} make {sizes}, and 1 keeps the table's roles."
         )
     if not crossed:
         require_balanced(design, folds)

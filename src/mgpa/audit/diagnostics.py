@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats.contingency import crosstab
 
-from .._common.progress import progress
 from ..closed_form import ClosedFormMGPA
 from ..errors import MissingEvidence
 from ..estimators.streamed import LabelledPairs
 from ..front import MGPA
 from ..gate import held_out_coverage
+from ..maps.affine import SpreadMap
 from ..pairs import is_paired, source_names
 from ..spread import SpreadEvidence
 from ..tables import fit_table
 from ..tables.columns import require_columns
-from ..tables.fitting import FitRows, draw_rows, read_pairs
+from ..tables.fitting import FitRows, read_pairs
 from ..tokens import gate_of, token_rows
 from ..within import Effect
 
@@ -52,12 +54,10 @@ class PairCheck:
     closeness : float
         Spread of the contrasts about their mean, relative to that of mismatched pairs; 1: the ids say
         nothing about which views belong together.
-    size : float
-        Length of the mean contrast, relative to the typical distance of two rows of a source.
+    n_features, spread_directions : int
+        Features, and in how many directions MGPA() corrects the spread: the span of the contrasts, or 0.
     effect : Effect or None
         How much of the mean contrast the rows of different sources differ by; None if the pairs show none.
-    inside : float
-        Share of the difference between the sources' means that lies inside the gate.
     spread : SpreadEvidence or None
         What pairs show beyond a shift: gain, rotation, noise.
     """
@@ -68,9 +68,9 @@ class PairCheck:
     coverage: Floats
     shuffled: Floats
     closeness: float
-    size: float
+    n_features: int
+    spread_directions: int
     effect: Effect | None
-    inside: float
     spread: SpreadEvidence | None = None
 
     @property
@@ -93,14 +93,14 @@ class PairCheck:
                 f"These {self.n_pairs} pairs show nothing: what some of them differ by is not found in the "
                 "others. Check that ids join views of the same event, and add pairs."
             )
-        text = f"The pairs show a difference ({self.rank} direction{'s' * (self.rank > 1)})"
+        text = f"The pairs show a shift (gate of rank {self.rank})"
         if not self.effect.exists:
             return (
                 f"{text}, but the rows do not clearly differ by it ({self.effect}): there is nothing to "
                 "remove, or rows are too few to tell. A fit leaves them as they are."
             )
         text += f", and the rows differ by it: {self.effect}."
-        if self.closeness > NO_CLOSER:
+        if self.closeness > NO_CLOSER and not (self.spread and self.spread.is_shown):
             text += (
                 " But views of one event are as far apart as views of different events: their mean can be "
                 "trusted, the ids cannot."
@@ -110,7 +110,11 @@ class PairCheck:
     @property
     def facts(self) -> dict[str, str]:
         """What the verdict rests on, by short names."""
-        k = min(max(self.rank, 1), len(self.coverage)) - 1
+        k, of = min(max(self.rank, 1), len(self.coverage)) - 1, f"of {self.n_features} directions"
+        shifts = self.effect is not None and self.effect.exists
+        acts = f"the shift acts along the gate, {self.rank} {of}" if shifts else "no shift is corrected"
+        if self.spread_directions:
+            acts += f"; a correction of spread in the span of the contrasts, {self.spread_directions} {of}"
         people = "" if self.n_people is None else f" of {self.n_people} participants"
         between = ", ".join(f"{names} {count}" for names, count in self.sources.items())
         return {
@@ -118,9 +122,8 @@ class PairCheck:
             "held out": f"{self.coverage[k]:.1%} of other pairs' directions inside rank {k + 1}; pairs with "
             f"views exchanged {np.median(self.shuffled[:, k]):.1%}",
             "matched": f"{self.closeness:.2f} of the spread that mismatched pairs have",
-            "size": f"the mean contrast is {self.size:.2f} of the distance between two rows of a source",
-            "rows": f"{self.inside:.1%} of the difference between the sources' means lies inside the gate",
             "spread": str(self.spread),
+            "MGPA()": acts,
         }
 
     def __str__(self) -> str:
@@ -132,7 +135,7 @@ class PairCheck:
         return {"verdict": self.verdict, "shows_something": self.shows_something, **facts}
 
 
-def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose: bool = False) -> PairCheck:
+def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
     """Say whether pairs show anything, and whether it is what differs in the rows.
 
     Parameters
@@ -141,10 +144,6 @@ def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose
         Rows with their sources; of a table with roles, the FIT rows. Tokens count by their mean.
     pairs : Table, TableFile, path or None
         Pairs that are not rows of the table; None: the table's own (``pair_id``).
-    random_state : int
-        Seed of the permutations.
-    verbose : bool
-        Show how far it is.
 
     Examples
     --------
@@ -165,18 +164,13 @@ def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose
     if len(first) < FOLDS:
         raise MissingEvidence(f"{len(first)} pairs are too few to hold some out; {FOLDS} are needed.")
     people = None if paired.participant is None else paired.participant[first]
-    chosen = rows.positions("FIT")
-    some = rows.read(np.sort(chosen[draw_rows(rows.columns["source"][chosen], MAX_ROWS, 0)]))
-    X, source = _vectors(some.X), np.asarray(some.source)
-    try:
+    effect, rank, both = None, 0, fit_table(MGPA(), table, pairs=pairs)
+    with suppress(MissingEvidence):
         model = fit_table(ClosedFormMGPA(do_no_harm=False), table, pairs=pairs)
-        row_model = getattr(model, "estimator_", model)
-        effect, gate, scale = row_model.effect_, gate_of(model), model.to_map().scale
-    except MissingEvidence:
-        effect, gate = None, None
-        scale = np.where((spread := X.std(axis=0)) > 0, spread, 1.0)
-    both = fit_table(MGPA(), table, pairs=pairs)
-    A, B = (_vectors(paired.X)[side] / scale for side in (first, second))
+        effect, rank = getattr(model, "estimator_", model).effect_, gate_of(model).rank_
+    scale, views = both.to_map().scale, paired.X
+    views = np.asarray(token_rows(views, "mean") if views.ndim == 3 else views, dtype=np.float64)
+    A, B = (views[side] / scale for side in (first, second))
     names = (source_names(paired.source[side]) for side in (first, second))
     kind = np.array([f"{a}/{b}" for a, b in zip(*names, strict=True)])
     # Views are exchanged between a participant's events; without participants, and between those that have
@@ -186,38 +180,24 @@ def check_pairs(table: Any, pairs: Any = None, *, random_state: int = 0, verbose
         by_person = np.char.add(np.char.add(kind, "/"), people.astype(str))
         _, block, size = np.unique(by_person, return_inverse=True, return_counts=True)
         blocks = np.where(size[block] > 1, by_person, kind)
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(0)
     contrasts = [B - A, *(B[_exchanged(blocks, rng)] - A for _ in range(SHUFFLES))]
     by = people if people is not None and len(np.unique(people)) >= FOLDS else None
-    curves = [
-        held_out_coverage(contrasts[i], groups=by, n_splits=FOLDS)
-        for i in progress(range(len(contrasts)), "checking pairs", verbose)
-    ]
+    curves = [held_out_coverage(some, groups=by, n_splits=FOLDS) for some in contrasts]
     k = min(map(len, curves))
-    by_source = [X[source == label] / scale for label in np.unique(source)]
-    gaps = np.stack([part.mean(axis=0) for part in by_source])
-    gaps -= gaps.mean(axis=0)
-    # Root mean square distance of two rows of a source, and mean length of the kinds' mean contrasts.
-    distance = np.sqrt(2.0 * np.mean([part.var(axis=0).sum() for part in by_source]))
-    length = np.mean([np.linalg.norm((B - A)[kind == name].mean(axis=0)) for name in np.unique(kind)])
     matched, *exchanged = (_spread(c, kind) for c in contrasts)
     return PairCheck(
         sources={str(name): int(np.sum(kind == name)) for name in np.unique(kind)},
         n_people=None if people is None else len(np.unique(people)),
-        rank=0 if gate is None else gate.rank_,
+        rank=rank,
         coverage=curves[0][:k],
         shuffled=np.stack([curve[:k] for curve in curves[1:]]),
         closeness=matched / float(np.mean(exchanged)),
-        size=float(length / distance),
+        n_features=len(scale),
+        spread_directions=gate_of(both).rank_ if isinstance(both.to_map(), SpreadMap) else 0,
         effect=effect,
-        inside=0.0 if gate is None else float(np.sum((gaps @ gate.basis_) ** 2) / np.sum(gaps**2)),
         spread=getattr(both, "estimator_", both).spread_,
     )
-
-
-def _vectors(X: Any) -> Floats:
-    """Return rows in double precision, tokens by their mean."""
-    return np.asarray(token_rows(X, "mean") if X.ndim == 3 else X, dtype=np.float64)
 
 
 def _exchanged(blocks: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
@@ -237,71 +217,30 @@ def _spread(contrasts: Floats, kind: NDArray[Any]) -> float:
     return float(np.sqrt(np.mean(np.sum(centred**2, axis=1))))
 
 
-@dataclass(frozen=True)
-class Confounding:
-    """How far the source goes together with the task and with the people in the fitting rows.
-
-    Attributes
-    ----------
-    source_label : float or None
-        Cramér's V of source and task, corrected for chance: 0 independent, 1 one determines the other.
-    nested_participants : int
-        Participants seen by one source only: their differences cannot be told from the device's.
-    n_participants : int
-        All of them.
-    counts : dict
-        Rows of each source (keys) and label (inner keys).
-    """
-
-    source_label: float | None
-    nested_participants: int
-    n_participants: int
-    counts: dict[str, dict[str, int]]
-
-    def sentences(self) -> list[str]:
-        """Return what follows, in words."""
-        lines, v = [], self.source_label
-        if v is not None:
-            strength = "no" if v < UNASSOCIATED else "some" if v < 0.4 else "strong"
-            text = f"Source and task show {strength} association in the fitting rows (Cramér's V {v:.2f})"
-            if v >= UNASSOCIATED:
-                text += ": methods that erase whatever predicts the source remove task with it"
-            lines.append(f"{text}.")
-        if self.nested_participants:
-            lines.append(
-                f"{self.nested_participants} of {self.n_participants} fitting participants were seen by one "
-                "source only: without pairs, who they are cannot be told from how they were measured."
-            )
-        return lines
+def count_rows(source: Any, label: Any) -> dict[str, dict[str, int]]:
+    """Return the rows of each source (keys) and label (inner keys)."""
+    (sources, labels), table = crosstab(np.asarray(source).astype(str), np.asarray(label).astype(str))
+    return {
+        name: dict(zip(labels.tolist(), line.tolist(), strict=True))
+        for name, line in zip(sources.tolist(), table, strict=True)
+    }
 
 
-def confounding(source: Any, participant: Any, label: Any = None) -> Confounding:
-    """Return how source, task and people go together.
+def cramers_v(counts: Mapping[str, Mapping[str, int]]) -> float:
+    """Return how far source and label are associated: 0 not at all, 1 one determines the other.
+
+    This is Cramér's V with what chance alone gives taken off (Bergsma 2013).
 
     Examples
     --------
-    >>> confounding(["a", "a", "b", "b"], ["p", "q", "p", "q"], [0, 1, 0, 1]).source_label
-    0.0
+    >>> cramers_v({"dry": {"left": 10, "right": 0}, "wet": {"left": 0, "right": 10}})
+    1.0
     """
-    source, participant = np.asarray(source).astype(str), np.asarray(participant).astype(str)
-    counts: dict[str, dict[str, int]] = {}
-    v = None
-    if label is not None:
-        (sources, labels), table = crosstab(source, np.asarray(label).astype(str))
-        counts = {name: dict(zip(labels.tolist(), line.tolist(), strict=True))
-                  for name, line in zip(sources.tolist(), table, strict=True)}  # fmt: skip
-        v = cramers_v(table.astype(np.float64))
-    people = crosstab(source, participant).count
-    nested = int(((people > 0).sum(axis=0) == 1).sum())
-    return Confounding(v, nested, people.shape[1], counts)
-
-
-def cramers_v(table: Floats) -> float:
-    """Return Cramér's V of a contingency table, with what chance alone gives taken off (Bergsma 2013)."""
+    table = np.array([list(line.values()) for line in counts.values()], dtype=np.float64)
     n = table.sum()
-    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
     if min(table.shape) == 1 or n < 2:
         return 0.0
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
     df = np.array(table.shape) - 1
     chance = df.prod() / (n - 1)
     excess = (np.square(table - expected) / expected).sum() / n - chance

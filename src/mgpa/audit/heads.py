@@ -32,7 +32,7 @@ from ..errors import UsageError
 from ..pairs import encode_source, to_numpy
 from ..tables.table import Table
 from .bootstrap import ASSOCIATIONS
-from .diagnostics import UNASSOCIATED, confounding
+from .diagnostics import UNASSOCIATED, count_rows, cramers_v
 from .ranks import check_scores, participant_auroc
 from .readers import SEED, check_rows, check_tokens, token_scaling, train_networks
 
@@ -290,7 +290,7 @@ def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
     classes, counts = np.unique(labels, return_counts=True)
     rare = labels[0] if counts[0] == counts[1] else classes[counts.argmin()]
     share = [np.mean(labels[sources == name] == rare) for name in names]
-    if (confounding(sources, np.zeros(len(sources)), labels).source_label or 0.0) >= UNASSOCIATED:
+    if cramers_v(count_rows(sources, labels)) >= UNASSOCIATED:
         return ((names[int(np.argmax(share))].item(), rare.item()),)
     return tuple((name.item(), rare.item()) for name in names[np.argsort(first)])
 

@@ -274,7 +274,7 @@ class MethodResult:
             statistic, values, drawn = self.sample(metric)
             interval, known = estimate(values, statistic, drawn), find_metric(metric)
             share = known.unit in ("AUROC", "balanced accuracy")
-            low = 0.0 if share or known.better == "lower" else -np.inf
+            low = 0.0 if share or known.better == "lower" or metric == "M" else -np.inf
             low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
             self._estimates[metric] = replace(interval, low=low, high=high)
         return self._estimates[metric]

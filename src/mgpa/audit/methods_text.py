@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..baselines.registry import references
 from ..errors import printable
+from ..maps.base import gate_words
 from . import bootstrap, ranks
+from .bootstrap import number
 from .verdict import named, plural, shortcut_note, task_metric
 from .words import label, listed, reader_summary
 
@@ -27,6 +29,7 @@ def methods_text(audit: Audit) -> str:
     rows = s["rows"]["EVAL"] if "folds" in s else None if "splits" in s else sum(s["rows"].values())
     size = f"{rows} embeddings" if rows is not None else "Embeddings"
     width = " tokens of ".join(map(str, s["features"])) + " features"
+    width += f" of {s['encoder']['name']}" if "name" in s["encoder"] else ""
     units = f"the maps' coordinates (checksum {s['coordinates']})" if s["coordinates"] else "their own units"
     scaled = f"Embeddings in {units} were standardised by mean and spread of the FIT rows for all measures."
     sentences = [
@@ -41,6 +44,7 @@ def methods_text(audit: Audit) -> str:
         f"{ranks.DRAWS} permutations of source labels (seed {ranks.SEED}), and the source called readable "
         f"where the permutation p was at most {ranks.LEVEL:g}.",
         *_task(audit),
+        *_results(audit),
         f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over {plural(audit)}, "
         f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}); draws are the same for "
         "all methods, and maps and readers stay as they were fitted.",
@@ -104,9 +108,7 @@ def _method(audit: Audit, name: str) -> str:
     facts.append(fits)
     if first.gate_rank is not None:
         chosen = first.parameters.get("gate")
-        gate = f"gate {chosen}" if chosen else "gate"
-        gate += f" of rank {first.gate_rank}"
-        gate += "" if first.gate_energy is None else f", {first.gate_energy:.1%} of contrast energy"
+        gate = f"gate {chosen} of {gate_words(first)}" if chosen else f"gate of {gate_words(first)}"
         gate += "" if first.n_contrasts is None else f", {first.n_contrasts} contrasts of pairs"
         facts.append(gate + (" (first fold)" if "folds" in s else " (first split)" if "splits" in s else ""))
     facts.append("" if result.source_blind else "told the source of every row")
@@ -119,16 +121,25 @@ def _task(audit: Audit) -> list[str]:
     if task is None:
         return []
     paper = "the paper's network of tokens" if len(s["features"]) > 1 else "the paper's ridge head"
+    kept = f"; the task counts as kept where any loss of {task.name} is below {task.kept or 0:g} (95 %)"
     lines = [
         f"Task heads ({' '.join((s['head'] or paper).split())}) were trained on HEAD rows of one source and "
         "scored on EVAL rows of another, trained before the correction (subscript f) or after it (r)"
-        + (
-            f"; the task counts as kept where any loss of {task.name} is below {task.kept:g} (95 %)."
-            if task.kept
-            else "."
-        )
+        f"{kept if task.kept else ''}."
     ]
     if s["directions"]:
         what = shortcut_note(audit).partition(": ")[2]
         lines.append(f"Association shift: {what[0].upper()}{what[1:]}")
     return lines
+
+
+def _results(audit: Audit) -> list[str]:
+    """Return S and the task before and after, a sentence each, with intervals."""
+    task, (_, *names) = task_metric(audit), audit.methods
+    chance = number(max(result.chance.high for result in audit.results.values()))
+    sentences = []
+    for metric, note in [("S", f" (chance reached {chance})"), *([(task.name, "")] if task else [])]:
+        values = [f"{audit.estimates['identity'][metric]} without correction"]
+        values += [f"{audit.estimates[name][metric]} with {label(name)}" for name in names]
+        sentences.append(f"{metric} was {listed(values)}{note}.")
+    return sentences

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -35,7 +36,7 @@ from .design import (
     require_measurable,
     seen_by,
 )
-from .diagnostics import Confounding, confounding
+from .diagnostics import count_rows
 from .fits import (
     Fit,
     FittingData,
@@ -53,6 +54,7 @@ from .fits import (
 from .heads import check_head, choose_directions
 from .measure import Ground, Rows, gate_basis, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
+from .metrics import METRICS
 from .readers import CHECKPOINTS, SEED, Scores, check_bank
 from .result import Audit
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
@@ -293,6 +295,7 @@ class AuditPlan:
             "task": self.design.task,
             "features": list(features),
             "corrected_by": info.get("corrected_by"),
+            "encoder": dict(info.get("encoder") or {}),
         }
 
     def _take_roles(self, *, fewest: int) -> None:
@@ -311,12 +314,15 @@ class AuditPlan:
         origin = ""
         if self.design.kind == "crossed" and self.design.labels == "within":
             self.directions, origin = choose_directions(self.options["association"], fit, head, evaluation)
+        if self.options["association"] is not None and not self.directions:
+            why = f"{origin}." if origin else METRICS["worst"].missing
+            raise UsageError(f"Leave association out; it cannot be measured with this table: {why}")
         self.settings = self.settings | {
             "directions": [f"{label} goes with {source}" for source, label in self.directions],
             "directions_of": origin,
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
-            "nested_readers": confounding(head.source, head.participant).nested_participants,
+            "one_source": {role: _with_one_source(parts[role]) for role in ("FIT", "HEAD")},
             "duplicates": duplicates(table.role, self.digests[-1]),
             "data": table.digest[:16],
         }
@@ -369,7 +375,7 @@ class AuditPlan:
             paired = in_coordinates(self.where, self.table).rows("FIT")
         return Audit(
             results,
-            self._confounding(fit),
+            self._counts(fit),
             self.settings | {"omitted": omitted, "unattained": unattained},
             ground.evaluation.source[ground.picture[0]].astype(str),
             paired_rows=paired,
@@ -393,15 +399,14 @@ class AuditPlan:
         return replace(
             pooled,
             settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
-            # Each participant was fitted on in some fold.
-            confounding=self._confounding(table),
+            counts=self._counts(table),  # each participant was fitted on in some fold
             paired_rows=replace(table, role=None) if has_pairs(table) else None,
         )
 
-    def _confounding(self, rows: Any) -> Confounding:
-        """Return how source and participants go together, and source and label where labels are classes."""
+    def _counts(self, rows: Any) -> dict[str, dict[str, int]]:
+        """Return the rows of each source and label, where labels are classes."""
         classes = rows.label if self.design.task == "classification" else None
-        return confounding(rows.source, rows.participant, classes)
+        return {} if classes is None else count_rows(rows.source, classes)
 
     def _fit(
         self, data: FittingData, ground: Ground
@@ -519,6 +524,12 @@ def _columns(table: Table) -> Table:
     return replace(
         table, X=table.X[..., :1], info={k: v for k, v in table.info.items() if k != "feature_names"}
     )
+
+
+def _with_one_source(rows: Table) -> int:
+    """Return how many participants have rows of one source only."""
+    seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
+    return [*Counter(who for who, _ in seen).values()].count(1)
 
 
 def _bank(readers: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,9 @@ from ..errors import MissingEvidence
 from ..tables.table import Table
 from .bootstrap import Estimate, contrast
 from .design import Design
-from .diagnostics import Confounding, PairCheck, check_pairs
+from .diagnostics import PairCheck, check_pairs
 from .method_result import MethodResult
 from .metrics import METRICS
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,8 @@ class Audit:
     Attributes
     ----------
     results : dict of name to MethodResult
-    confounding : Confounding
-        How source, task and participants are associated in the fitting rows.
+    counts : dict of dict
+        Fitting rows of each source (keys) and label (inner keys); empty unless labels are classes.
     settings : dict
         What was run on what.
     picture_source : array
@@ -51,7 +49,7 @@ class Audit:
     """
 
     results: dict[str, MethodResult]
-    confounding: Confounding
+    counts: dict[str, dict[str, int]]
     settings: dict[str, Any]
     picture_source: NDArray[Any]
     paired_rows: Table | None = None
@@ -171,41 +169,26 @@ class Audit:
         return METRICS[metric].outcome(self.contrast(method, metric=metric))
 
     def participants(self) -> Any:
-        """Return a pandas frame with one row per method, fit, participant, metric and its parts.
+        """Return a pandas frame with one row per method, participant and metric, averaged over fits.
 
-        Where participants are compared with each other, they have no AUROC of their own: "source
-        contribution" is what each adds to that of all, and so for heads.
+        Where participants are compared with each other, none has an AUROC of their own: "S contribution" is
+        what each adds to S, and so for other metrics.
         """
         try:
             import pandas
         except ImportError:
             raise missing("A table of results", "pandas") from None
-        rows = []
+        rows: list[tuple[str, str, str, float]] = []
         for name, result in self.results.items():
-            parts: list[tuple[str, Floats | None, tuple[Any, ...]]] = [
-                ("source", result.source_auroc, result.readers),
-                ("frozen", result.heads.get("frozen"), result.directions),
-                ("refitted", result.heads.get("refitted"), result.directions),
-                ("shortcut", result.shortcut, (-1, 0, 1)),
-                ("control", result.control, (-1, 0, 1)),
-                ("movement", result.movement[..., None], ("",)),
-            ]
-            everyone = np.full(len(result.participants), result.labels_between)
-            between = {"source": ~result.travelled, "frozen": everyone, "refitted": everyone}
-            for metric, values, names in parts:
-                if values is None:
-                    continue
-                of_all = between.get(metric, np.zeros(len(result.participants), bool))
-                for (f, p, k), value in np.ndenumerate(values):
-                    what = f"{metric} contribution" if of_all[p] else metric
-                    rows.append((name, f, result.participants[p], what, names[k], float(value)))
-        return pandas.DataFrame(rows, columns=["method", "fit", "participant", "metric", "part", "value"])
+            for metric in self.estimates[name]:
+                values = result.by_participant(metric)
+                between = result.compares_units(metric, np.isfinite(values))
+                what = f"{metric} contribution" if between else metric
+                rows += [(name, who, what, v) for who, v in zip(result.participants, values, strict=True)]
+        return pandas.DataFrame(rows, columns=["method", "participant", "metric", "value"])
 
     def check_pairs(self) -> PairCheck | None:
-        """Return what the pairs in the fitting rows show; None without pairs, or with too few.
-
-        It is computed when it is first asked for, as a report does.
-        """
+        """Return what the pairs in the fitting rows show; None without pairs, or with too few."""
         if "pairs" not in self._cache:
             self._cache["pairs"] = None
             if self.paired_rows is not None:
@@ -246,11 +229,11 @@ class Audit:
 
         return inline_verdict(self)
 
-    def plot(self, chart: str = "tradeoff", *arguments: Any, **options: Any) -> Any:
+    def plot(self, chart: str = "tradeoff", *arguments: Any) -> Any:
         """Draw a chart of :mod:`mgpa.audit.plots` by its name: ``plot("gate")`` is ``plot_gate(audit)``."""
         from .plots import plot
 
-        return plot(self, chart, *arguments, **options)
+        return plot(self, chart, *arguments)
 
     def figures(self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
         """Write every chart that applies to a folder, in every format, and return the paths."""
@@ -259,10 +242,10 @@ class Audit:
         return save_figures(draw_all(self), folder, formats)
 
     def report(self, path: Any, title: str = "Correction audit", **options: Any) -> Path:
-        """Write everything as one HTML file that opens offline (:func:`mgpa.audit.report.report`)."""
-        from .report import report
+        """Write everything as one HTML file that opens offline (:func:`mgpa.audit.report.html_report`)."""
+        from .report import html_report
 
-        return report(self, path, title, **options)
+        return write_atomically(Path(path), html_report(self, title, **options).encode())
 
     def to_csv(self, path: Any) -> Path:
         """Write one row for every method and metric: value, interval and difference from the identity."""

@@ -16,6 +16,7 @@ from .._common.markup import text_table
 from ..errors import printable
 from .bootstrap import Estimate, number
 from .design import FEW, TOO_FEW
+from .diagnostics import UNASSOCIATED, cramers_v
 from .metrics import METRICS, Metric
 from .words import label, listed, reader_name, reader_summary
 
@@ -152,14 +153,14 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> str:
     [name] = group
     did = [_hides(audit, name) if metric == "S" else f"is best on {metric} ({_value(audit, name, metric)})"]
     did += ["keeps the task"] if keeping else []
-    gains = {"improved": "gains", "suffered": "loses"}
+    gains, yours = {"improved": "gains", "suffered": "loses"}, ""
     if verb := gains.get(str(audit.outcome(name, "A_f"))):
         points = f"{abs(100 * audit.contrast(name, metric='A_f').value):.0f}"
-        did.append(f"your decoder {verb} {points} point{'' if points == '1' else 's'}")
+        yours = f"; your decoder {verb} {points} point{'' if points == '1' else 's'} of accuracy"
     if str(audit.outcome(name, "RMSEP_f")) in gains:
         before, after = (_value(audit, m, "RMSEP_f") for m in ("identity", name))
-        did.append(f"your model errs by {after} instead of {before} (RMSEP)")
-    return f"{who} {listed(did)}{but}."
+        yours = f"; your model errs by {after} instead of {before} (RMSEP)"
+    return f"{who} {listed(did)}{yours}{but}."
 
 
 def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
@@ -180,27 +181,22 @@ def _below_zero(audit: Audit, name: str, metric: str) -> bool:
 
 
 def worse_than_mean(audit: Audit, methods: tuple[str, ...]) -> str:
-    """Return that models of numbers err more on corrected rows than the mean would; nothing if none does."""
-    existing, refitted = ([m for m in methods if _below_zero(audit, m, R2)] for R2 in ("R2_f", "R2_r"))
+    """Return that existing models of numbers err more than the mean would; nothing if none does."""
+    poor = [m for m in methods if _below_zero(audit, m, "R2_f")]
+    if not poor:
+        return ""
 
-    def explained(names: list[str], metric: str) -> str:
-        return f"(R² {listed(number(audit[name].estimate(metric).value, '.2f') for name in names)})"
+    def explained(metric: str) -> str:
+        return f"R² {listed(number(audit[m].estimate(metric).value, '.2f') for m in poor)}"
 
-    def models(kind: str, names: list[str], metric: str) -> str:
-        on = "" if len(names) == len(methods) else f" on rows of {listed(map(label, names))}"
-        still = "still " if _below_zero(audit, "identity", metric) else ""
-        return f"{kind} models{on} are {still}worse than guessing the mean {explained(names, metric)}"
-
-    worse = [models("existing", existing, "R2_f")] if existing else []
-    if len(existing) == 1:  # a map to one source serves the models of that source
-        ways = (way for way in audit[existing[0]].directions if audit[existing[0]].has(f"R2_f {way}"))
-        good = [way for way in ways if not _below_zero(audit, existing[0], f"R2_f {way}")]
-        served = listed(f"{way} {explained(existing, f'R2_f {way}')}" for way in good) if good else ""
-        worse[0] += f", except {served}" if served else ""
-    if existing and not refitted and "R2_r" in audit.metrics:
-        others = "the others" if ", except " in worse[0] else "them"
-        return f"{worse[0]}: refit {others} {explained(existing, 'R2_r')}"
-    return " and ".join([*worse, *([models("refitted", refitted, "R2_r")] if refitted else [])])
+    on = "" if len(poor) == len(methods) else f" on rows of {listed(map(label, poor))}"
+    text = f"existing models{on} are worse than guessing the mean ({explained('R2_f')})"
+    if len(poor) == 1:  # a map to one source serves the models of that source
+        ways = (way for way in audit[poor[0]].directions if audit[poor[0]].has(f"R2_f {way}"))
+        good = [way for way in ways if not _below_zero(audit, poor[0], f"R2_f {way}")]
+        served = [f"{way} ({explained('R2_f ' + way)})" for way in good]
+        text += f", except {listed(served)}" if served else ""
+    return text + (f"; refitted models reach {explained('R2_r')}" if "R2_r" in audit.metrics else "")
 
 
 def _value(audit: Audit, name: str, metric: str) -> str:
@@ -277,11 +273,11 @@ def caveats(audit: Audit) -> list[str]:
     """Return how sure the findings are; the same for every method."""
     s, lines, design = audit.settings, [*warnings(audit).values()], audit.design
     lines += [] if design is None else [design.sentence, *design.notes]
-    if s["nested_readers"] and (design is None or design.kind == "crossed"):
+    nested = [f"{n} {role}" for role, n in s["one_source"].items() if n]
+    if nested and (design is None or design.kind == "crossed"):
         lines.append(
-            f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD {plural(audit)} have one source "
-            "only: readers may have learned who they are instead of how they were measured, so S may be too "
-            "low."
+            f"{listed(nested)} {plural(audit)} have one source only: methods and readers may learn who they "
+            "are instead of how they were measured, so S may be too low."
         )
     if "folds" in s:
         unit = named(audit, "participant")
@@ -297,6 +293,23 @@ def caveats(audit: Audit) -> list[str]:
             f"The best method was chosen on the {plural(audit)} it is scored on; confirm it on new ones."
         )
     return lines
+
+
+def confounding(audit: Audit) -> str:
+    """Return how far source and label are associated in the fitting rows."""
+    if not audit.counts:
+        return "The table has no classes as labels, so source and label cannot be compared."
+    v = cramers_v(audit.counts)
+    strength = "no" if v < UNASSOCIATED else "some" if v < 0.4 else "strong"
+    harm = ": methods that erase whatever predicts the source remove task with it" * (v >= UNASSOCIATED)
+    return f"Source and label show {strength} association in the fitting rows (Cramér's V {v:.2f}){harm}."
+
+
+def class_chance(audit: Audit, metric: str) -> str:
+    """Return the balanced accuracy of guessing, in words; nothing for other metrics."""
+    if METRICS[metric].unit != "balanced accuracy" or audit.design is None:
+        return ""
+    return f"chance {number(1 / len(audit.design.classes))}"
 
 
 def readers_note(audit: Audit) -> str:
@@ -372,7 +385,10 @@ def findings(audit: Audit, method: str) -> list[str]:
         words, most = OUTCOMES[outcome], number(METRICS[m].kept or 0, ".2f")
         if METRICS[m].kept and outcome in ("kept", "unclear"):
             words += f"; {'any loss is below' if outcome == 'kept' else 'the loss may exceed'} {most} (95 %)"
-        lines.append(f"{subject[0].upper()}{subject[1:]} ({m}): {_change(audit, method, m)}: {words}.")
+        if chance := class_chance(audit, m):
+            words = f"{chance}: {words}"
+        change = f"{_change(audit, method, m)}{'; ' if chance else ': '}{words}"
+        lines.append(f"{subject[0].upper()}{subject[1:]} ({m}): {change}.")
     lines.append(_source_sentence(audit, method))
     for part in ("S_travelled", "S_stayed"):
         if result.has(part) and audit["identity"].has(part):
@@ -478,7 +494,8 @@ def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
     columns: list[tuple[str, ...]] = []
     for m in dict.fromkeys([*(m for m in FIRST if m in audit.columns), *audit.columns]):
         estimates = (audit.estimates[name].get(m) for name in audit.methods)
-        cells = (METRICS[m].wanted, *("" if e is None else str(e) for e in estimates))
+        wanted = f"{m} ({chance})" if (chance := class_chance(audit, m)) else METRICS[m].wanted
+        cells = (wanted, *("" if e is None else str(e) for e in estimates))
         words = wrap(METRICS[m].subject, max(map(len, cells)))[:2]
         columns.append((*[""] * (2 - len(words)), *words, *cells))
         if m == "S":

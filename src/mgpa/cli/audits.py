@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
-from .._common.files import claim, write_atomically
+from .._common.files import claim
 from .._common.progress import waiting
 from .._common.remote import as_place, is_address
 from . import application as shared
@@ -25,7 +25,6 @@ def audit(
     *,
     out: Folder,
     methods: Names = [],  # noqa: B006
-    against: str | None = None,
     quick: bool = False,
     readers: Literal["full", "paper"] = "full",
     folds: int | None = None,
@@ -56,8 +55,6 @@ def audit(
         Folder for report.html, table.csv, table.tex and figures.
     methods
         Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
-    against
-        Also write how the others differ from this method, with paired intervals: contrasts.csv and .tex.
     quick
         One reader network and 12 epochs: a preliminary look.
     readers
@@ -96,9 +93,6 @@ def audit(
     from ..baselines import make
     from ..maps import load_map
 
-    names = {"identity", *_named(methods or ["leace", "mgpa"])}
-    if against is not None and against not in names:
-        raise UserError(f"--against is {against!r}; choose one of {', '.join(sorted(names))}.")
     read_requirement(require or "S<=1")  # before anything is computed
     claim(out)
     file = reading.open(table)
@@ -128,7 +122,7 @@ def audit(
     with waiting("audit: drawing figures"):
         drawn = draw_all(result)
         claim(out, *(f"figures/{name}.{kind}" for name in drawn for kind in ("pdf", "svg")))
-        save_figures(drawn, out / "figures", ("pdf", "svg"), verbose=True)
+        save_figures(drawn, out / "figures", ("pdf", "svg"))
     with waiting("audit: writing the report"):
         page, csv, tex = claim(out, "report.html", "table.csv", "table.tex")
         result.report(page, figures=drawn)
@@ -136,37 +130,23 @@ def audit(
         result.to_latex(tex)
     facts = {
         "report": str(page),
-        "estimates": {name: _triples(row) for name, row in result.estimates.items()},
+        "estimates": {
+            name: {metric: [e.value, e.low, e.high] for metric, e in row.items()}
+            for name, row in result.estimates.items()
+        },
         "verdict": result.verdict(),
         "findings": {name: findings(result, name) for name in result.methods[1:]},
         "plan": result.plan(),
         "folds": result.settings.get("folds", 1),
         "warnings": result.warnings,
     }
-    lines = [text(result, verbose=verbose)]
-    if against is not None:
-        facts["contrasts"] = _write_contrasts(result, against, out)
-        lines.append(f"\ndifference from {against}")
-        for name, row in facts["contrasts"].items():
-            lines.append(f"  {name:<20}" + "  ".join(f"{m} {e[0]:+.3f}" for m, e in row.items()))
     failed = unmet(result, require) if require else []
     facts |= {"unmet": failed} if require else {}
-    shared.show(facts, "\n".join([*lines, "", *failed, str(page)]), json_)
+    shared.show(facts, "\n".join([text(result, verbose=verbose), "", *failed, str(page)]), json_)
     if open_:
         webbrowser.open(page.resolve().as_uri())
     if failed:
         raise SystemExit(1)
-
-
-def _write_contrasts(result: Any, against: str, out: Path) -> dict[str, dict[str, list[float]]]:
-    """Write how methods differ from one of them; return the same."""
-    from ..audit.report import contrast_csv, latex_table
-
-    csv, tex = claim(out, "contrasts.csv", "contrasts.tex")
-    write_atomically(csv, contrast_csv(result, against).encode())
-    write_atomically(tex, latex_table(result, against).encode())
-    others = [name for name in result.methods if name != against]
-    return {name: _triples({m: result.contrast(name, against, m) for m in result.metrics}) for name in others}
 
 
 def _named(entries: list[str]) -> dict[str, str]:
@@ -193,10 +173,6 @@ def _is_map(entry: str) -> bool:
     return entry.endswith(".safetensors") or (is_address(entry) and as_place(entry).suffix == ".safetensors")
 
 
-def _triples(row: dict[str, Any]) -> dict[str, list[float]]:
-    return {metric: [e.value, e.low, e.high] for metric, e in row.items()}
-
-
 @app.command(name="check-pairs")
 def check_pairs(
     table: AnyPlace,
@@ -204,7 +180,6 @@ def check_pairs(
     pairs: shared.MaybePlace = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     overwrite: shared.Overwrite = False,
-    seed: shared.Seed = 0,
     json_: AsJson = False,
 ) -> None:
     """Check whether pairs show an effect, and whether it is what differs in the rows.
@@ -229,7 +204,7 @@ def check_pairs(
         if out.suffix not in (".png", ".pdf", ".svg"):
             raise UserError(f"{out.name} must end in .png, .pdf or .svg.")
     with waiting("check-pairs: fitting"):
-        result = check(table, pairs, random_state=seed, verbose=True)
+        result = check(table, pairs)
     if out is not None:
         plot_pairs(result).savefig(out)
     shared.show(result.to_dict(), str(result), json_)

@@ -79,6 +79,13 @@ class MapInfo:
     notes: str = ""
 
 
+def gate_words(info: MapInfo) -> str:
+    """Return where a map moves rows: the rank of its gate, and what that holds of the contrasts."""
+    energy = "" if info.gate_energy is None else f", {info.gate_energy:.1%} of contrast energy"
+    whole = (info.gate_energy or 0) > 1 - 1e-9  # as where spread is corrected
+    return f"rank {info.gate_rank}{', the whole span of the contrasts' if whole else energy}"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorrectionMap:
     """Base of all stored corrections: x ↦ x + strength · displacement(x).
@@ -421,14 +428,13 @@ class CorrectionMap:
             n, whole = self.coordinates.n_coordinates, self.coordinates.components is None
             where = f"{'standardised' if whole else f'{n} principal components'} of {self.n_raw} raw features"
         names = f": {first_few(info.feature_names, 5)}" if info.feature_names else ""
-        energy = "" if info.gate_energy is None else f", {info.gate_energy:.1%} of contrast energy"
         counts = {"rows": info.n_rows, "contrasts": info.n_contrasts}
         tokens = f"{'mean of' if info.token_layout == 'mean' else 'together, all'} {info.n_tokens}"
         facts = {
             "method": info.method,
             "features": f"{self.n_features}{names}{f'; {constant} constant in the fit' if constant else ''}",
             "sources": first_few(info.source_names, 5),
-            "gate": "" if info.gate_rank is None else f"rank {info.gate_rank}{energy}",
+            "gate": "" if info.gate_rank is None else gate_words(info),
             "fitted on": ", ".join(f"{count} {what}" for what, count in counts.items() if count is not None),
             "found": info.evidence,
             "tokens": "" if info.n_tokens is None else tokens,

@@ -22,7 +22,7 @@ def gate_figure(runs: Runs) -> Any:
         return of.get((CONTROLLED, "", name, against, metric))
 
     with style():
-        figure, axes = canvas(None, PAGE, 2.2, 3, 3)
+        figure, axes = canvas(PAGE, 2.2, 3, 3)
         identity = number(runs.numbers, "identity", "S")
         for y, name in enumerate(GATES):
             _mark(axes[0], number(runs.numbers, name, "S"), y)
@@ -53,7 +53,7 @@ def reuse_figure(runs: Runs) -> Any:
     """Draw figure 4: worst-association AUROC of reused maps; a dagger where they clearly gain on LEACE."""
     names, run = ("LEACE", "MGPA-CF", "MGPA-Iter", "CORAL", "FEATMAP"), runs.results[REUSE]
     with style():
-        figure, axes = canvas(None, PAGE, 2.2, 2, 2)
+        figure, axes = canvas(PAGE, 2.2, 2, 2)
         for ax, task in zip(axes, TASKS[1:], strict=True):
             labels = []
             for y, name in enumerate(names):

@@ -245,7 +245,7 @@ def _digested(tables: Iterable[Table], digest: Any) -> Iterator[Table]:
 
 
 def require_correctable(
-    m: CorrectionMap, info: Mapping[str, Any], sources: Any, instead: str = "Pass force=True to correct it."
+    m: CorrectionMap, info: Mapping[str, Any], sources: Any, instead: str = "Pass force to correct it anyway."
 ) -> None:
     """Raise if a table was corrected before, or shares no source with those the map was fitted on.
 

@@ -1,7 +1,7 @@
 """Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
 
-Every function makes a figure as wide as a column or a page of most journals, or draws into your ``ax`` (or
-``axes``). A method has the same colour and marker everywhere; source-aware methods are hollow.
+Every figure is as wide as a column or a page of most journals. A method has the same colour and marker
+everywhere; source-aware methods are hollow.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
+from itertools import product
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.files import write_atomically
-from ..._common.progress import progress
 from ..bootstrap import curve_at, number
 from ..metrics import METRICS, find_metric
 from ..verdict import warnings
@@ -38,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def plot_tradeoff(audit: Audit, ax: Any = None) -> Any:
+def plot_tradeoff(audit: Audit) -> Any:
     """Draw source accessibility against the task: further left is less source, further up more task.
 
     The task is T_f, or R² of numbers; without labels, the movement M stands in its place.
@@ -46,7 +47,7 @@ def plot_tradeoff(audit: Audit, ax: Any = None) -> Any:
     y = next((m for m in ("T_f", "R2_f") if m in audit.metrics), "M")
     up = METRICS[y]
     with style():
-        figure, [ax] = canvas(ax, COLUMN, 0.86 * COLUMN)
+        figure, [ax] = canvas(COLUMN, 0.86 * COLUMN)
         places: list[tuple[float, float]] = []
         for name, look in reversed(looks(audit).items()):
             ex, ey = audit[name].estimate("S"), audit[name].estimate(y)
@@ -73,7 +74,7 @@ def plot_tradeoff(audit: Audit, ax: Any = None) -> Any:
     return figure
 
 
-def plot_readers(audit: Audit, axes: Any = None) -> Any:
+def plot_readers(audit: Audit) -> Any:
     """Draw every reader's source AUROC before (grey) and after each method; the ringed reader sets S."""
     styles, before = looks(audit), audit["identity"].reader_means()
     names = audit.methods[1:] or audit.methods
@@ -84,7 +85,7 @@ def plot_readers(audit: Audit, axes: Any = None) -> Any:
     y = np.array([i + 1.2 * sum(s <= i for s in starts) for i in range(len(readers))])
     size, step = (6.5, 0.135) if len(readers) <= 16 else (5.2, 0.1)
     with style():
-        figure, panels = canvas(axes, PAGE, 0.45 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
+        figure, panels = canvas(PAGE, 0.45 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
             look, after = styles[name], audit[name].reader_means()
             draw.mark(ax.hlines(y, before, after, color=look.color, lw=1.0, alpha=0.45, zorder=1), "", name)
@@ -97,7 +98,7 @@ def plot_readers(audit: Audit, axes: Any = None) -> Any:
             ax.axvline(0.5, **draw.CHANCE, zorder=0)
             ax.set_title(look.short, loc="left", fontweight="bold", pad=4)
             ax.set_ylim(y[-1] + 0.8, -0.6)
-            first = axes is not None or k % columns == 0
+            first = k % columns == 0
             ax.set_yticks(y, [plain(name) if first else "" for _, name in readers], fontsize=size)
             draw.rows(ax)
             for s in starts if first else []:
@@ -111,11 +112,11 @@ def plot_readers(audit: Audit, axes: Any = None) -> Any:
     return figure
 
 
-def plot_association(audit: Audit, ax: Any = None) -> Any:
+def plot_association(audit: Audit) -> Any:
     """Draw the shortcut head's AUROC over the association ξ of source and label; markers are the minima."""
     xi = np.linspace(-1, 1, 81)
     with style():
-        figure, [ax] = canvas(ax, COLUMN, 0.86 * COLUMN)
+        figure, [ax] = canvas(COLUMN, 0.86 * COLUMN)
         for name, look in looks(audit).items():
             curve, lowest, where = audit[name].association_curve()
             title = f"{look.label}: lowest {number(lowest)} at ξ = {number(where, '.2f')}"
@@ -133,7 +134,7 @@ def plot_association(audit: Audit, ax: Any = None) -> Any:
     return figure
 
 
-def plot_participants(audit: Audit, metric: str = "S", axes: Any = None) -> Any:
+def plot_participants(audit: Audit, metric: str = "S") -> Any:
     """Draw a metric of every participant without (left) and with (right) each method, and their means.
 
     Of metrics that compare participants with each other, no participant has a value of their own: S of those
@@ -152,7 +153,7 @@ def plot_participants(audit: Audit, metric: str = "S", axes: Any = None) -> Any:
     before, people = before[here], [audit["identity"].participants[i] for i in here]
     with style():
         columns = min(len(names), 6)
-        figure, panels = canvas(axes, PAGE, 1.9, len(names), columns, sharey=True)
+        figure, panels = canvas(PAGE, 1.9, len(names), columns, sharey=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
             look, after = styles[name], audit[name].by_participant(metric)[here]
             changes = zip(people, before, after, strict=True)
@@ -184,7 +185,7 @@ def _has_own(audit: Audit, metric: str) -> bool:
     return not audit["identity"].compares_units(metric, here)
 
 
-def plot_embedding(audit: Audit, axes: Any = None) -> Any:
+def plot_embedding(audit: Audit) -> Any:
     """Draw evaluation rows before and after, in the two leading directions they had before, by source."""
     clouds = {name: audit[name].cells[0]["picture"] for name in audit.methods}
     styles, (sources, codes) = looks(audit), np.unique(audit.picture_source, return_inverse=True)
@@ -196,7 +197,7 @@ def plot_embedding(audit: Audit, axes: Any = None) -> Any:
         rows = -(-len(clouds) // 4)
         columns = -(-len(clouds) // rows)  # five are three and two
         tall = PAGE / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
-        figure, panels = canvas(axes, PAGE, tall + 0.2, len(clouds), columns, extra=0.35)
+        figure, panels = canvas(PAGE, tall + 0.2, len(clouds), columns, extra=0.35)
         for (name, cloud), ax in zip(clouds.items(), panels, strict=True):
             # In turns, or the source drawn last would hide the others.
             order = np.random.default_rng(0).permutation(len(cloud))[:CLOUD_ROWS]
@@ -213,13 +214,12 @@ def plot_embedding(audit: Audit, axes: Any = None) -> Any:
             ax.set(xticks=[], yticks=[], aspect="equal", adjustable="box")
             ax.spines[:].set(visible=True, color=draw.FAINT)
             ax.set_title(styles[name].short, loc="left", fontweight="bold", fontsize=7, pad=3)
-        if axes is None:
-            legend = panels[0].get_legend_handles_labels()
-            figure.legend(*legend, loc="outside upper right", ncols=len(sources), markerscale=0.8)
+        legend = panels[0].get_legend_handles_labels()
+        figure.legend(*legend, loc="outside upper right", ncols=len(sources), markerscale=0.8)
     return figure
 
 
-def plot_pairs(source: Audit | PairCheck, ax: Any = None) -> Any:
+def plot_pairs(source: Audit | PairCheck) -> Any:
     """Draw what pairs show: held-out coverage by rank, of the pairs and of permuted pairs.
 
     ``source`` is an audit whose fitting rows have pairs, or what :func:`mgpa.audit.check_pairs` returned.
@@ -228,7 +228,7 @@ def plot_pairs(source: Audit | PairCheck, ax: Any = None) -> Any:
     if check is None:
         raise ValueError("The fitting rows have no pairs, or too few; plot_pairs has nothing to draw.")
     with style():
-        figure, (ax,) = canvas(ax, COLUMN, 0.75 * COLUMN)
+        figure, (ax,) = canvas(COLUMN, 0.75 * COLUMN)
         ranks = np.arange(1, len(check.coverage) + 1)
         low, middle, high = np.quantile(check.shuffled, [0.025, 0.5, 0.975], axis=0)
         ax.fill_between(ranks, low, high, color=draw.MUTED, alpha=0.2, lw=0)
@@ -264,7 +264,7 @@ def gates(audit: Audit) -> list[tuple[list[str], dict[str, Any]]]:
     return different
 
 
-def plot_gate(audit: Audit, axes: Any = None) -> Any:
+def plot_gate(audit: Audit) -> Any:
     """Draw how much of the paired contrasts the leading directions hold, and the rank the gate took.
 
     The diamond is what the chosen gate covers of contrasts of participants it was not fitted on. Where
@@ -277,18 +277,18 @@ def plot_gate(audit: Audit, axes: Any = None) -> Any:
     (first, *_), facts = different[0]
     names = audit[first].provenance[0].feature_names if audit[first].provenance else None
     free = np.square(facts["gate_basis"]).sum(axis=1)
-    named = bool(names) and len(names or ()) == len(free) and axes is None
+    named = bool(names) and len(names or ()) == len(free)
     scalps = _bands(names or ()) if named else {}
     with style():
         width, ratios = PAGE if named else COLUMN, [3, *([2] * len(scalps) or [3] * named)]
-        figure, (ax, *others) = canvas(axes, width, 2.2, len(ratios), len(ratios), width_ratios=ratios)
+        figure, (ax, *others) = canvas(width, 2.6, len(ratios), len(ratios), width_ratios=ratios)
         for users, facts in different:
             energy, rank = np.asarray(facts["gate_energy"]), facts["gate_basis"].shape[1]
-            look, text = styles[users[0]], "\n".join(styles[m].short for m in users)
+            look, text = styles[users[0]], fill(", ".join(styles[m].short for m in users), 46)
             text += f"\nrank {rank}: {100 * energy[rank - 1]:.1f} % of FIT contrasts"
             if "gate_coverage" in facts:
                 covered = float(facts["gate_coverage"])
-                text += f"\ndiamond: {100 * covered:.1f} % of held-out ones"
+                text += f", diamond: {100 * covered:.1f} % of held-out ones"
                 title = f"{look.label}: {covered:.1%} of held-out contrasts"
                 points(ax, rank, covered, look, title, ms=4.2, mfc="white", marker="D", zorder=5)
             titles = [f"{look.label}: {k} directions, {e:.1%}" for k, e in enumerate(energy, start=1)]
@@ -302,7 +302,7 @@ def plot_gate(audit: Audit, axes: Any = None) -> Any:
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set(xlabel="Directions in the gate", ylabel="Cumulative contrast energy")
         grid(ax, "y")
-        ax.legend(loc="lower right", handlelength=1.4, labelspacing=0.8)
+        figure.legend(loc="outside lower left", handlelength=1.4, labelspacing=0.8)
         if scalps:
             _scalp_maps(figure, others, scalps, free)
         elif named:
@@ -344,7 +344,7 @@ def _scalp_maps(figure: Any, panels: list[Any], bands: dict[str, dict[str, int]]
         info = mne.create_info(list(channels), 100.0, "eeg").set_montage(_montage())
         image, _ = mne.viz.plot_topomap(
             free[[*channels.values()]], info, axes=ax, show=False, contours=0, vlim=(0, free.max()),
-            cmap="viridis",
+            cmap="viridis", extrapolate="local",
         )  # fmt: skip
         ax.set_title(plain(band))
     bar = figure.colorbar(image, ax=panels, shrink=0.6, aspect=15, pad=0.02)
@@ -385,15 +385,14 @@ CHARTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def plot(audit: Audit, chart: str = "tradeoff", *arguments: Any, **options: Any) -> Any:
+def plot(audit: Audit, chart: str = "tradeoff", *arguments: Any) -> Any:
     """Draw a chart by its name, marked with what warns of its numbers."""
     if chart not in CHARTS:
         raise ValueError(f"No chart {chart!r}. Charts: {', '.join(CHARTS)}.")
-    figure, marks = CHARTS[chart](audit, *arguments, **options), ", ".join(warnings(audit))
+    figure, marks = CHARTS[chart](audit, *arguments), ", ".join(warnings(audit))
     if marks:
-        layout, line = figure.get_layout_engine(), 0.12 / figure.get_figheight()
-        if layout is not None and "rect" in layout.get():
-            layout.set(rect=(0, line, 1, 1 - line))  # room below the axes' labels
+        line = 0.12 / figure.get_figheight()
+        figure.get_layout_engine().set(rect=(0, line, 1, 1 - line))  # room below the axes' labels
         # The report has badges instead and leaves this out of its charts, by its gid.
         figure.text(0.995, 0.005, marks, ha="right", va="bottom", fontsize=6, color="#b00020", gid="stamp")
     return figure
@@ -420,17 +419,15 @@ def draw_all(audit: Audit) -> dict[str, Any]:
 
 
 def save_figures(
-    figures: Mapping[str, Any], folder: Any, formats: Any = ("pdf", "svg", "png"), verbose: bool = False
+    figures: Mapping[str, Any], folder: Any, formats: Sequence[str] = ("pdf", "svg", "png")
 ) -> list[Path]:
     """Write figures to a folder by their names, in every format, and return the paths."""
-    formats = [formats] if isinstance(formats, str) else list(formats)
     # Without this, the same figure would give files that differ in their date only.
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     paths, folder = [], Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    files = [(name, kind) for name in figures for kind in formats]
-    for i in progress(range(len(files)), "writing figures", verbose):
-        (name, kind), stream = files[i], BytesIO()
+    for name, kind in product(figures, formats):
+        stream = BytesIO()
         figures[name].savefig(stream, format=kind, metadata=undated.get(kind))
         paths.append(write_atomically(folder / f"{name}.{kind}", stream.getvalue()))
     return paths

@@ -9,7 +9,6 @@ from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.extras import missing
@@ -36,6 +35,9 @@ INK, MUTED, FAINT, GRID = "#1a1a1a", "#595959", "#d9d9d9", "#ececec"
 CHANCE = {"color": MUTED, "ls": ":", "lw": 0.9}
 BEFORE = {"color": COLORS[0], "ls": (0, (4, 3)), "lw": 0.7, "zorder": 1}
 SETTINGS = {
+    # What the journals ask for, if it is installed; the last, which is always, fills in signs.
+    "font.family": ["sans-serif", "DejaVu Sans"],
+    "font.sans-serif": ["Arial", "Helvetica", "Liberation Sans", "DejaVu Sans"],
     "mathtext.fontset": "stixsans", "font.size": 7.5, "axes.labelsize": 7.5, "axes.titlesize": 7.5,
     "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
@@ -53,17 +55,8 @@ def style() -> AbstractContextManager[Any]:
         import matplotlib
     except ImportError:
         raise missing("A figure", "matplotlib") from None
-    context: AbstractContextManager[Any] = matplotlib.rc_context(SETTINGS | {"font.family": _fonts()})
+    context: AbstractContextManager[Any] = matplotlib.rc_context(SETTINGS)
     return context
-
-
-@cache
-def _fonts() -> list[str]:
-    """Return what the journals ask for, if it is installed; the last, which is always, fills in signs."""
-    from matplotlib import font_manager
-
-    installed = set(font_manager.get_font_names())
-    return [*(f for f in ("Arial", "Helvetica", "Liberation Sans") if f in installed), "DejaVu Sans"]
 
 
 @cache
@@ -86,17 +79,9 @@ def _figure_class() -> Any:
 
 
 def canvas(
-    axes: Any, width: float, height: float, count: int = 1, columns: int = 1, extra: float = 0, **options: Any
+    width: float, height: float, count: int = 1, columns: int = 1, extra: float = 0, **options: Any
 ) -> tuple[Any, NDArray[Any]]:
-    """Return the figure and ``count`` axes: the ones passed, or new ones in that many columns.
-
-    A new figure has ``height`` for every row and ``extra`` once.
-    """
-    if axes is not None:
-        flat = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-        if len(flat) < count:
-            raise ValueError(f"This figure needs {count} axes; got {len(flat)}.")
-        return flat[0].figure, flat[:count]
+    """Return a figure and ``count`` axes in that many columns: ``height`` for every row, ``extra`` once."""
     n_rows = -(-count // columns)
     figure = _figure_class()(figsize=(width, n_rows * height + extra), layout="constrained")
     made = figure.subplots(n_rows, columns, squeeze=False, **options).ravel()

@@ -10,17 +10,15 @@ import base64
 import hashlib
 import json
 import re
-import webbrowser
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from html import escape
 from importlib.resources import files
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from ..._common.files import csv_lines, write_atomically
+from ..._common.files import csv_lines
 from .. import verdict as words
 from ..bootstrap import number
 from ..metrics import METRICS
@@ -45,33 +43,17 @@ VARIABLES = {
 }  # fmt: skip
 
 
-def report(
-    audit: Audit,
-    path: Any,
-    title: str = "Correction audit",
-    *,
-    sections: Sequence[tuple[str, str, str]] = (),
-    figures: Mapping[str, Any] | None = None,
-    browser: bool = False,
-) -> Path:
-    """Write everything as one HTML file that opens offline, and return its path.
-
-    ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``figures``, what
-    :func:`mgpa.audit.plots.draw_all` returned, are drawn unless passed. ``browser`` opens the file.
-    """
-    written = write_atomically(Path(path), html_report(audit, title, sections, figures).encode())
-    if browser:
-        webbrowser.open(written.resolve().as_uri())
-    return written
-
-
 def html_report(
     audit: Audit,
     title: str = "Correction audit",
     sections: Sequence[tuple[str, str, str]] = (),
     figures: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the whole report as one HTML document."""
+    """Return the whole report as one HTML document.
+
+    ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``figures``, what
+    :func:`mgpa.audit.plots.draw_all` returned, are drawn unless passed.
+    """
     s = audit.settings
     figures = draw_all(audit) if figures is None else figures
     charts = {name: _figure(audit, name, figures[name]) for name in captions() if name in figures}
@@ -187,27 +169,26 @@ def _figure(audit: Audit, name: str, figure: Any) -> str:
 
 
 def _confounding(audit: Audit) -> str:
-    """Return how source, task and participants are associated in the fitting rows."""
-    c = audit.confounding
-    if c.source_label is None:
-        no = "The table has no labels, so source and task cannot be compared."
-        if audit.settings["task"] == "regression":
-            no = "Labels are numbers: there is no table of source and label."
-        return bullets([*c.sentences(), no])
-    labels = list(dict.fromkeys(label for row in c.counts.values() for label in row))
-    rows = [[source, *(row.get(label, 0) for label in labels)] for source, row in c.counts.items()]
-    return bullets(c.sentences()) + plain_table(["Source", *labels], rows, "Fitting rows")
+    """Return how source and label are associated in the fitting rows."""
+    labels = list(dict.fromkeys(label for row in audit.counts.values() for label in row))
+    rows = [[source, *(row.get(label, 0) for label in labels)] for source, row in audit.counts.items()]
+    table = plain_table(["Source", *labels], rows, "Fitting rows") if rows else ""
+    return bullets([words.confounding(audit)]) + table
 
 
 def _settings(audit: Audit) -> str:
     """Return the roles, the settings that are not defaults, and the fitted maps."""
     s, readers = audit.settings, audit["identity"].readers
-    roles = [[what, *s[what].values()] for what in ("rows", "participants")]
-    caption = f"Roles; rows over all {s['splits']} folds" if "splits" in s else "Roles"
+    roles = plain_table(["", *s["rows"]], [[w, *s[w].values()] for w in ("rows", "participants")], "Roles")
+    if "splits" in s:  # where each row is EVAL once and has other roles besides
+        turns = f"{s['folds']} folds" if "folds" in s else f"{s['splits']} splits"
+        once = f"{s['rows']['EVAL']} rows of {words.units(audit)}, each EVAL once, in {turns}"
+        roles = bullets([f"{once}; other roles rotate."])
     bank = [f"{len(readers)}: {reader_summary(readers)}", words.missing_networks(audit)]
     facts = {
         "Data": f"checksum {s['data']}",
         "Features": " tokens × ".join(map(str, s["features"])),
+        "Encoder": str(s["encoder"].get("name", "")),
         "Readers": "; ".join(part for part in bank if part),
         "Seeds": ", ".join(map(str, s["seeds"])),
         "Coordinates": s["coordinates"] or "",
@@ -219,7 +200,7 @@ def _settings(audit: Audit) -> str:
         f"<details><summary>{escape(label(name))}</summary><pre>{escape(result.summary)}</pre></details>"
         for name, result in audit.results.items()
     )
-    return f"{plain_table(['', *s['rows']], roles, caption)}{_facts(facts)}<h3>The fitted maps</h3>{maps}"
+    return f"{roles}{_facts(facts)}<h3>The fitted maps</h3>{maps}"
 
 
 def _facts(facts: Mapping[str, str]) -> str:
@@ -252,8 +233,9 @@ def _table(audit: Audit, differences: bool = False) -> str:
                 continue
             value, _, below = minus(f"{e:+.3f}" if differences else str(e)).partition(" ")
             kind, below = "", below.replace(" ", "\N{NO-BREAK SPACE}")  # an interval stays in one line
-            if m == "S" and not differences:
-                below += f"<br>chance reaches {number(audit[name].chance.high)}"
+            chance = f"chance reaches {number(audit[name].chance.high)}" if m == "S" else ""
+            if not differences and (chance := chance or words.class_chance(audit, m)):
+                below += f"<br>{chance}"
             if differences and METRICS[m].better != "neither":
                 outcome = str(audit.outcome(name, m))
                 kind, below = JUDGED[outcome], f"{below}<br>{words.OUTCOMES[outcome]}"
@@ -427,45 +409,28 @@ def csv_table(audit: Audit) -> str:
     return csv_lines(rows)
 
 
-def contrast_csv(audit: Audit, against: str) -> str:
-    """Return one line for every other method and metric: its difference from ``against``, with interval."""
-    rows: list[list[Any]] = [["method", "against", "metric", "difference", "low", "high", "note"]]
-    for name in audit.methods:
-        for metric in audit.metrics if name != against else ():
-            change = astuple(audit.contrast(name, against, metric))
-            rows.append([name, against, metric, *change, " ".join(words.warnings(audit).values())])
-    return csv_lines(rows)
-
-
-def latex_table(audit: Audit, against: str | None = None) -> str:
-    """Return a table for the booktabs package, source-blind and source-aware methods apart.
-
-    With ``against``, of the differences from that method.
-    """
-    metrics = audit.columns if against is None else audit.metrics
+def latex_table(audit: Audit) -> str:
+    """Return a table for the booktabs package, source-blind and source-aware methods apart."""
     notes = (*words.warnings(audit).values(), words.readers_note(audit), words.shortcut_note(audit))
     comments = [f"% {latex_text(note)}" for note in notes if note]
     lines = [
         r"% needs \usepackage{booktabs}",
         *comments,
-        rf"\begin{{tabular}}{{@{{}}l{'r' * len(metrics)}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}l{'r' * len(audit.columns)}@{{}}}}",
         r"\toprule",
-        " & ".join(["Method", *(METRICS[m].latex for m in metrics)]) + r" \\",
+        " & ".join(["Method", *(METRICS[m].latex for m in audit.columns)]) + r" \\",
     ]
     for title, blind in (("Source-blind correction", True), ("Source-aware alignment", False)):
-        names = [name for name in audit.methods if audit[name].source_blind == blind and name != against]
+        names = [name for name in audit.methods if audit[name].source_blind == blind]
         if not names:
             continue
-        lines += [r"\midrule", rf"\multicolumn{{{len(metrics) + 1}}}{{@{{}}l}}{{\emph{{{title}}}}} \\"]
+        lines += [r"\midrule", rf"\multicolumn{{{len(audit.columns) + 1}}}{{@{{}}l}}{{\emph{{{title}}}}} \\"]
         for name in names:
             cells = [latex_text(label(name))]
-            for m in metrics:
-                if against is None:
-                    e = audit.estimates[name].get(m)
-                    text = "–" if e is None else f"{e:.3f}"
-                else:
-                    text = f"{audit.contrast(name, against, m):+.3f}"
-                value, _, interval = text.replace("-", "$-$").replace("–", "--").partition(" ")
+            for m in audit.columns:
+                e = audit.estimates[name].get(m)
+                text = "--" if e is None else f"{e:.3f}".replace("-", "$-$")
+                value, _, interval = text.partition(" ")
                 cells.append(rf"{value} {{\scriptsize {interval}}}" if interval else value)
             lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
