@@ -10,7 +10,7 @@ from .igbp import IGBP
 from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
 from .matching import CORAL, ComBat
 from .projections import EPO, INLP, NCM, PISCO, Identity
-from .registry import Method, MethodTable, available, make
+from .registry import MethodTable, available, make
 from .signals import EuclideanAlignment
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "ComBat",
     "EuclideanAlignment",
     "Identity",
-    "Method",
     "MethodTable",
     "OracleLEACE",
     "QuadraticLEACE",

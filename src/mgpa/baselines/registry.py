@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, fields
+from dataclasses import astuple, fields, replace
 from typing import Any
 
 from .._common.markup import text_table
 from ..closed_form import ClosedFormMGPA
-from ..estimators.streamed import MomentEstimator
+from ..estimators.base import MethodTags
 from ..front import MGPA
 from ..iterative import IterativeMGPA
 from .calibration_transfer import FEATMAP, PDS, SST
@@ -42,27 +42,7 @@ _METHODS: tuple[tuple[str, Any, str, str], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Method:
-    """One method and what a comparison has to grant it.
-
-    ``source_blind`` methods correct new rows without their source. The ``needs_`` are for ``fit``. Signals
-    (n, channels, times) must be embedded after a correction. What streams has ``partial_fit`` and ``merge``;
-    ``extra`` is what to install beyond mgpa.
-    """
-
-    name: str
-    source_blind: bool
-    needs_source: bool
-    needs_pairs: bool
-    needs_task: bool
-    acts_on: str
-    streams: bool
-    extra: str
-    reference: str
-
-
-class MethodTable(tuple[Method, ...]):
+class MethodTable(tuple[MethodTags, ...]):
     """Methods, printed as a table; ``pandas.DataFrame(available())`` makes a frame of it."""
 
     __slots__ = ()
@@ -71,9 +51,8 @@ class MethodTable(tuple[Method, ...]):
         def text(value: Any) -> str:
             return ("yes" if value else "-") if isinstance(value, bool) else str(value) or "-"
 
-        names = [field.name for field in fields(Method)]
-        cells = [[text(getattr(method, name)) for name in names] for method in self]
-        head, *lines = text_table([[name.replace("_", " ") for name in names], *cells])
+        names = [field.name.replace("_", " ") for field in fields(MethodTags)]
+        head, *lines = text_table([names, *(list(map(text, astuple(method))) for method in self)])
         return "\n".join([head, "-" * len(head), *lines])
 
     __repr__ = __str__
@@ -87,15 +66,8 @@ def available() -> MethodTable:
     >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
     ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco', 'epo']
     """
-    tags = ("source_blind", "needs_source", "needs_pairs", "needs_task", "acts_on")
     return MethodTable(
-        Method(
-            name=name,
-            **{tag: getattr(cls.tags, tag) for tag in tags},
-            streams=issubclass(cls, MomentEstimator),
-            extra=extra,
-            reference=reference,
-        )
+        replace(cls.tags, name=name, streams=hasattr(cls, "partial_fit"), extra=extra, reference=reference)
         for name, cls, reference, extra in _METHODS
     )
 

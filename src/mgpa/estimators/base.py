@@ -41,15 +41,24 @@ NO_PAIRS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MethodTags:
-    """What a method needs, and what it acts on."""
+    """What a comparison has to grant a method; those of :func:`mgpa.baselines.available` have a name.
 
+    ``source_blind`` methods correct new rows without their source. The ``needs_`` are for ``fit``. Signals
+    (n, channels, times) must be embedded after a correction. What streams has ``partial_fit`` and ``merge``;
+    ``extra`` is what to install beyond mgpa.
+    """
+
+    name: str = ""
     source_blind: bool
     needs_source: bool = True
     needs_pairs: bool = False
     needs_task: bool = False
     acts_on: str = "embeddings"
+    streams: bool = False
+    extra: str = ""
+    reference: str = ""
 
 
 def with_facts(m: CorrectionMap, facts: dict[str, Any]) -> CorrectionMap:

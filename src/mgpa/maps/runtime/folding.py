@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -47,24 +47,6 @@ class Folded(SimpleNamespace):
         return Folded(
             **{name: None if array is None else convert(array) for name, array in vars(self).items()}
         )
-
-
-class Stages(NamedTuple):
-    """What compiled stages read: arrays of :func:`fold_stages` in one type, numbers of the step.
-
-    ``output`` is (S, N, H), ``gradient_gate`` (S, H, N r), ``anchor_gate`` (S, 0, H) if nothing is anchored.
-    """
-
-    hidden_gate: Array
-    linear_gate: Array
-    linear_gram: Array
-    output: Array
-    gradient_gate: Array
-    anchor_gate: Array
-    damping: float
-    radius: float
-    stabilizer: float
-    last_fraction: float
 
 
 def fold_affine(m: Any) -> Folded:

@@ -1,7 +1,7 @@
 """Stages of up to two scores, compiled: the arithmetic of :mod:`mgpa.maps.runtime.numpy_replay` row by row.
 
-Products stay with a BLAS; what numpy does in some fifty passes over arrays between them is one pass here. The
-functions do not hold the interpreter's lock, so that threads can take blocks of rows each.
+Products stay with a BLAS; what numpy does in some fifty passes over arrays between them is one pass here.
+The interpreter's lock is not held, so that threads can take blocks of rows each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from .folding import ERFC, LOG_DENSITY, P, Stages
+from .folding import ERFC, LOG_DENSITY, P
 
 Floats = NDArray[Any]
 
@@ -92,26 +92,40 @@ def add_multiple(row: Floats, factor: Any, direction: Floats) -> None:
         row[j] += factor * direction[j]
 
 
+@_compiled_sum
+def inner(a: Floats, b: Floats) -> float:
+    """Return aᵀb, summed in float64."""
+    total = 0.0
+    for i in range(a.size):
+        total += np.float64(a[i]) * np.float64(b[i])
+    return total
+
+
 @_compiled
 def run_stages(
-    stages: Stages, first: Floats, point: Floats, z: Floats, metric: Floats, squares: Floats
-) -> None:
+    first: Floats, point: Floats, z: Floats, hidden_gate: Floats, linear_gate: Floats, linear_gram: Floats,
+    output: Floats, gradient_gate: Floats, anchor_gate: Floats, constants: Floats,
+    metric: Floats, squares: Floats,
+) -> None:  # fmt: skip
     """Move Δz, ``z`` (n, r), through all stages, in place.
 
     ``first`` is ``h₀ @ first``, H + L + N columns for each stage and whatever follows; ``point`` (n, a) the
-    coordinates of the anchored point, if a > 0. ``squares`` (S,), unless it is empty, receives the sums of
-    Δzᵀ metric Δz after each stage.
+    coordinates of the anchored point, if a > 0. The weights are those of :func:`~.folding.fold_stages`, but
+    ``output`` is (S, N, H), and ``anchor_gate`` (S, 0, H) if nothing is anchored. ``constants`` (4,) are
+    damping, radius, stabilizer and the fraction of the last stage. ``squares`` (S,), unless it is empty,
+    receives the sums of Δzᵀ metric Δz after each stage.
     """
     n, r = z.shape
-    n_stages, n_network, n_hidden = stages.output.shape
-    n_linear = stages.linear_gate.shape[1]
-    n_scores = n_linear + n_network
+    n_stages, n_network, n_hidden = output.shape
+    n_scores = linear_gate.shape[1] + n_network
     width = n_hidden + n_scores
     rows = max(1, min(BLAS_SIZE // max(1, n_hidden * r * n_network), MOST_BLAS_ROWS, n))
     slope, gradients = np.empty((rows, n_hidden), z.dtype), np.empty((rows, n_network * r), z.dtype)
     residual, y = np.empty((rows, n_scores)), np.empty((rows, n_scores))
     gram = np.empty((rows, n_scores, n_scores))
     for k in range(n_stages):
+        fraction = constants[3] if k == n_stages - 1 else 1.0
+        before = fraction if k == 0 else 1.0  # the start is part of the first stage
         for start in range(0, n, rows):
             stop = min(start + rows, n)
             m = stop - start
@@ -120,12 +134,13 @@ def run_stages(
                     residual[i, j] = first[start + i, k * width + n_hidden + j]
             if n_network > 0:
                 network_scores(
-                    stages, k, first[start:stop], point[start:stop], z[start:stop], slope[:m], residual[:m]
-                )
-                np.dot(slope[:m], stages.gradient_gate[k], gradients[:m])
-            linearize(stages, k, z[start:stop], gradients[:m], residual[:m], gram[:m])
-            coefficients(stages, gram[:m], residual[:m], y[:m])
-            move(stages, k, z[start:stop], gradients[:m], y[:m])
+                    first[start:stop], k * width, point[start:stop], z[start:stop], hidden_gate[k],
+                    anchor_gate[k], output[k], slope[:m], residual[:m],
+                )  # fmt: skip
+                np.dot(slope[:m], gradient_gate[k], gradients[:m])
+            linearize(linear_gate[k], linear_gram[k], z[start:stop], gradients[:m], residual[:m], gram[:m])
+            coefficients(gram[:m], residual[:m], y[:m], constants)
+            move(linear_gate[k], z[start:stop], gradients[:m], y[:m], before, fraction)
         if squares.size > 0:
             for i in range(n):
                 for a in range(r):
@@ -134,39 +149,44 @@ def run_stages(
 
 @_compiled
 def network_scores(
-    stages: Stages, k: int, first: Floats, point: Floats, z: Floats, slope: Floats, residual: Floats
-) -> None:
-    """Add the network's scores to the residuals, and write the slopes of its hidden layer."""
-    n_network, n_hidden = stages.output.shape[1:]
-    n_linear, width = residual.shape[1] - n_network, n_hidden + residual.shape[1]
+    first: Floats, column: int, point: Floats, z: Floats, hidden_gate: Floats, anchor_gate: Floats,
+    output: Floats, slope: Floats, residual: Floats,
+) -> None:  # fmt: skip
+    """Add the network's scores to the residuals, and write the slopes of its hidden layer.
+
+    Its hidden units begin at ``column`` of ``first``, whose rows stay whole: lanes need contiguous numbers.
+    """
+    n_network, n_hidden = output.shape
+    n_linear = residual.shape[1] - n_network
     hidden, work = np.empty((len(z), n_hidden), z.dtype), np.empty((3, n_hidden), z.dtype)
     value, at_anchor, unused = work[0], work[1], work[2]
-    np.dot(z, stages.hidden_gate[k], hidden)
+    np.dot(z, hidden_gate, hidden)
     anchored = point.shape[1] > 0
     if anchored:
-        anchored_hidden = np.dot(point, stages.anchor_gate[k])
+        anchored_hidden = np.dot(point, anchor_gate)
     for i in range(len(z)):
-        before = first[i][k * width : k * width + n_hidden]
+        before = first[i][column : column + n_hidden]
         gelu_and_slope(hidden[i], before, value, slope[i])
         if anchored:
             gelu_and_slope(anchored_hidden[i], before, at_anchor, unused)
             for h in range(n_hidden):
                 value[h] -= at_anchor[h]
         for j in range(n_network):
-            residual[i, n_linear + j] += inner(value, stages.output[k, j])
+            residual[i, n_linear + j] += inner(value, output[j])
 
 
 # Below, indices instead of slices: counting the references to a slice takes longer than reading it.
 
 
 @_compiled_sum
-def linearize(stages: Stages, k: int, z: Floats, gradients: Floats, residual: Floats, gram: Floats) -> None:
+def linearize(
+    linear: Floats, linear_gram: Floats, z: Floats, gradients: Floats, residual: Floats, gram: Floats
+) -> None:
     """Add what Δz contributes to the linear scores, and write the Gram matrices' lower triangles.
 
     They are summed in float64: with more scores than directions of the gate the matrix is singular, and
     rounding would grow by 1 / damping.
     """
-    linear, linear_gram = stages.linear_gate[k], stages.linear_gram[k]
     n_linear, r = linear.shape
     for i in range(len(z)):
         for a in range(n_linear):
@@ -192,9 +212,9 @@ def linearize(stages: Stages, k: int, z: Floats, gradients: Floats, residual: Fl
 
 
 @_compiled
-def coefficients(stages: Stages, gram: Floats, e: Floats, y: Floats) -> None:
+def coefficients(gram: Floats, e: Floats, y: Floats, constants: Floats) -> None:
     """Write y with Δz = -Aᵀy, as :func:`~.numpy_replay.weighted_coefficients`, of one or two scores."""
-    damping, radius, stabilizer = stages.damping, stages.radius, stages.stabilizer
+    damping, radius, stabilizer = constants[0], constants[1], constants[2]
     for i in range(len(e)):
         w1 = 1.0 / math.sqrt(gram[i, 0, 0] + stabilizer * stabilizer)
         g11 = gram[i, 0, 0] * w1 * w1
@@ -209,11 +229,9 @@ def coefficients(stages: Stages, gram: Floats, e: Floats, y: Floats) -> None:
 
 
 @_compiled
-def move(stages: Stages, k: int, z: Floats, gradients: Floats, y: Floats) -> None:
-    """Take the step -Aᵀy of every row; of the last stage, the fraction that is applied."""
-    linear = stages.linear_gate[k]
+def move(linear: Floats, z: Floats, gradients: Floats, y: Floats, before: float, fraction: float) -> None:
+    """Take ``fraction`` of the step -Aᵀy of every row, from ``before`` times where it is."""
     n_linear, r = linear.shape
-    fraction = stages.last_fraction if k == len(stages.linear_gate) - 1 else 1.0
     step = np.empty(r)
     for i in range(len(z)):
         # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
@@ -226,19 +244,8 @@ def move(stages: Stages, k: int, z: Floats, gradients: Floats, y: Floats) -> Non
             at = (a - n_linear) * r
             for c in range(r):
                 step[c] += y[i, a] * np.float64(gradients[i, at + c])
-        # The start is part of the first stage.
-        before = fraction if k == 0 else 1.0
         for c in range(r):
             z[i, c] = before * np.float64(z[i, c]) - fraction * step[c]
-
-
-@_compiled_sum
-def inner(a: Floats, b: Floats) -> float:
-    """Return aᵀb, summed in float64."""
-    total = 0.0
-    for i in range(a.size):
-        total += np.float64(a[i]) * np.float64(b[i])
-    return total
 
 
 @_compiled

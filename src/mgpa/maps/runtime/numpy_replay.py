@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..._common.arrays import cast, double, namespace
 from ...trust_region import smooth_weights, step_coefficients
 from .compiled import kernels, on_blocks
-from .folding import ERFC, LOG_DENSITY, Folded, P, Stages, fold_stages, linear_gram
+from .folding import ERFC, LOG_DENSITY, Folded, P, fold_stages, linear_gram
 
 Floats = NDArray[Any]
 Array = Any  # numpy array or torch tensor
@@ -95,18 +95,13 @@ class Replay:
         self.solve = partial(
             weighted_coefficients, damping=m.damping, radius=m.radius, stabilizer=m.stabilizer
         )
-        self.stages = Stages(
-            hidden_gate=w.hidden_gate,
-            linear_gate=w.linear_gate,
-            linear_gram=linear_gram(w.linear_gate),
-            output=np.ascontiguousarray(w.output.swapaxes(1, 2)),
-            gradient_gate=w.gradient_gate,
-            anchor_gate=np.zeros((S, 0, H), dtype) if w.anchor_gate is None else w.anchor_gate,
-            damping=m.damping,
-            radius=m.radius,
-            stabilizer=m.stabilizer,
-            last_fraction=m.fraction,
-        )
+        none = np.zeros((S, 0, H), dtype)
+        self.compiled = (
+            w.hidden_gate, w.linear_gate, linear_gram(w.linear_gate),
+            np.ascontiguousarray(w.output.swapaxes(1, 2)), w.gradient_gate,
+            none if w.anchor_gate is None else w.anchor_gate,
+            np.array([m.damping, m.radius, m.stabilizer, m.fraction]),
+        )  # fmt: skip
 
     def apply(
         self,
@@ -135,7 +130,7 @@ class Replay:
             with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
                 first, point, z = self._product(X[rows], scratch.product)
                 if compiled is not None:
-                    compiled.run_stages(self.stages, first, point, z, metric, added)
+                    compiled.run_stages(first, point, z, *self.compiled, metric, added)
                 else:
                     z = self._run(first, point, z, metric, added)
                 z *= strength
@@ -154,7 +149,7 @@ class Replay:
         h[:, :-1] *= self.weights.inverse_scale
         first = np.matmul(h, self.first, out=buffer[: len(X)])
         end, rank = self.n_columns, len(self.weights.back)
-        end_of_point = end + self.stages.anchor_gate.shape[1]
+        end_of_point = self.first.shape[1] - (0 if self.weights.start is None else rank)
         z = np.zeros((len(X), rank), dtype=X.dtype)
         if self.weights.start is not None:
             z[:] = first[:, end_of_point:]
