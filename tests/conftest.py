@@ -58,7 +58,7 @@ def memory():
 @pytest.fixture
 def web(tmp_path):
     """Return a web server of a folder, ``tmp_path / "web"``."""
-    pytest.importorskip("requests")
+    pytest.importorskip("aiohttp")
     folder = tmp_path / "web"
     folder.mkdir()
     server = WebServer(folder)

@@ -71,7 +71,7 @@ class WebServer:
     """Serves the files of a folder, in ranges unless told otherwise, and notes what it sent."""
 
     def __init__(self, folder):
-        self.sent, self.ranges, self.surplus = [], True, 0
+        self.sent, self.ranges = [], True
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -93,15 +93,12 @@ class WebServer:
                 self.send_response(206 if wanted and outer.ranges else 200)
                 if wanted and outer.ranges:
                     self.send_header("Content-Range", described)
-                self.send_header("Content-Length", str(len(part) + outer.surplus))
+                self.send_header("Content-Length", str(len(part)))
                 self.end_headers()
                 if self.command == "GET":
                     outer.sent.append((self.path, len(part)))
                     with suppress(OSError):  # whoever asked may be gone
                         self.wfile.write(part)
-                        for _ in range(outer.surplus // 2**20):
-                            self.wfile.write(bytes(2**20))
-                            outer.sent.append((self.path, 2**20))
 
             do_HEAD = do_GET
 

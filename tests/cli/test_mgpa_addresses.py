@@ -26,7 +26,6 @@ def test_every_step_from_a_table_to_a_corrected_one_by_address(store, table, tmp
     done("fit", f"{store}/u.parquet", "--out", f"{store}/m.safetensors", "--pairs", f"{store}/t.parquet")
     told = json.loads(done("inspect", f"{store}/m.safetensors", "--json").stdout)
     assert told["method"] == "MGPA"
-    assert told["verified"] is True
     result = done("apply", f"{store}/m.safetensors", f"{store}/t.parquet", "--out", f"{store}/out", "--json")
     told = json.loads(result.stdout)
     assert (told["table"], told["rows"], told["check"]["ok"]) == (f"{store}/out", len(table), True)

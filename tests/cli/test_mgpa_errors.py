@@ -86,7 +86,7 @@ def test_errors_say_what_was_passed_what_is_expected_and_what_to_do(place, tmp_p
 def test_what_exists_is_replaced_only_if_told_and_never_if_it_is_read(place, command, tmp_path):
     before = (place / "two.npz").read_bytes()
     said = refused(*command.split(), "--out", "two.npz", folder=place)
-    assert re.match(r"two\.npz exists; pass overwrite.* to replace it\.", said)
+    assert re.match(r"two\.npz exists; pass overwrite to replace it\.", said)
     assert (place / "two.npz").read_bytes() == before
     if command != "simulate":
         first = command.split()[-1] if command.startswith("apply") else command.split()[1]

@@ -117,15 +117,6 @@ def test_inspecting_a_table_counts_rows_and_names_few_features(folder, table, tm
     assert "band 5," not in text
 
 
-def test_inspecting_says_whether_a_file_has_digests(folder, tmp_path, table):
-    for name in (TABLE, "map one.safetensors"):
-        assert json.loads(done("inspect", name, "--json", folder=folder).stdout)["verified"] is True
-        assert "yes, its digests agree" in done("inspect", name, folder=folder).stdout
-    np.savez(tmp_path / "foreign.npz", X=table.X, source=table.source)
-    assert json.loads(done("inspect", "foreign.npz", "--json", folder=tmp_path).stdout)["verified"] is False
-    assert "no, it has no digests" in done("inspect", "foreign.npz", folder=tmp_path).stdout
-
-
 def test_escapes_out_of_files_are_shown_and_do_not_act(tmp_path, table):
     hostile = "\x1b]0;owned\x07dry"
     rows = table.with_columns(source=np.where(table.source == "dry", hostile, table.source))

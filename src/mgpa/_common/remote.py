@@ -1,4 +1,4 @@
-"""Remote paths: objects of stores (through fsspec) and files of web servers (through requests).
+"""Remote paths: objects of stores and files of web servers, through fsspec.
 
 A :class:`RemotePath` has the methods of :class:`pathlib.Path` that tables and maps use. Objects are written
 whole; an address is shown without the secrets in it. Credentials are those that fsspec finds.
@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -20,24 +19,22 @@ from urllib.parse import urlsplit
 from ..errors import StoreError
 from .extras import missing
 
-#: What an address may begin with, and the package that reads it.
+#: What an address may begin with, and the package that fsspec needs for it.
 SCHEMES = {
     "s3": "s3fs",
     "gs": "gcsfs",
-    "https": "requests",
-    "http": "requests",
+    "https": "aiohttp",
+    "http": "aiohttp",
     "hf": "huggingface_hub",
     "memory": "fsspec",
 }
 WEB = ("https", "http")
 READ_ONLY = (*WEB, "hf")
-#: Seconds until a server must answer, and until it must send the next bytes.
+#: Seconds until a web server must answer, and until it must send the next bytes.
 TIMEOUT = (20, 60)
-BUFFER_BYTES = 2**20
 
-_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
-_SHORTENED = re.compile(rf"({'|'.join([*SCHEMES, 'file'])}):/[^/]")
-_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
+_IN_TEXT = re.compile(_SCHEME.pattern + r"://[^\s'\"<>]+")
 
 
 def redacted(text: str) -> str:
@@ -52,16 +49,13 @@ def redacted(text: str) -> str:
 
 
 def _redacted_address(address: str) -> str:
-    scheme, _, rest = address.partition("://")
-    rest, asks, _ = rest.partition("?")
-    host, slash, path = rest.partition("/")
-    user, at, host = host.rpartition("@")
-    return f"{scheme}://{'…@' if at and user else ''}{host}{slash}{path}{'?…' if asks else ''}"
+    address, asks, _ = address.partition("?")
+    return re.sub("://[^/]+@", "://…@", address) + ("?…" if asks else "")
 
 
 def is_address(text: str) -> bool:
     """Return whether a text names something by scheme, as ``s3://bucket/table.parquet`` does."""
-    return _ADDRESS.match(text) is not None
+    return _SCHEME.match(text) is not None
 
 
 def as_place(given: Given) -> Place:
@@ -71,8 +65,6 @@ def as_place(given: Given) -> Place:
     --------
     >>> as_place("s3://bucket/table.parquet").name
     'table.parquet'
-    >>> as_place("file:///data/table.parquet").suffix
-    '.parquet'
     >>> as_place("ftp://host/t.npz")
     Traceback (most recent call last):
     ...
@@ -81,22 +73,22 @@ def as_place(given: Given) -> Place:
     if isinstance(given, RemotePath):
         return given
     text = os.fspath(given)
-    match = _ADDRESS.match(text)
+    match = _SCHEME.match(text)
     if match is None:
-        if _SHORTENED.match(text) and not isinstance(given, str):
+        if not isinstance(given, str) and text.startswith(tuple(f"{scheme}:/" for scheme in SCHEMES)):
             raise ValueError(f"pathlib removed a slash from the address {text}; pass it as a string.")
         return Path(given)
-    scheme = match["scheme"].lower()
+    scheme = match[0].lower()
     if scheme == "file":
         from urllib.request import url2pathname  # loads much, and is seldom needed
 
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
-            raise ValueError(f"{redacted(text)} is on another machine; a file:// address has three slashes.")
+            raise ValueError(f"{text} is on another machine; a file:// address has three slashes.")
         return Path(url2pathname(parts.path))
     if scheme not in SCHEMES:
         raise ValueError(f"{redacted(text)} begins with {scheme}://; expected {', '.join(SCHEMES)} or file.")
-    return RemotePath(scheme + text[match.end("scheme") :].rstrip("/"))
+    return RemotePath(scheme + text[match.end() :].rstrip("/"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,7 +117,8 @@ class RemotePath:
     @property
     def name(self) -> str:
         """The last part of the address."""
-        return self._split()[1]
+        address = self._address.partition("?")[0] if self.scheme in WEB else self._address
+        return address.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
@@ -137,15 +130,8 @@ class RemotePath:
         """The name without its suffix."""
         return PurePosixPath(self.name).stem
 
-    def __truediv__(self, name: str | os.PathLike[str]) -> RemotePath:
-        folder, last, query = self._split()
-        return RemotePath(f"{folder}{last}/{'/'.join(Path(name).parts)}{query}")
-
-    def _split(self) -> tuple[str, str, str]:
-        """Return what precedes the name, the name, and the query of a web address."""
-        address, mark, query = self._address.partition("?") if self.scheme in WEB else (self._address, "", "")
-        folder, slash, name = address.rpartition("/")
-        return folder + slash, name, mark + query
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(f"{self._address}/{name}")  # never of the web: it has no folders
 
     def exists(self) -> bool:
         """Return whether there is an object of this name, or one inside a folder of this name."""
@@ -159,185 +145,87 @@ class RemotePath:
         """Return whether there are objects in a folder of this name; a web server has none."""
         return self._info().get("type") == "directory"
 
-    @property
-    def size(self) -> int:
-        """Bytes of the object, 0 if there is none."""
-        return int(self._info().get("size") or 0)
-
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield the objects and folders that are right inside."""
-        with self._naming():
-            entries = [] if self.scheme in WEB else self._fs.ls(self._path, detail=True)
-        for info in entries:
-            name = info["name"].rstrip("/").removeprefix(self._path).lstrip("/")
-            if name:
-                yield self / name
+        with self._naming() as (store, path):
+            names = [
+                entry.rstrip("/").removeprefix(path).lstrip("/") for entry in store.ls(path, detail=False)
+            ]
+        yield from (self / name for name in names if name)
 
     def _info(self) -> dict[str, Any]:
-        """Return what a store says about an object or folder; nothing if there is none."""
-        with self._naming():
-            try:
-                if self.scheme in WEB:
-                    return {"type": "file", "size": WebFile(self).size}
-                return dict(self._fs.info(self._path))
-            except (FileNotFoundError, NotADirectoryError):
-                return {}
+        try:
+            with self._naming() as (store, path):
+                return dict(store.info(path))
+        except FileNotFoundError:
+            return {}
 
-    def open(self, mode: str = "rb", buffering: int = BUFFER_BYTES) -> Any:
+    def open(self, mode: str = "rb", buffering: int = 2**20) -> Any:
         """Return the object as a file to read from; without buffering, in the very ranges that are read."""
-        if mode != "rb":
-            raise ValueError(f"{self} is opened for reading only; got mode {mode!r}.")
-        with self._naming():
+        with self._naming() as (store, path):
             if self.scheme == "memory":  # fsspec would hand out one and the same file to all readers
-                return io.BytesIO(self._fs.cat_file(self._path))
-            file = WebFile(self) if self.scheme in WEB else self._fs.open(self._path, cache_type="none")
+                return io.BytesIO(store.cat_file(path))
+            file = store.open(path, mode, cache_type="none")
         return io.BufferedReader(file, buffering) if buffering else file
 
     def read_bytes(self) -> bytes:
         """Return the object."""
-        with self.open(buffering=0) as file, self._naming():
-            content: bytes = file.read()
-        return content
+        with self._naming() as (store, path):
+            return bytes(store.cat_file(path))
 
     def write_bytes(self, content: bytes, *, new: bool = False) -> None:
         """Write the object; ``new``: only if there is none, which one of several processes succeeds in."""
-        with self._naming():
-            self._fs.pipe_file(self._path, content, mode="create" if new else "overwrite")
+        with self._naming() as (store, path):
+            store.pipe_file(path, content, mode="create" if new else "overwrite")
 
     def upload(self, file: Path, *, new: bool = False) -> None:
         """Write the object from a file; large ones go in pieces, which become an object with the last."""
         if new and self.exists():
             raise FileExistsError(f"{self} already exists.")
-        with self._naming():
-            self._fs.put_file(str(file), self._path, **({"mode": "create"} if new else {}))
-        sent, arrived = file.stat().st_size, self.size
-        if sent != arrived:
-            raise StoreError(f"{self}: {sent} bytes were sent and {arrived} arrived; run it again.")
+        with self._naming() as (store, path):
+            store.put_file(str(file), path, **({"mode": "create"} if new else {}))
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object."""
         try:
-            with self._naming():
-                self._fs.rm_file(self._path)
+            with self._naming() as (store, path):
+                store.rm_file(path)
         except FileNotFoundError:
             if not missing_ok:
                 raise
 
-    @property
-    def _fs(self) -> Any:
+    @contextmanager
+    def _naming(self) -> Iterator[tuple[Any, str]]:
+        """Yield the store and the path in it; an error names the address, and none of its secrets."""
+        store = self._store()
+        try:
+            yield store, str(store._strip_protocol(self._address))
+        except FileExistsError:
+            raise FileExistsError(f"{self} already exists.") from None
+        # Stores have errors of their own, of any kind, and with addresses in them.
+        except Exception as error:
+            # Of a web server, fsspec calls whatever goes wrong a missing file.
+            reason = error.__cause__ if self.scheme in WEB and error.__cause__ else error
+            if isinstance(reason, FileNotFoundError) or getattr(reason, "status", 0) in (404, 410):
+                raise FileNotFoundError(f"Nothing found at {self}.") from None
+            raise StoreError(f"{self}: {redacted(str(reason)) or type(reason).__name__}") from None
+
+    def _store(self) -> Any:
+        # fsspec keeps one of a kind; it would also keep listings, which other processes make out of date.
+        options: dict[str, Any] = {"use_listings_cache": False}
         try:
             import fsspec
 
-            # fsspec keeps one of a kind; it would also keep listings, which other processes make out of date.
-            return fsspec.filesystem(self.scheme, use_listings_cache=False)
+            if self.scheme in WEB:
+                import aiohttp
+
+                timeout = aiohttp.ClientTimeout(None, sock_connect=TIMEOUT[0], sock_read=TIMEOUT[1])
+                options["client_kwargs"] = {"trust_env": True, "timeout": timeout}
+            return fsspec.filesystem(self.scheme, **options)
         except ImportError:
             raise missing(f"{self.scheme}://", *dict.fromkeys(["fsspec", SCHEMES[self.scheme]])) from None
-
-    @property
-    def _path(self) -> str:
-        return str(self._fs._strip_protocol(self._address))
-
-    @contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Turn whatever a store raises into an error that names the address, and none of its secrets."""
-        try:
-            yield
-        except (StoreError, ImportError):
-            raise
-        except FileNotFoundError:
-            raise FileNotFoundError(f"Nothing found at {self}.") from None
-        except FileExistsError:
-            raise FileExistsError(f"{self} already exists.") from None
-        except PermissionError as error:
-            raise PermissionError(
-                f"{self}: no access ({redacted(str(error))}). Credentials are those that fsspec finds."
-            ) from None
-        # Stores have errors of their own, of any kind, and with addresses in them.
-        except Exception as error:
-            raise StoreError(f"{self}: {redacted(str(error)) or type(error).__name__}") from None
 
 
 #: Where something is or shall be, and what people may call it.
 Place: TypeAlias = Path | RemotePath
 Given: TypeAlias = str | os.PathLike[str] | RemotePath
-
-
-class WebFile(io.RawIOBase):
-    """A file of a web server, read in ranges: one version of it, and never more bytes than were asked for."""
-
-    def __init__(self, place: RemotePath) -> None:
-        self.place, self._at = place, 0
-
-    @cached_property
-    def _described(self) -> tuple[int, str | None]:
-        """The file's size, and what tells this version from others if the server says so."""
-        with self._get(0, 1) as answer:
-            total = answer.headers.get("Content-Range", "").rpartition("/")[2]
-            if answer.status_code not in (206, 416) or not total.isdigit():
-                raise StoreError(f"{self.place}: the server cannot send parts of a file; download it first.")
-            return int(total), answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._described[0]
-
-    def _get(self, start: int, stop: int) -> Any:
-        try:
-            import requests
-        except ImportError:
-            raise missing("A web address", "requests") from None
-        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        answer = requests.get(self.place._address, headers=headers, stream=True, timeout=TIMEOUT)
-        if answer.status_code in (404, 410):
-            raise FileNotFoundError(self.place._address)
-        if answer.status_code in (401, 403):
-            raise PermissionError(f"the server answered {answer.status_code}")
-        if answer.status_code not in (200, 206, 416):
-            raise StoreError(f"{self.place}: the server answered {answer.status_code} {answer.reason}.")
-        return answer
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    seekable = readable
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a position."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Return so many bytes, and fewer at the end only."""
-        start = self._at
-        stop = self.size if size is None or size < 0 else min(start + size, self.size)
-        if start >= stop:
-            return b""
-        content = bytearray()
-        with self.place._naming(), self._get(start, stop) as answer:
-            version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-            if answer.status_code != 206 or version != self._described[1]:
-                raise StoreError(f"{self.place} changed while it was read; run it again.")
-            # One byte beyond what was asked for shows that there is more, and nothing is kept of it.
-            while len(content) <= stop - start:
-                piece = answer.raw.read(min(stop - start + 1 - len(content), BUFFER_BYTES))
-                if not piece:
-                    break
-                content += piece
-        if len(content) != stop - start:
-            more = "more" if len(content) > stop - start else f"{len(content)}"
-            raise StoreError(f"{self.place}: {stop - start} bytes were asked for and {more} came.")
-        self._at = stop
-        return bytes(content)
-
-    def readinto(self, buffer: Any) -> int:
-        """Read into memory that is there."""
-        content = self.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)

@@ -113,7 +113,7 @@ class TableOptions:
     columns: Names | None = None
     replicates: Literal["mean", "pair"] | None = None
 
-    def open(self, table: Place, features: Sequence[str] | None = None) -> Any:
+    def open(self, table: Place | list[Place], features: Sequence[str] | None = None) -> Any:
         """Open a table; without --embedding, the columns of a map's features if nothing else can be it."""
         from ..tables import TableError, open_table
         from ..tables.columns import COLUMNS

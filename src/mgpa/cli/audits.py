@@ -180,6 +180,7 @@ def check_pairs(
     pairs: shared.MaybePlace = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     overwrite: shared.Overwrite = False,
+    reading: TableOptions = AS_IT_IS,
     json_: AsJson = False,
 ) -> None:
     """Check whether pairs show an effect, and whether it is what differs in the rows.
@@ -203,8 +204,9 @@ def check_pairs(
         shared.refuse_existing(out, overwrite, table, pairs)
         if out.suffix not in (".png", ".pdf", ".svg"):
             raise UserError(f"{out.name} must end in .png, .pdf or .svg.")
+    file = reading.open(table)
     with waiting("check-pairs: fitting"):
-        result = check(table, pairs)
+        result = check(file, pairs)
     if out is not None:
         plot_pairs(result).savefig(out)
     shared.show(result.to_dict(), str(result), json_)

@@ -219,14 +219,11 @@ def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
     path
         A stored map, or a table.
     """
-    words = {True: "yes, its digests agree", False: "no, it has no digests: damage would go unnoticed"}
     if path.suffix == ".safetensors" or (isinstance(path, Path) and (path / "model.json").is_file()):
         from ..maps import load_map
 
         m = load_map(path)
-        verified = path.is_file()  # a map file without digests does not load; the authors' folders have none
-        text = f"{m.summary()}\n  {'verified':<12}{words[verified]}"
-        shared.show(_map_facts(m) | {"verified": verified}, text, json_)
+        shared.show(_map_facts(m), m.summary(), json_)
         return
     from ..tables.files import open_table
 
@@ -237,11 +234,10 @@ def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
         "dtype": str(file.dtype),
         "columns": list(file.columns),
         "parts": len(file.parts),
-        "verified": file.verified,
         **({"info": file.info} if file.info else {}),
     }
     counts = _counts(file)
-    shown = facts | {"columns": first_few(list(file.columns)), "verified": words[file.verified]}
+    shown = facts | {"columns": first_few(list(file.columns))}
     lines = [f"{name:<12}{_shortened(value)}" for name, value in shown.items()]
     lines += [f"{name}: " + first_few([f"{k} {n}" for k, n in c.items()], 12) for name, c in counts.items()]
     shared.show(facts | {"counts": counts}, "\n".join(map(printable, lines)), json_)
@@ -272,14 +268,14 @@ def export(map: AnyPlace, *, out: shared.Out, overwrite: Overwrite = False) -> N
 @app.command
 def convert(
     table: AnyPlace,
-    *,
+    *more: AnyPlace,
     out: AnyOut,
     reading: TableOptions = AS_IT_IS,
     roles: bool = False,
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a table from another one, or from a CSV file: name its columns, give participants roles.
+    """Make a table from another one, or from CSV files: name its columns, give participants roles.
 
     Example: mgpa convert raw.csv --out table.parquet --embedding f --rename.device source --roles
 
@@ -287,6 +283,9 @@ def convert(
     ----------
     table
         A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
+    more
+        More files with the same columns, one per instrument or site, say: their rows follow. Without a source
+        column, the name of a file is the source of its rows.
     out
         A .parquet, .npz or .csv file; also by an address (s3://…, gs://…).
     roles
@@ -297,16 +296,31 @@ def convert(
     from ..tables import assign_roles
     from ..tables.files import format_from_name, write_table
 
-    shared.refuse_existing(out, overwrite, table)
+    shared.refuse_existing(out, overwrite, table, *more)
     format_from_name(out)  # before the work, not after it
     with waiting("convert: reading"):
-        read = reading.open(table).read()
+        read = reading.open([table, *more] if more else table).read()
+    if more:
+        print(printable(f"mgpa: {_about_stacked(read, [table, *more])}"), file=sys.stderr)
     if roles:
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))
     with waiting("convert: writing"):
         write_table(read, out, overwrite=overwrite)
     print(printable(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}"))
+
+
+def _about_stacked(rows: Any, files: list[Any]) -> str:
+    """Return what was taken for the source and the pairs of rows from several files."""
+    names = [file.stem for file in files]
+    by_name = sorted({*names}) == rows.sources.tolist()
+    text = f"The rows of {len(files)} files follow each other; "
+    text += f"the source is the name of the file ({', '.join(names)}); " if by_name else ""
+    if rows.pair_id is None:
+        return f"{text}no pairs: if a column names the sample in every file, add --rename.COLUMN pair_id."
+    views = rows.paired_views() if len(rows.sources) == 2 else None
+    n_pairs = f"{len(views[0])} pairs: " if views else ""
+    return f"{text}{n_pairs}rows with the same pair_id are views of one event."
 
 
 def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:

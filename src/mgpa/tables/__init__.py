@@ -13,7 +13,7 @@ from .._common.extras import lazy_names
 if TYPE_CHECKING:
     from ..errors import TableError
     from .columns import COLUMNS, ROLES, Columns, assign_roles
-    from .files import Part, TableFile, open_table, write_table
+    from .files import TableFile, open_table, write_table
     from .fitting import fit_table
     from .parquet import TableWriter
     from .rows import check_table, correct, correct_file, rows_for
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOMES: dict[str, tuple[str, ...]] = {
     "..errors": ("TableError",),
     ".columns": ("COLUMNS", "Columns", "ROLES", "assign_roles"),
-    ".files": ("Part", "TableFile", "open_table", "write_table"),
+    ".files": ("TableFile", "open_table", "write_table"),
     ".fitting": ("fit_table",),
     ".parquet": ("TableWriter",),
     ".rows": ("check_table", "correct", "correct_file", "rows_for"),
@@ -35,7 +35,6 @@ __all__ = [
     "COLUMNS",
     "ROLES",
     "Columns",
-    "Part",
     "Table",
     "TableError",
     "TableFile",

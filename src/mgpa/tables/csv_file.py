@@ -205,7 +205,7 @@ def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool
     if gaps:
         raise TableError(
             f"{stored} is missing in {len(gaps)} rows (first: row {gaps[0]}); drop those rows, fill them "
-            "in, or leave the column out (columns=)."
+            "in, or leave the column out (columns)."
         )
     return np.array(texts)
 

@@ -7,19 +7,16 @@ name. Nothing in a file is ever run, and whatever is wrong with it is a :class:`
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 from .._common.files import lies_there, replacing, special_kind
 from .._common.remote import Given, Place, as_place
@@ -37,14 +34,11 @@ from .layout import (
     read_head,
     reading,
     require_place,
-    require_plausible,
     write_head,
 )
 from .table import Table
 
 FORMATS = ".npz, .csv, a .parquet file or a folder of them"
-# The comment of an .npz archive by mgpa: a digest of the names and checksums of its arrays.
-NPZ_SEAL = b"mgpa "
 # How files of other kinds begin, and how tables are made of them.
 OTHERS = {
     b"\x93NUMPY": "a single array: make a table with mgpa.tables.Table(numpy.load(path), source=…)",
@@ -55,32 +49,8 @@ OTHERS = {
 
 
 @dataclass(frozen=True)
-class Part:
-    """Rows of a file that can be read alone; workers take one each."""
-
-    file: TableFile
-    start: int
-    stop: int
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.stop - self.start
-
-    def read(self) -> Table:
-        """Return all rows."""
-        return self.file.read(slice(self.start, self.stop))
-
-    def batches(self, max_rows: int | None = None) -> Iterator[Table]:
-        """Yield the rows, at most ``max_rows`` at a time; None takes about 32 MiB of embeddings."""
-        rows = self.file.block_rows if max_rows is None else max_rows
-        for start, columns in self.file.scan(self.start, self.stop, self.file.layout.names, rows):
-            yield self.file.make_table(columns, f", rows from {start} on")
-
-
-@dataclass(frozen=True)
 class TableFile:
-    """A table in a file, from :func:`open_table`. It can be sent to other processes.
+    """A table in a file, from :func:`open_table`, or some of its rows. It can be sent to other processes.
 
     Parameters
     ----------
@@ -90,25 +60,21 @@ class TableFile:
     info : dict
         What the writer kept about where the table comes from, and the names of the features.
     bounds : tuple of int
-        Rows at which a part begins, and the number of rows.
-    verified : bool
-        Whether the file says what mgpa wrote, and that is there. Files by other tools do not: a column or a
-        part of them may have been lost without a trace.
-    content : dict of arrays, or Groups
-        What was read when the file was opened, or is read from.
+        Rows at which a part begins, and the row after the last.
+    content : callable
+        ``content(start, stop, names, max_rows)`` yields the file's arrays, some rows at a time.
     """
 
     path: Place
     layout: Layout
     info: dict[str, Any]
     bounds: tuple[int, ...]
-    verified: bool
-    content: Any
+    content: Callable[[int, int, list[str], int], Iterator[Columns]]
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return self.bounds[-1]
+        return self.bounds[-1] - self.bounds[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,18 +97,20 @@ class TableFile:
         return block_rows(math.prod(self.shape) * self.dtype.itemsize)
 
     @property
-    def parts(self) -> list[Part]:
-        """Pieces that can be read independently, in order."""
-        return [Part(self, a, b) for a, b in pairwise(self.bounds) if b > a]
+    def parts(self) -> list[TableFile]:
+        """Pieces that can be read independently, in order; workers take one each."""
+        return [replace(self, bounds=ends) for ends in pairwise(self.bounds) if ends[0] < ends[1]]
 
     def batches(self, max_rows: int | None = None) -> Iterator[Table]:
         """Yield tables of at most ``max_rows`` rows; None takes about 32 MiB of embeddings at a time."""
-        for part in self.parts:
-            yield from part.batches(max_rows)
+        for a, b in pairwise(self.bounds):
+            rows = self.block_rows if max_rows is None else max_rows
+            for start, columns in self.scan(a, b, self.layout.names, rows) if a < b else ():
+                yield self.make_table(columns, f", rows from {start} on")
 
     def read(self, rows: Any = None) -> Table:
         """Return all rows in memory, or some (a slice, positions or a mask) in the order asked for."""
-        wanted = np.arange(self.n_rows)[slice(None) if rows is None else rows]
+        wanted = np.arange(self.bounds[0], self.bounds[-1])[slice(None) if rows is None else rows]
         distinct, order = np.unique(wanted, return_inverse=True)
         names, size, pieces = self.layout.names, 8 * self.block_rows, []
         for a, b in pairwise(self.bounds):
@@ -160,8 +128,8 @@ class TableFile:
         """Return some columns of all rows (none named: all), but not the embedding."""
         require_columns(names, self.columns, self.path)
         stored = self.layout.stored(*(names or self.layout.columns))
-        pieces = [c for _, c in self.scan(0, self.n_rows, stored, 4 * MAX_CHUNK_ROWS)] if stored else [{}]
-        joined = _joined(pieces)
+        scan = self.scan(self.bounds[0], self.bounds[-1], stored, 4 * MAX_CHUNK_ROWS)
+        joined = _joined([columns for _, columns in scan]) if stored else {}
         return {name: joined[name] for name in names or self.layout.columns}
 
     def survey(self) -> Columns:
@@ -171,10 +139,10 @@ class TableFile:
         file, from which sources, and whether any participant or event is there twice.
         """
         names = [name for name in COLUMNS if name in self.layout.columns]
-        stored = self.layout.stored(*names)
+        scan = self.scan(self.bounds[0], self.bounds[-1], self.layout.stored(*names), 4 * MAX_CHUNK_ROWS)
         pieces = []
         with reading(self.path):
-            for _, raw in self.scan(0, self.n_rows, stored, 4 * MAX_CHUNK_ROWS) if names else ():
+            for _, raw in scan if names else ():
                 columns = check_columns(raw, len(next(iter(raw.values()))))
                 kinds = [columns[name] for name in ("source", "participant", "role") if name in columns]
                 codes = [np.unique(values, return_inverse=True)[1] for values in kinds]
@@ -189,15 +157,9 @@ class TableFile:
         """Yield the first row of each batch and its columns, by their name in the table."""
         at = start
         with reading(self.path):
-            if isinstance(self.content, dict):
-                for a in range(start, max(stop, start + 1), max_rows):
-                    batch = {name: self.content[name][a : min(a + max_rows, stop)] for name in names}
-                    yield a, self.layout.columns_of(batch)
-                return
-            for raw in self.content.scan(start, stop, names, max_rows):
-                n = len(next(iter(raw.values())))
+            for raw in self.content(start, stop, names, max_rows):
                 yield at, self.layout.columns_of(raw)
-                at += n
+                at += len(next(iter(raw.values())))
             if at != stop:
                 raise TableError(f"damaged: it has {at - start} of the rows {start} to {stop}.")
 
@@ -207,6 +169,12 @@ class TableFile:
             return Table.from_columns(columns, self.info)
 
 
+def _slices(arrays: Columns, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
+    """Yield rows of arrays in memory, at least once."""
+    for a in range(start, max(stop, start + 1), max_rows):
+        yield {name: arrays[name][a : min(a + max_rows, stop)] for name in names}
+
+
 def _joined(pieces: Sequence[Columns]) -> Columns:
     if len(pieces) == 1:
         return pieces[0]
@@ -214,7 +182,7 @@ def _joined(pieces: Sequence[Columns]) -> Columns:
 
 
 def open_table(
-    path: Given,
+    path: Given | Sequence[Given],
     *,
     embedding: str | Sequence[str] | re.Pattern[str] | None = None,
     tokens: int | None = None,
@@ -230,7 +198,8 @@ def open_table(
     ----------
     path : path or address
         An ``.npz``, Parquet or CSV file, or a folder of Parquet files; also by an address, as
-        ``s3://bucket/table.parquet``.
+        ``s3://bucket/table.parquet``. Of a list of them, rows follow each other, in memory; without a source
+        column, the name of a file (its stem) is the source of its rows.
     embedding : str, list of str, or compiled regular expression
         What holds the embedding: one column (or array), or many with a number each, given by their names, a
         range ("1100:2492", in the file's order), what all of them start with ("f": f0, f1 and so on, or
@@ -267,22 +236,48 @@ def open_table(
     (5, (3,), {'source': 'text'})
     >>> folder.cleanup()
     """
-    place = as_place(path)
     choice = {"embedding": embedding, "tokens": tokens, "columns": columns, "rename": rename}
-    if replicates is not None:
-        return _settle_replicates(open_table(place, **choice), replicates)  # type: ignore[arg-type]
+    if isinstance(path, (list, tuple)):
+        return _stacked([open_table(one, **choice) for one in path], replicates)  # type: ignore[arg-type]
+    place = as_place(path)  # type: ignore[arg-type]
     with reading(place):
         kind = _format_of(place)
         if kind == "npz":
-            return _open_npz(place, choice)
-        if kind == "csv":
+            file = _open_npz(place, choice)
+        elif kind == "csv":
             layout, arrays = csv_file.read_csv(place, **choice)
             n = len(arrays[layout.embedding[0]])
-            return TableFile(place, layout, layout.info({}), (0, n), False, arrays)
-        from .parquet import open_parquet
+            file = TableFile(place, layout, layout.info({}), (0, n), partial(_slices, arrays))
+        else:
+            from .parquet import open_parquet
 
-        groups, info, verified = open_parquet(place, choice)
-        return TableFile(place, groups.layout, groups.layout.info(info), groups.bounds, verified, groups)
+            file = TableFile(place, *open_parquet(place, choice))
+    return file if replicates is None else _settle_replicates(file, replicates)
+
+
+def _stacked(files: Sequence[TableFile], replicates: str | None) -> TableFile:
+    """Return the rows of several files in memory; a file without sources is one source, called like it."""
+    tables = []
+    for file in files:
+        if "source" not in file.columns:
+            columns = _all_columns(file)
+            file = _in_memory(file, columns | {"source": np.full(len(columns["X"]), file.path.stem)})
+        tables.append((file if replicates is None else _settle_replicates(file, replicates)).read())
+    table = Table.concatenate(tables)
+    return _in_memory(files[0], {"X": table.X, **table.columns})
+
+
+def _all_columns(file: TableFile) -> Columns:
+    scan = file.scan(file.bounds[0], file.bounds[-1], file.layout.names, file.block_rows)
+    return _joined([columns for _, columns in scan])
+
+
+def _in_memory(file: TableFile, columns: Columns) -> TableFile:
+    """Return a file's table with other columns, in memory."""
+    names = {name: name for name in columns if name != "X"}
+    kinds = {n: "text" if columns[n].dtype.kind == "U" else str(columns[n].dtype) for n in names}
+    layout = replace(file.layout, embedding=("X",), columns=names, kinds=kinds, combined={})
+    return replace(file, layout=layout, bounds=(0, len(columns["X"])), content=partial(_slices, columns))
 
 
 def _settle_replicates(file: TableFile, how: str) -> TableFile:
@@ -290,7 +285,7 @@ def _settle_replicates(file: TableFile, how: str) -> TableFile:
     if how not in ("mean", "pair"):
         raise TableError(f"replicates must be 'mean' or 'pair'; got {how!r}.")
     require_columns(["source", "pair_id"], file.columns, file.path)
-    columns = _joined([c for _, c in file.scan(0, file.n_rows, file.layout.names, file.block_rows)])
+    columns = _all_columns(file)
     ids, n = check_pair_id(columns["pair_id"], file.n_rows), file.n_rows
     codes = np.stack([np.unique(values, return_inverse=True)[1] for values in (columns["source"], ids)])
     rows = np.arange(n)
@@ -311,33 +306,23 @@ def _settle_replicates(file: TableFile, how: str) -> TableFile:
         number[by_group] = rows - np.repeat(np.cumsum(counts) - counts, counts)
         text = np.char.add(np.char.add(ids.astype(str), "/"), number.astype(str))
         columns["pair_id"] = np.where(is_paired(ids), text, "")
-    names = {name: name for name in columns if name != "X"}
-    layout = replace(file.layout, embedding=("X",), columns=names, combined={})
-    return replace(file, layout=layout, bounds=(0, len(columns["X"])), content=columns)
+    return _in_memory(file, columns)
 
 
 def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     """Open numpy's archive of arrays; its arrays are never unpickled."""
     arrays: Columns = {}
-    with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
-        members = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-        require_plausible(sum(e.file_size for e in members), sum(e.compress_size for e in members))
-        sealed = archive.comment.startswith(NPZ_SEAL)
-        if sealed and archive.comment != _npz_seal(members):
-            raise TableError("damaged: its arrays are not those that were written.")
-        if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in members):
-            raise TableError("its arrays are compressed as numpy never does; save them with numpy.savez.")
-        for entry in members:
-            name = entry.filename.removesuffix(".npy")
-            with archive.open(entry) as member:
-                try:
-                    arrays[name] = npy.read_array(member, allow_pickle=False)
-                except (ValueError, MemoryError, EOFError) as error:
-                    hint = "Python objects, which can run any code; save arrays of numbers or text"
-                    what = f"holds {hint}" if "pickle" in str(error) else f"is damaged: {error}"
-                    raise TableError(f"array {name!r} {what}.") from None
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        for name in archive.files:
+            try:
+                arrays[name] = archive[name]
+            except (ValueError, MemoryError, EOFError) as error:
+                hint = "Python objects, which can run any code; save arrays of numbers or text"
+                what = f"holds {hint}" if "pickle" in str(error) else f"is damaged: {error}"
+                raise TableError(f"array {name!r} {what}.") from None
     head = arrays.pop("mgpa", None)
     shape, info = read_head(None if head is None else str(head))
+    arrays = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
     if not arrays:
         raise TableError("an archive without arrays; numpy.savez writes one with some.")
     fields = {name: _npz_field(name, array, None) for name, array in arrays.items()}
@@ -345,7 +330,7 @@ def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     fields = {name: _npz_field(name, array, n) for name, array in arrays.items()}
     layout = Layout.choose(fields.values(), shape=shape, **choice)
     content = {name: np.ascontiguousarray(arrays[name]) for name in layout.names}
-    return TableFile(path, layout, layout.info(info), (0, n), sealed, content)
+    return TableFile(path, layout, layout.info(info), (0, n), partial(_slices, content))
 
 
 def _npz_field(name: str, array: Any, n: int | None) -> Field:
@@ -362,12 +347,9 @@ def _npz_field(name: str, array: Any, n: int | None) -> Field:
     return Field(name, array.shape[1:], dtype, kind)
 
 
-def _npz_seal(members: Sequence[zipfile.ZipInfo]) -> bytes:
-    listed = json.dumps([[entry.filename, entry.CRC, entry.file_size] for entry in members])
-    return NPZ_SEAL + hashlib.sha256(listed.encode()).hexdigest().encode()
-
-
-def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool = False) -> Place:
+def write_table(
+    table: Table | Iterable[Table], path: Given, *, overwrite: bool = False, as_columns: bool = False
+) -> Place:
     """Write a table, or several one after another, so that ``path`` holds all of it or its old content.
 
     Parameters
@@ -379,6 +361,8 @@ def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool 
         folder it is in, or the bucket, must exist. CSV keeps no ``info``, and no type but number and text.
     overwrite : bool
         Replace what is there: a file, or the table of a folder, whose other files stay.
+    as_columns : bool
+        In Parquet, write one column a feature, by the names in ``info``, instead of one column of lists.
 
     Returns
     -------
@@ -394,29 +378,23 @@ def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool 
     if kind == "folder":
         from .parquet import TableWriter
 
-        with TableWriter(place, first, overwrite=overwrite) as writer:
+        with TableWriter(place, first, overwrite=overwrite, as_columns=as_columns) as writer:
             writer.write(0, chain([first], rest))
         return place
     head, blocks = write_head(first.X.shape[1:], first.info), blocks_of(chain([first], rest), first)
     with replacing(place, new=not overwrite) as temporary:
         if kind == "npz":
-            _write_npz(temporary, blocks, head)
+            with zipfile.ZipFile(temporary, "w") as archive:  # numpy.savez takes no array called "file"
+                for name, values in (_joined(list(blocks)) | {"mgpa": np.array(head)}).items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                        np.lib.format.write_array(stream, values, allow_pickle=False)
         elif kind == "csv":
             csv_file.write_csv(temporary, blocks, first.info, "\t" if place.suffix == ".tsv" else ",")
         else:
-            from .parquet import write_parquet
+            from .parquet import column_for_each, write_parquet
 
-            write_parquet(temporary, blocks, head)
+            write_parquet(temporary, blocks, head, column_for_each(first) if as_columns else None)
     return place
-
-
-def _write_npz(path: Path, blocks: Iterable[Columns], head: str) -> None:
-    arrays = _joined(list(blocks)) | {"mgpa": np.array(head)}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, values in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                npy.write_array(stream, values, allow_pickle=False)
-        archive.comment = _npz_seal(archive.infolist())
 
 
 def _format_of(path: Place) -> str:

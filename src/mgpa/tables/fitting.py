@@ -21,7 +21,7 @@ from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
 from ..tokens import TokenEstimator, TokenMean, row_estimator
 from .columns import COLUMNS, Columns, check_columns, feature_names, require_columns
-from .files import Part, TableFile, open_table
+from .files import TableFile, open_table
 from .rows import (
     RowSample,
     encode_sample,
@@ -94,7 +94,7 @@ def fit_table(
     rows = FitRows(table)
     if components is not None:
         if coordinates is not None:
-            raise ValueError("Pass components= or coordinates=, not both.")
+            raise ValueError("Set components or coordinates, not both.")
         coordinates = fit_coordinates(rows.read(rows.positions("FIT")).X, n_components=components)
     calibration: Pairs | None = None
     of_pairs: RowSample = {}
@@ -161,7 +161,7 @@ class FitRows:
         return len(self.table.X.shape[1:] if isinstance(self.table, Table) else self.table.shape) == 2
 
     @property
-    def parts(self) -> Sequence[Table | Part]:
+    def parts(self) -> Sequence[Table | TableFile]:
         """Pieces that can be reduced to moments one by one."""
         return [self.table] if isinstance(self.table, Table) else self.table.parts
 
@@ -220,7 +220,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
 
 
 def summarise(
-    model: Any, part: Table | Part, coordinates: Coordinates | None, own_pairs: bool = True
+    model: Any, part: Table | TableFile, coordinates: Coordinates | None, own_pairs: bool = True
 ) -> tuple[Any, RowSample] | None:
     """Return a clone of the model that has seen one part's FIT rows, and which they are; None without any."""
     fresh, seen = clone(model), []

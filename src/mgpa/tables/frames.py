@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -154,20 +154,25 @@ def _refuse_nulls(column: Any, name: str, first_row: int) -> None:
         row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise TableError(
             f"{name} is missing (null) in {column.null_count} rows (first: row {row}); drop those rows, fill "
-            "them in, or leave the column out (columns=)."
+            "them in, or leave the column out (columns)."
         )
 
 
-def to_arrow(columns: Columns, metadata: dict[bytes, bytes] | None = None) -> Any:
-    """Return X (as "embedding") and columns as an Arrow table."""
+def to_arrow(
+    columns: Columns, metadata: dict[bytes, bytes] | None = None, names: Sequence[str] | None = None
+) -> Any:
+    """Return X (as "embedding", or a column for each of ``names``) and columns as an Arrow table."""
     pa = arrow()
     X = np.ascontiguousarray(columns["X"])
-    # Nothing is ever missing; saying so makes Parquet's lists half again as fast.
-    number = pa.field("element", pa.from_numpy_dtype(X.dtype), nullable=False)
-    rows = pa.list_(number, math.prod(X.shape[1:]))
-    arrays = [pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), type=rows)]
-    fields = [pa.field("embedding", rows, nullable=False)]
-    for name, values in columns.items():
+    arrays, fields = [], []
+    if names is None:
+        # Nothing is ever missing; saying so makes Parquet's lists half again as fast.
+        number = pa.field("element", pa.from_numpy_dtype(X.dtype), nullable=False)
+        rows = pa.list_(number, math.prod(X.shape[1:]))
+        arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), type=rows))
+        fields.append(pa.field("embedding", rows, nullable=False))
+    features = {} if names is None else dict(zip(names, np.ascontiguousarray(X.T), strict=True))
+    for name, values in (columns | features).items():
         if name != "X":
             try:
                 arrays.append(pa.array(values))

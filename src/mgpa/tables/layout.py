@@ -21,8 +21,8 @@ from .columns import COLUMNS, RESERVED, Columns
 
 EMBEDDING_NAMES = ("embedding", "X", "tokens")
 HOW_TO_NAME = (
-    "Name the embedding with embedding=: a column, a list of columns, a range ('1100:2492'), a prefix, or "
-    "'numeric' for all columns of numbers."
+    "Name it with embedding: a column, several columns, a range (1100:2492), a prefix, or numeric for all "
+    "columns of numbers."
 )
 MAX_HEAD_BYTES = 2**24
 MAX_CHUNK_ROWS = 2**14
@@ -200,7 +200,7 @@ def _find_columns(
     if unfit:
         raise TableError(
             f"{describe(unfit)} cannot be a column: a column has one number, boolean, text or time per row. "
-            "Name the columns to keep with columns=."
+            "Name those to keep with columns."
         )
     stored: dict[str, str] = {}
     for name, source in [(new, column) for column in wanted for new in new_names(column, rename)]:
@@ -262,15 +262,6 @@ def read_head(text: str | bytes | None) -> tuple[tuple[int, ...] | None, dict[st
     if version > 1:
         raise TableError(f"written by a newer mgpa (format {version}; this one reads 1); upgrade mgpa.")
     return sizes, info
-
-
-def require_plausible(claimed: int, stored: int) -> None:
-    """Raise, before any memory is taken, if a file claims far more bytes than it can hold."""
-    if claimed > max(2**26, 100 * stored):  # embeddings hardly compress
-        raise TableError(
-            f"claims {claimed} bytes of numbers and text, and has {stored} on disk; it is damaged, or made "
-            "to exhaust memory."
-        )
 
 
 def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None:
@@ -337,11 +328,8 @@ def reading(path: Place, where: str = "") -> Iterator[None]:
     except Exception as error:
         if isinstance(error, FileNotFoundError) and not lies_there(path):
             raise
-        text = str(error).strip()
+        text = str(error).strip() or type(error).__name__
         reason = redacted(text if isinstance(error, TableError) else text.partition("\n")[0])
-        if isinstance(error, OSError) and error.strerror:
-            reason = f"cannot be read ({error.strerror})"
-        reason = reason or type(error).__name__
         named = reason if reason.startswith(str(path)) else f"{path}{where}: {reason}"
         secret = isinstance(path, RemotePath)  # a store's own errors have addresses in them
         raise TableError(named) from None if secret or isinstance(error, TableError) else error

@@ -15,7 +15,8 @@ import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +25,7 @@ from .._common.extras import missing
 from .._common.files import replacing, write_atomically
 from .._common.remote import Given, Place, RemotePath, as_place
 from ..errors import OutputExists, TableError
-from .columns import Columns
+from .columns import RESERVED, Columns, feature_names
 from .frames import fields_of, read_arrow, to_arrow
 from .layout import (
     INDEX,
@@ -34,7 +35,6 @@ from .layout import (
     blocks_of,
     read_head,
     require_place,
-    require_plausible,
     write_head,
 )
 from .table import Table
@@ -46,104 +46,85 @@ except ImportError as error:
     raise missing("Parquet", "pyarrow") from error
 
 HEAD = b"mgpa"
-# What precedes the footer in a file by mgpa, and then the footer's SHA-256 in hexadecimal.
-SEAL = b"mgpa.footer.sha256="
-SEAL_SIZE = len(SEAL) + 64
 # In a part's own description: a digest of the rows that it was made of.
 MADE_FROM = b"mgpa.made_from"
-# Bytes of one number or of a reference to one text, by Parquet's types.
-WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 # Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
 # Each request to a store costs as much as some megabytes.
 BUFFER, BUFFER_REMOTE = 2**20, 2**23
 
-
 #: A part of a folder as its index names it: its file's "name", "rows", and "sha256" of the footer.
 IndexedPart = dict[str, Any]
+#: A row group: its file, the digest of the file's footer (a file with another one is another version), and
+#: its number in the file.
+Group = tuple[Place, str, int]
+Opened = tuple[Layout, dict[str, Any], tuple[int, ...], Callable[..., Iterator[Columns]]]
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Row groups of one or several Parquet files, in order.
-
-    Parameters
-    ----------
-    groups : tuple of (path, int)
-        The file and number of every row group.
-    bounds : tuple of int
-        Rows at which the groups begin, and the number of rows.
-    footers : dict of path to str
-        SHA-256 of the footers: a file that has another one later is another version.
-    layout, schema
-    """
-
-    groups: tuple[tuple[Place, int], ...]
-    bounds: tuple[int, ...]
-    footers: dict[Place, str]
-    layout: Layout
-    schema: Any
-
-    def scan(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
-        """Yield arrays, at most ``max_rows`` rows at a time; no rows are one batch without rows."""
-        if start >= stop:
-            yield read_arrow(self.schema.empty_table(), self.layout, names, start)
-        wanted = set(names)
-        types = zip(self.schema.names, self.schema.types, strict=True)
-        texts = [name for name, type_ in types if pa.types.is_string(type_) and name in wanted]
-        threads = len(names) < 1000  # of many small columns each costs more than it saves
-        inside = range(bisect_right(self.bounds, start) - 1, bisect_left(self.bounds, stop))
-        for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
-            # Text that repeats itself stays what the file has: once, and numbers that stand for it.
-            with opened(path, self.footers[path], read_dictionary=texts) as (file, _, _):
-                for i in numbers:
-                    at = self.bounds[i]
-                    for batch in file.iter_batches(max_rows, [self.groups[i][1]], names, use_threads=threads):
-                        a, b = max(start, at), min(stop, at + len(batch))
-                        if a < b:
-                            yield read_arrow(batch.slice(a - at, b - a), self.layout, names, a)
-                        at += len(batch)
-                        if at >= stop:
-                            break
-
-
-def open_parquet(path: Place, choice: dict[str, Any]) -> tuple[Groups, dict[str, Any], bool]:
-    """Return the row groups of a file or folder, its info, and whether it is as mgpa wrote it."""
+def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
+    """Return the layout of a file or folder, its info, the rows at which groups begin, and how to scan it."""
     listed = read_index(path) if path.is_dir() else None
     files: Sequence[Place] = [path]
     if path.is_dir():
         files = _foreign_files(path) if listed is None else [path / part["name"] for part in listed]
-    groups: list[tuple[Place, int]] = []
-    bounds, footers, all_sealed = [0], {}, True
+    groups: list[Group] = []
+    bounds, schema = [0], None
     fields: list[Field] = []
-    schema: Any = None
     for i, file in enumerate(files):
-        expected = None if listed is None else listed[i]["sha256"]
-        try:
-            with opened(file, expected) as (parquet, footer, sealed):
-                metadata, these = parquet.metadata, parquet.schema_arrow
-                stored = file.size if isinstance(file, RemotePath) else file.stat().st_size
-                require_plausible(_unfolded_bytes(metadata), stored)
-                columns = fields_of(these, None if fields else _first_row(parquet))
-        except FileNotFoundError:
-            if listed is None:
-                raise
-            raise TableError(
-                f"the part {file.name} is missing: it was lost, or the table was replaced. Open it again."
-            ) from None
+        with opened(file, None if listed is None else listed[i]["sha256"]) as (parquet, digest):
+            metadata, these = parquet.metadata, parquet.schema_arrow
+            columns = fields_of(these, None if fields else _first_row(parquet))
         for j in range(metadata.num_row_groups):
-            groups.append((file, j))
+            groups.append((file, digest, j))
             bounds.append(bounds[-1] + metadata.row_group(j).num_rows)
-        footers[file], all_sealed = footer, all_sealed and sealed
         if not fields:
             fields, schema = columns, these
         elif wrong := {f.name for f in {*map(_kind, fields)} ^ {*map(_kind, columns)}}:
             raise TableError(
                 f"{file} differs from {files[0].name} in {', '.join(sorted(wrong))}; parts must be alike."
             )
-    shape, info = read_head((schema.metadata or {}).get(HEAD))
+    shape, info = read_head(((schema and schema.metadata) or {}).get(HEAD))
+    names = feature_names(info)
+    if choice["embedding"] is None and names and {*names} <= {field.name for field in fields}:
+        choice = choice | {"embedding": names}  # a column a feature, as it was written
     layout = Layout.choose(fields, shape=shape, **choice)
-    verified = listed is not None or (all_sealed and files == [path])
-    return Groups(tuple(groups), tuple(bounds), footers, layout, schema), info, verified
+    return (
+        layout,
+        layout.info(info),
+        tuple(bounds),
+        partial(scan, tuple(groups), tuple(bounds), layout, schema),
+    )
+
+
+def scan(
+    groups: Sequence[Group],
+    bounds: Sequence[int],
+    layout: Layout,
+    schema: Any,
+    start: int,
+    stop: int,
+    names: list[str],
+    max_rows: int,
+) -> Iterator[Columns]:
+    """Yield arrays, at most ``max_rows`` rows at a time; no rows are one batch without rows."""
+    if start >= stop:
+        yield read_arrow(schema.empty_table(), layout, names, start)
+    wanted = set(names)
+    types = zip(schema.names, schema.types, strict=True)
+    texts = [name for name, type_ in types if pa.types.is_string(type_) and name in wanted]
+    threads = len(names) < 1000  # of many small columns each costs more than it saves
+    inside = range(bisect_right(bounds, start) - 1, bisect_left(bounds, stop))
+    for (path, digest), numbers in groupby(inside, key=lambda i: groups[i][:2]):
+        # Text that repeats itself stays what the file has: once, and numbers that stand for it.
+        with opened(path, digest, read_dictionary=texts) as (file, _):
+            for i in numbers:
+                at = bounds[i]
+                for batch in file.iter_batches(max_rows, [groups[i][2]], names, use_threads=threads):
+                    a, b = max(start, at), min(stop, at + len(batch))
+                    if a < b:
+                        yield read_arrow(batch.slice(a - at, b - a), layout, names, a)
+                    at += len(batch)
+                    if at >= stop:
+                        break
 
 
 # What footers say: parsing takes time for every row group, and each is a part.
@@ -151,54 +132,40 @@ _described: dict[str, Any] = {}
 
 
 @contextmanager
-def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator[tuple[Any, str, bool]]:
-    """Yield an open Parquet file, the digest of its footer, and whether mgpa sealed it."""
+def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator[tuple[Any, str]]:
+    """Yield an open Parquet file, and the digest of its footer."""
     remote = isinstance(path, RemotePath)
     with path.open(buffering=0) if isinstance(path, RemotePath) else pa.OSFile(str(path), "rb") as stream:
-        footer, sealed = _footer_digest(stream)
-        if expected not in (None, footer):
+        digest = _footer_digest(stream)
+        if expected not in (None, digest):
             raise TableError(f"{path.name} is not the file that was opened or indexed; open the table again.")
-        if footer not in _described:
+        stream.seek(0)
+        if digest not in _described:
             while len(_described) >= 8:
                 _described.pop(next(iter(_described)))
+            _described[digest] = pq.read_metadata(stream)
             stream.seek(0)
-            _described[footer] = pq.read_metadata(stream)
-        stream.seek(0)
         with pq.ParquetFile(
             stream,
-            metadata=_described[footer],
+            metadata=_described[digest],
             buffer_size=BUFFER_REMOTE if remote else BUFFER,
             pre_buffer=False,
             page_checksum_verification=True,
             **options,
         ) as file:
-            yield file, footer, sealed
+            yield file, digest
 
 
-def _footer_digest(stream: Any) -> tuple[str, bool]:
-    """Return a digest of a file's footer, and whether mgpa sealed it; raise if it is damaged.
-
-    Damage is looked for before pyarrow sees the file: some of it ends the process.
-    """
+def _footer_digest(stream: Any) -> str:
+    """Return a digest of what a file says at its end about its columns and row groups."""
     size = stream.seek(0, os.SEEK_END)
-    tail, length = b"", 0
-    for searched in (2**16, 2**20):
-        stream.seek(max(0, size - searched))
-        tail = stream.read(min(size, searched))
-        length = int.from_bytes(tail[-8:-4], "little")
-        if len(tail) < length + 8 + SEAL_SIZE <= size:
-            stream.seek(size - length - 8 - SEAL_SIZE)
-            tail = stream.read(length + 8 + SEAL_SIZE)
-        # Where the seal is says the footer's length, which may be what is damaged; so it is looked for.
-        at = tail.rfind(SEAL)
-        if at >= 0:
-            digest = hashlib.sha256(tail[at + SEAL_SIZE :]).hexdigest()
-            if tail[at + len(SEAL) : at + SEAL_SIZE] != digest.encode():
-                raise TableError("damaged: the description at its end is not as it was written.")
-            return digest, True
-    if size < 12 or tail[-4:] != b"PAR1" or length + 12 > size:
-        raise TableError("damaged: it does not end as a Parquet file does.")
-    return hashlib.sha256(tail[-8 - length :]).hexdigest(), False
+    stream.seek(max(0, size - 2**16))
+    tail = stream.read(min(size, 2**16))
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if len(tail) < length <= size:
+        stream.seek(size - length)
+        tail = stream.read(length)
+    return hashlib.sha256(tail[-length:]).hexdigest()
 
 
 def read_index(folder: Place) -> list[IndexedPart] | None:
@@ -234,21 +201,29 @@ def _foreign_files(folder: Place) -> list[Place]:
 
 
 def write_parquet(
-    path: Path, blocks: Iterable[Columns], head: str, made_from: Callable[[], str] | None = None
+    path: Path,
+    blocks: Iterable[Columns],
+    head: str,
+    names: Sequence[str] | None = None,
+    made_from: Callable[[], str] | None = None,
 ) -> tuple[int, str]:
-    """Write a table or one part of it, a row group a block; return the rows and the footer's digest."""
+    """Write a table or one part of it, a row group a block; return the rows and the footer's digest.
+
+    ``names``: one column a feature, called so, instead of one column of lists.
+    """
     writer, rows = None, 0
     try:
         for block in blocks:
-            table = to_arrow(block, {HEAD: head.encode()})
+            table = to_arrow(block, {HEAD: head.encode()}, names)
             if writer is None:
                 # Numbers that never repeat gain nothing from a dictionary or compression; columns do.
-                columns = [name for name in table.column_names if name != "embedding"]
+                columns = [name for name in block if name != "X"]
+                numbers = names or ["embedding.list.element"]
                 writer = pq.ParquetWriter(
                     path,
                     table.schema,
                     use_dictionary=columns,
-                    compression={**dict.fromkeys(columns, "zstd"), "embedding.list.element": "none"},
+                    compression=dict.fromkeys(columns, "zstd") | dict.fromkeys(numbers, "none"),
                     write_statistics=columns,
                     write_page_checksum=True,
                 )
@@ -263,34 +238,15 @@ def write_parquet(
     finally:
         if writer is not None:
             writer.close()
-    return rows, _seal_footer(path)
+    with open(path, "rb") as stream:
+        return rows, _footer_digest(stream)
 
 
-def _seal_footer(path: Path) -> str:
-    """Put a digest of a file's footer before it, where readers of Parquet do not look, and return it."""
-    with open(path, "r+b") as stream:
-        stream.seek(-8, os.SEEK_END)
-        length = int.from_bytes(stream.read(4), "little")
-        start = stream.seek(-8 - length, os.SEEK_END)
-        footer = stream.read()
-        digest = hashlib.sha256(footer).hexdigest()
-        stream.seek(start)
-        stream.write(SEAL + digest.encode() + footer)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return digest
-
-
-def _unfolded_bytes(metadata: Any) -> int:
-    """Return what all columns take in memory by a file's own account; repeated values count each time."""
-    total = 0
-    for i in range(metadata.num_row_groups):
-        group = metadata.row_group(i)
-        for j in range(group.num_columns):
-            column = group.column(j)
-            width = WIDTHS.get(column.physical_type, 4)
-            total += max(column.num_values * width, column.total_uncompressed_size)
-    return total
+def column_for_each(table: Table) -> tuple[str, ...] | None:
+    """Return the names of a table's features, if each can be a column of its own."""
+    names = feature_names(table.info)
+    fits = names and table.X.shape[1:] == (len(names),) and not {*names} & {*RESERVED, *table.columns}
+    return names if fits else None
 
 
 def _first_row(file: Any) -> Callable[[str], Any]:
@@ -315,6 +271,8 @@ class TableWriter:
         Number of rows of every part; None is one part of any number of rows.
     overwrite : bool
         Replace the table that is there, when all is written. Other files stay.
+    as_columns : bool
+        Write one column a feature, by the names in ``info``, instead of one column of lists.
     job : str
         Whatever determines the corrected rows, such as a checksum of a map: parts that an interrupted writer
         of the same job left are found again by :meth:`find`. Empty: no such parts.
@@ -345,15 +303,19 @@ class TableWriter:
         rows: Sequence[int] | None = None,
         *,
         overwrite: bool = False,
+        as_columns: bool = False,
         job: str = "",
     ) -> None:
         self.path, self.overwrite = as_place(path), overwrite
+        self.names = column_for_each(like) if as_columns else None
         require_place(self.path, overwrite, folder=True)
         self.like = like.take(slice(0, 0))
         self.rows = [None] if rows is None else list(rows) or [0]
         self.head = write_head(like.X.shape[1:], like.info)
         types = {name: str(values.dtype.kind) for name, values in self.like.columns.items()}
-        plan = json.dumps([self.rows, str(like.X.dtype), types, self.head, job or secrets.token_hex(16)])
+        plan = json.dumps(
+            [self.rows, str(like.X.dtype), types, self.head, self.names, job or secrets.token_hex(16)]
+        )
         self.job = hashlib.sha256(plan.encode()).hexdigest()[:16]
         self.written: dict[int, IndexedPart] = {}
 
@@ -366,9 +328,9 @@ class TableWriter:
         finished = [file for file in self._files() if file.name.startswith(start)]
         digest = made_from().encode() if finished else b""
         for file in finished:
-            with suppress(TableError, OSError), opened(file) as (parquet, footer, sealed):
+            with suppress(TableError, OSError, pa.ArrowException), opened(file) as (parquet, footer):
                 rows, made = parquet.metadata.num_rows, (parquet.metadata.metadata or {}).get(MADE_FROM)
-                if sealed and made == digest and rows == self.rows[part]:
+                if made == digest and rows == self.rows[part]:
                     self.written[part] = {"name": file.name, "rows": rows, "sha256": footer}
                     return self.written[part]
         return None
@@ -388,7 +350,9 @@ class TableWriter:
         name = f"part-{part:05d}-{self.job}-{secrets.token_hex(8)}.parquet"
         try:
             with replacing(self.path / name, new=True) as temporary:
-                rows, digest = write_parquet(temporary, self._counted(blocks, part), self.head, made_from)
+                rows, digest = write_parquet(temporary, blocks, self.head, self.names, made_from)
+                if self.rows[part] not in (None, rows):
+                    raise TableError(f"Part {part} must have {self.rows[part]} rows; got {rows}.")
         except BaseException:
             with suppress(OSError, AttributeError):
                 self.path.rmdir()  # type: ignore[union-attr]  # if nothing else is in it
@@ -402,17 +366,6 @@ class TableWriter:
             return [file for file in self.path.iterdir() if PART_NAME.fullmatch(file.name)]
         except FileNotFoundError:
             return []
-
-    def _counted(self, blocks: Iterable[Columns], part: int) -> Iterator[Columns]:
-        expected, n = self.rows[part], 0
-        for block in blocks:
-            n += len(block["X"])
-            if expected is not None and n > expected:
-                break
-            yield block
-        if expected is not None and n != expected:
-            came = "more" if n > expected else n
-            raise TableError(f"Part {part} must have {expected} rows; got {came}.")
 
     def finish(self) -> Place:
         """Write the index, which makes the parts a table; remove all parts that it does not name."""

@@ -27,7 +27,7 @@ from ..maps.io.mapfile import map_digest
 from ..pairs import encode_source, source_names
 from ..tokens import token_rows, transform_tokens
 from .columns import feature_names, require_columns
-from .files import Part, TableFile, format_from_name, open_table, write_table
+from .files import TableFile, format_from_name, open_table, write_table
 from .layout import require_place
 from .scale import RETRIES, batches, watched
 from .table import Table
@@ -165,16 +165,19 @@ def correct_file(
     if not force:
         require_correctable(m, file.info, file.survey().get("source"))
     like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
+    as_columns = len(file.layout.embedding) > 1  # as they came
     if single:
         if client is not None:
             raise ValueError(f"{place.name} is one file; for a cluster name a folder, without suffix.")
-        write_table(_corrected(m, file, like, verbose), place, overwrite=overwrite)
+        tables = _corrected(m, file, like, verbose)
+        write_table(tables, place, overwrite=overwrite, as_columns=as_columns)
         return file.n_rows
     from .parquet import TableWriter
 
     parts = file.parts
     rows = [part.n_rows for part in parts]
-    with TableWriter(place, like, rows, overwrite=overwrite, job=map_digest(m)) as writer:
+    options: Any = {"overwrite": overwrite, "as_columns": as_columns, "job": map_digest(m)}
+    with TableWriter(place, like, rows, **options) as writer:
         if client is None:
             for i in watched(range(len(parts)), "correcting", verbose):
                 write_corrected(m, parts[i], writer, i)
@@ -221,7 +224,7 @@ def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) ->
             yield correct(m, batch, force=True)
 
 
-def write_corrected(m: CorrectionMap, part: Part, writer: Any, i: int) -> Any:
+def write_corrected(m: CorrectionMap, part: TableFile, writer: Any, i: int) -> Any:
     """Correct one part and write it, unless an interrupted run has; return what the index says about it."""
 
     def digest_of_rows() -> str:
@@ -310,7 +313,7 @@ def require_features(found: Mapping[str, Any], expected: Mapping[str, Any], what
     difference = ", ".join(differing[:3]) or f"{len(theirs)} of them instead of {len(ours)}"
     raise TableError(
         f"{what} has other features than {than}, or in another order: {difference}. Name them in the right "
-        "order with embedding=[…]."
+        "order with embedding."
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from .._common.extras import missing
 from .._common.progress import progress
 from ..errors import ClusterError, UsageError
-from .files import Part
+from .files import TableFile
 from .table import Table
 
 RETRIES = 3
@@ -90,9 +90,9 @@ def merge_tree(results: Iterable[Any], combine: Callable[[Any, Any], Any]) -> An
     return levels[0][1] if levels else None
 
 
-def batches(part: Part) -> Iterator[Table]:
+def batches(part: TableFile) -> Iterator[Table]:
     """Yield about 8 MiB at a time: what is made of a batch, in float64 and copies, is several times that."""
-    return part.batches(max(1, part.file.block_rows // 4))
+    return part.batches(max(1, part.block_rows // 4))
 
 
 def watched(steps: Sequence[Any], label: str, verbose: bool) -> Iterator[Any]:
