@@ -1,5 +1,6 @@
 """Epochs of two devices become one table: one signal at the same times, paired, and nothing in silence."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import mne
@@ -9,7 +10,7 @@ import pytest
 
 import mgpa
 from mgpa import audit
-from mgpa.eeg import BandPower, align_devices, table_from_epochs
+from mgpa.eeg import BandPower, align_devices, align_like, encode, table_from_epochs
 from mgpa.errors import PairingError
 from mgpa.tables import correct, fit_table, open_table, write_table
 
@@ -120,6 +121,16 @@ def test_the_table_fits_corrects_and_saves(tmp_path):
     assert "200 pairs of 200 events in 10 sessions" in stored.info["pairing"]
     m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
     assert correct(m, table).X.shape == table.X.shape
+    # New epochs come with their own channels and rate, and are brought to the table's.
+    for name, epochs in devices.items():
+        rows = (table.source == name) & (table.participant == "s3")
+        new = encode(align_like(epochs[3].copy().rename_channels(str.upper), stored), BandPower())
+        np.testing.assert_array_equal(new.X, table.X[rows])
+        correct(m, new)
+    with pytest.raises(ValueError, match=r"last from 0 to 1 s; those of the table from -0\.195"):
+        align_like(devices["epoc"][0].copy().crop(0, None), table)
+    with pytest.raises(ValueError, match="table_from_epochs made"):
+        align_like(devices["epoc"][0], replace(table, info={}))
 
 
 def test_everything_left_out_is_named_and_clocks_are_compared(aligned):
@@ -313,7 +324,7 @@ def test_devices_whose_people_mne_has_put_together_are_not_one_person_in_silence
 
 
 def test_another_rate_channels_and_reference_can_be_asked_for_of_two_devices_by_name():
-    trials, report = align_devices(both(["s0"]), sfreq=64.0, channels=["o1", "O2"], reference="average")
+    trials, report = align_devices(both(["s0"]), sfreq=64.0, channels=["o1", "O2"], reference=["O1", "o2"])
     assert any(note.startswith("left out of epoc, not asked for: AF3") for note in report.notes)
     assert (trials.sfreq, trials.channels) == (64.0, ("o1", "O2"))
     np.testing.assert_allclose(trials.data.sum(axis=1), 0, atol=1e-15)

@@ -162,7 +162,7 @@ def test_a_second_run_writes_only_what_is_missing(tmp_path):
 
 
 def test_other_settings_or_others_files_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"settings\.json says other settings than .*5"):
+    with pytest.raises(ValueError, match=r"truth\.json has the settings .* not .*5"):
         simulate_ssvep(folder, n_people=3, blocks=3, random_state=5)
     (tmp_path / "S001.mat").write_bytes(b"real data")
     with pytest.raises(FileExistsError, match=r"S001\.mat is not simulated"):

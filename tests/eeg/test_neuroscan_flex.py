@@ -567,5 +567,5 @@ def test_a_folder_of_other_settings_is_refused(tmp_path):
     settings = {"participants": ["1019"], "tasks": ["N170"], "n_events": 12}
     simulate_flex(tmp_path, **settings)
     for other in ({"random_state": 1}, {"defects": {("1019", "N170"): {"extra": 1}}}):
-        with pytest.raises(ValueError, match=r"settings\.json says other settings than"):
+        with pytest.raises(ValueError, match=r"truth\.json has the settings"):
             simulate_flex(tmp_path, **settings, **other)

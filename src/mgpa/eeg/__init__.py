@@ -17,7 +17,7 @@ from .._common.extras import lazy_names
 if TYPE_CHECKING:
     from .datasets.neuroscan_flex import read_neuroscan_flex
     from .datasets.wearable_ssvep import read_wearable_ssvep
-    from .devices import align_devices, table_from_epochs
+    from .devices import align_devices, align_like, table_from_epochs
     from .encoders import EEGPT_WEIGHTS, eegpt, load_checkpoint
     from .features import BandPower, TemporalBins, WindowedPower
     from .moabb import from_moabb
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _NAMES = {
     ".datasets.neuroscan_flex": "read_neuroscan_flex",
     ".datasets.wearable_ssvep": "read_wearable_ssvep",
-    ".devices": "align_devices table_from_epochs",
+    ".devices": "align_devices align_like table_from_epochs",
     ".encoders": "EEGPT_WEIGHTS eegpt load_checkpoint",
     ".features": "BandPower TemporalBins WindowedPower",
     ".moabb": "from_moabb",

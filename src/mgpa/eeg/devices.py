@@ -22,13 +22,11 @@ from ..tables.columns import ROLES, Columns, assign_roles
 from ..tables.frames import subject_of
 from ..tables.table import Table
 from .pairing import LIMITS, Limits, PairingReport, Timing, timing_test
-from .trials import Encoder, Trials, eeg_channels, encode, loaded_epochs
+from .trials import Encoder, Trials, as_trials, eeg_channels, encode, loaded_epochs, plain_name
 from .views import rereference, resample
 
 # Recordings of one session begin no further apart.
 ONE_SESSION = timedelta(hours=12)
-# Names of the 10-20 system that later ones replaced.
-_OLD_NAMES = {"t3": "t7", "t4": "t8", "t5": "p7", "t6": "p8"}
 # Volts from peak to peak: no electrode on a head is as quiet for a whole epoch; nothing there is as loud, and
 # whatever is was not stored in volts.
 FLAT, LOUD = 1e-8, 1.0
@@ -71,7 +69,9 @@ def table_from_epochs(
         was left out and how the clocks compare is in ``info["pairing"]``.
     """
     trials, report = align_devices(devices, **alignment)
-    trials = replace(trials, info={"pairing": str(report)})
+    signals = {"channels": trials.channels, "reference": alignment.get("reference")}
+    signals |= {"sfreq": trials.sfreq, "tmin": trials.tmin, "samples": trials.data.shape[2]}
+    trials = replace(trials, info={"pairing": str(report), "signals": signals})
     people = trials.columns["participant"]
     n_people = len(np.unique(people))
     if "role" in trials.columns:
@@ -176,9 +176,28 @@ def align_devices(
     return trials, replace(report, notes=tuple(notes))
 
 
-def _plain(name: str) -> str:
-    lower = name.strip().lower()
-    return _OLD_NAMES.get(lower, lower)
+def align_like(epochs: Any, table: Table) -> Trials:
+    """Bring new epochs of any device to the channels, samples and reference of a table.
+
+    Parameters
+    ----------
+    epochs : Trials, mne.Epochs, or a list of mne.Epochs
+        Which need no partner; filtered like those of the table.
+    table : Table
+        That :func:`table_from_epochs` made.
+    """
+    if (signals := table.info.get("signals")) is None:
+        raise UsageError("table.info has no 'signals'; pass a table that mgpa.eeg.table_from_epochs made.")
+    start, rate, samples = (signals[name] for name in ("tmin", "sfreq", "samples"))
+    trials = as_trials(epochs).pick(signals["channels"])
+    end = start + (samples - 1) / rate
+    if trials.tmin > start + _WHOLE or trials.times[-1] < end - _WHOLE:
+        raise UsageError(
+            f"The epochs last from {trials.tmin:g} to {trials.times[-1]:g} s; those of the table from "
+            f"{start:g} to {end:g} s."
+        )
+    trials = _resample(trials, start, rate, samples)
+    return trials if signals["reference"] is None else rereference(trials, signals["reference"])
 
 
 def _common_channels(
@@ -189,13 +208,13 @@ def _common_channels(
     common = [name.strip() for name in wanted or eeg_channels(several[0][1])]
     for device, epochs in several:
         names = eeg_channels(epochs)
-        plain = [_plain(name) for name in names]
-        if twice := [name for name in names if plain.count(_plain(name)) > 1]:
+        plain = [plain_name(name) for name in names]
+        if twice := [name for name in names if plain.count(plain_name(name)) > 1]:
             raise UsageError(
                 f"{device} has the channels {' and '.join(map(repr, twice))}, which are one name here; "
                 "Epochs.rename_channels renames one."
             )
-        missing = [name for name in common if _plain(name) not in plain]
+        missing = [name for name in common if plain_name(name) not in plain]
         if missing and (wanted or len(missing) == len(common)):
             raise UsageError(
                 f"{device} has no channel {first_few(missing)}. Channels: {', '.join(names)}. "
@@ -206,7 +225,7 @@ def _common_channels(
     notes = [f"{len(common)} channels: {' '.join(common)}"]
     why = "not asked for" if wanted else "since not all have them"
     for device, names in channels.items():
-        others = [name for name in names if _plain(name) not in map(_plain, common)]
+        others = [name for name in names if plain_name(name) not in map(plain_name, common)]
         if others:
             notes.append(f"left out of {device}, {why}: {' '.join(others)}")
     return common, notes
@@ -250,8 +269,8 @@ def _read(
             "pair_by='pair_id'."
         )
     who = f"{device} ({_some(set(columns['participant'].tolist()))})"
-    spelled = {_plain(name): name for name in eeg_channels(epochs)}
-    picks = [spelled[_plain(name)] for name in names]
+    spelled = {plain_name(name): name for name in eeg_channels(epochs)}
+    picks = [spelled[plain_name(name)] for name in names]
     signal = epochs.get_data(picks=picks).astype(np.float64)
     require_finite(signal.reshape(len(signal), -1), who)
     bads = [name for name, pick in zip(names, picks, strict=True) if pick in epochs.info["bads"]]
@@ -423,8 +442,8 @@ def _require_one_day(dates: NDArray[Any], what: str) -> None:
         if first is not None and second is not None and abs(first - second) > ONE_SESSION:
             raise PairingError(
                 f"{what}: recorded on {second:%Y-%m-%d} and on {first:%Y-%m-%d}, so these are not the same "
-                "events. If a date is wrong, remove it: epochs.info.set_meas_date(None). Devices that did not "
-                "record at once are paired with limits=(inf, inf, inf)."
+                "events. If a date is wrong, remove it: epochs.info.set_meas_date(None). Devices that did "
+                "not record at once are paired with limits=(inf, inf, inf)."
             )
 
 

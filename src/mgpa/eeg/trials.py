@@ -99,11 +99,13 @@ class Trials:
         return replace(self, data=self.data[rows], columns=columns)
 
     def index(self, channels: Sequence[str]) -> list[int]:
-        """Return the positions of channels, or raise and say which are missing."""
-        missing = [name for name in channels if name not in self.channels]
-        if missing:
+        """Return the positions of channels, whatever their capitals, or raise and say which are missing."""
+        place = {plain_name(name): i for i, name in enumerate(self.channels)}
+        place |= {name: i for i, name in enumerate(self.channels)}
+        names = [name if name in place else plain_name(name) for name in channels]
+        if missing := [name for name, plain in zip(channels, names, strict=True) if plain not in place]:
             raise ValueError(f"No channel {', '.join(missing)}. Channels: {', '.join(self.channels)}.")
-        return [self.channels.index(name) for name in channels]
+        return [place[name] for name in names]
 
     def pick(self, channels: Sequence[str]) -> Self:
         """Return these channels, in this order."""
@@ -165,6 +167,12 @@ class Trials:
     def table(self, X: Any, **info: Any) -> Table:
         """Return a table with one embedding per trial, and the trials' columns and info."""
         return Table.from_columns({"X": X, **self.columns}, self.info | info)
+
+
+def plain_name(channel: str) -> str:
+    """Return a channel's name in small letters; T3, T4, T5 and T6 are T7, T8, P7 and P8 today."""
+    lower = channel.strip().lower()
+    return {"t3": "t7", "t4": "t8", "t5": "p7", "t6": "p8"}.get(lower, lower)
 
 
 def eeg_channels(epochs: Any) -> list[str]:

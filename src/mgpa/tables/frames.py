@@ -277,10 +277,12 @@ def subject_of(epochs: Any) -> Any:
         rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64).item()
         seconds = np.diff(epochs.events[:, 0]) / rate
         seam = 10 + epochs.times[-1] + epochs.events[0, 0] / rate
-        seams = int(np.sum((seconds < 0) | (np.abs(seconds - seam) < 5)))
+        # Where epochs were dropped, the gap says nothing.
+        near = (np.abs(seconds - seam) < 5) & (np.diff(epochs.selection) == 1)
+        seams = int(np.sum((seconds < 0) | near))
         if seams:
             warnings.warn(
-                f"All {len(epochs.events)} epochs have the his_id {person!r}, but their times look like "
+                f"All {len(epochs.events)} epochs have the his_id {str(person)!r}, but their times look like "
                 f"{seams + 1} recordings put together. If they are of several people, pass a list of the "
                 "epochs of each, or name the people in a column of metadata.",
                 stacklevel=4,

@@ -20,7 +20,7 @@ from ..datasets.neuroscan_flex import KINDS, PARTICIPANTS, RAW, TASKS
 from ..datasets.raw_files import CHANNELS, FLEX_RATE, MARKER_DELAY
 from ..pairing import MIN_SIDE
 from .brain import Device, Person, Sources, background, below, draw_people, joined, leadfield, record
-from .files import IMPEDANCE, note_settings, write_curry, write_flex_edf, write_json
+from .files import IMPEDANCE, write_curry, write_flex_edf, write_truth
 
 Array = NDArray[np.float64]
 
@@ -150,9 +150,8 @@ def simulate_flex(
         }
         for person in people
     }
-    note_settings(folder, settings, f"{RAW}/**/*.*")
     truth = {"settings": settings, "participants": plans}
-    write_json(folder / "truth.json", truth)
+    write_truth(folder, truth, f"{RAW}/**/*.*")
     for i in progress(range(len(people)), "Participants", verbose):
         for task in tasks:
             _write_session(folder / RAW / task, people[i], task, plans[people[i].id][task], crosstalk)

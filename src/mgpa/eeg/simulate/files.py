@@ -70,7 +70,7 @@ def write_curry(
     data: Any,
     channels: Sequence[str],
     sfreq: float,
-    events: Sequence[tuple[int, int, str]] = (),
+    events: Sequence[tuple[int, int, str]],
 ) -> Path:
     """Write a continuous recording as Curry 7 files, which :func:`mne.io.read_raw_curry` opens."""
     path, volts = Path(path), np.asarray(data, dtype=np.float64)
@@ -88,15 +88,11 @@ def write_curry(
     # Readers look for lists at the start of a line that is not the first.
     write_atomically(path.with_suffix(".rs3"), f"\n{labels}{sensors}".encode())
 
-    if events:
-        # Sample, eyes closed, type, colour, start, stop, and five numbers that continuous data leave at zero.
-        rows = ["\t".join(map(str, (at, 0, kind, 0, at, at, 0, 0, 0, 0, 0))) for at, kind, _ in events]
-        listed = _list("NUMBER_LIST", rows)
-        texts = _list("REMARK_LIST", [text for _, _, text in events])
-        write_atomically(path.with_suffix(".ceo"), f"\n{listed}{texts}".encode())
-    else:
-        # Readers take no file for no events, and an empty list for a mistake.
-        path.with_suffix(".ceo").unlink(missing_ok=True)
+    # Sample, eyes closed, type, colour, start, stop, and five numbers that continuous data leave at zero.
+    rows = ["\t".join(map(str, (at, 0, kind, 0, at, at, 0, 0, 0, 0, 0))) for at, kind, _ in events]
+    listed = _list("NUMBER_LIST", rows)
+    texts = _list("REMARK_LIST", [text for _, _, text in events])
+    write_atomically(path.with_suffix(".ceo"), f"\n{listed}{texts}".encode())
     # Last, so that data are there only with everything that tells what they are.
     return write_atomically(path, np.ascontiguousarray(1e6 * volts.T, dtype="<f4").tobytes())
 
@@ -137,24 +133,14 @@ def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers
     return path
 
 
-def note_settings(folder: Path, settings: dict[str, Any], pattern: str) -> None:
-    """Note the settings of a simulation in a folder, or raise if what is there was made with others."""
-    path = folder / "settings.json"
-    if not path.exists():
-        if foreign := sorted(folder.glob(pattern)):
-            raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, settings)
-    elif path.read_text() != _json(settings):
-        raise ValueError(
-            f"{path} says other settings than {json.dumps(settings)}; use the same or another folder."
-        )
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON at once."""
-    write_atomically(path, _json(content).encode())
-
-
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=1) + "\n"
+def write_truth(folder: Path, truth: dict[str, Any], pattern: str) -> None:
+    """Write truth.json, or raise if a folder has files that were made otherwise, or with other settings."""
+    path = folder / "truth.json"
+    if not path.exists() and (foreign := sorted(folder.glob(pattern))):
+        raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")
+    content = json.dumps(truth, indent=1) + "\n"
+    settings = json.loads(content)["settings"]
+    if path.exists() and (stored := json.loads(path.read_text())["settings"]) != settings:
+        raise ValueError(f"{path} has the settings {stored}, not {settings}; use another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content.encode())

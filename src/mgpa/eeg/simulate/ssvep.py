@@ -18,7 +18,7 @@ from ..._common.progress import progress
 from ..datasets import wearable_ssvep as files
 from ..datasets.wearable_ssvep import CHANNELS, ELECTRODES, FREQUENCIES, SAMPLES, SFREQ, TMIN
 from .brain import Device, Person, Sources, background, below, draw_people, joined, leadfield, record
-from .files import note_settings, write_json
+from .files import write_truth
 
 Array = NDArray[np.float64]
 
@@ -49,27 +49,25 @@ def simulate_ssvep(
     """Write S001.mat, …, Subjects_Information.mat, and what was planted: truth.json.
 
     Each electrode records ``blocks`` of twelve trials; the provider's files have ten. Files that are there
-    already are left alone, if settings.json says that they were made alike; so an interrupted run goes on
-    where it stopped. Read them with :mod:`mgpa.eeg.datasets.wearable_ssvep`. Returns the content of
-    truth.json: settings, devices, and the traits of every person.
+    already are left alone, if truth.json says that they were made alike; so an interrupted run goes on where
+    it stopped. Returns the content of truth.json: settings, devices, and the traits of every person.
     """
     if n_people < 1 or blocks < 1:
         raise ValueError(f"{n_people=}, {blocks=}; expected integers, 1 or more.")
     folder = Path(folder)
     settings = {"version": VERSION, "n_people": n_people, "random_state": random_state, "blocks": blocks}
-    note_settings(folder, settings, "*.mat")
     people = draw_people([f"S{i + 1:03d}" for i in range(n_people)], random_state)
-    for i in progress(range(n_people), "simulating", verbose):
-        path = folder / f"{people[i].id}.mat"
-        if not path.exists():
-            _write_mat(path, {"data": 1e6 * simulate_person(people[i], blocks)})
-    _write_mat(folder / files.INFORMATION, {"Subjects_Information": _information(people)})
     truth = {
         "settings": settings,
         "devices": {name: asdict(device) for name, device in DEVICES.items()},
         "people": {person.id: asdict(person) for person in people},
     }
-    write_json(folder / "truth.json", truth)
+    write_truth(folder, truth, "*.mat")
+    for i in progress(range(n_people), "simulating", verbose):
+        path = folder / f"{people[i].id}.mat"
+        if not path.exists():
+            _write_mat(path, {"data": 1e6 * simulate_person(people[i], blocks)})
+    _write_mat(folder / files.INFORMATION, {"Subjects_Information": _information(people)})
     return truth
 
 
