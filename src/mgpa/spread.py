@@ -189,13 +189,15 @@ def read_views(
     """
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)
     views, codes = contrasts.views()
-    raw, moved = ((rows - standardizer.center) / scale for rows in (views, position.transform(views)))
+    raw = (views - standardizer.center) / scale
     axes = (within + Scatter.from_rows(_centred(raw, codes))).axes()
     V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
     m, scatter = len(contrasts), axes.values / (n_rows + len(raw))
     V = orthonormal(V, contrasts.source_effects(int(codes.max()) + 1).T / scale[:, None])  # of few rows
     variance = np.concatenate([scatter, np.zeros(V.shape[1] - len(scatter))])
-    raw, moved = raw @ V, moved @ V
+    raw = raw @ V
+    read = (views - position.center) @ position.readout + position.offset
+    moved = raw - read @ ((position.direction / scale[:, None]).T @ V)
     pairs = replace(contrasts, values=moved[m:] - moved[:m], midpoints=(moved[m:] + moved[:m]) / 2)
     return Views(V, variance, float(variance.sum() / standardizer.varies.sum()), raw, moved, codes, pairs)
 
@@ -218,14 +220,12 @@ def shared_slope(
     if n_units < 3:
         return 1.0
     C, M = (_centred(rows, units * (kind.max() + 1) + kind) for rows in (contrasts, midpoints))
-    member = (units == np.arange(n_units)[:, None]).astype(np.float64)
     products = np.zeros((n_units, n_units))
     for k in np.unique(kind):
-        same = kind == k
-        for unit in np.unique(units[same]):
-            rows = same & (units == unit)
-            block = (C[rows] @ C[same].T) * (M[rows] @ M[same].T)
-            products[unit] += member[:, same] @ block.sum(axis=0)
+        c, m, whose = C[kind == k], M[kind == k], units[kind == k]
+        for unit in np.unique(whose):
+            block = (c[whose == unit] @ c.T) * (m[whose == unit] @ m.T)
+            products[unit] += np.bincount(whose, block.sum(axis=0), n_units)
     np.fill_diagonal(products, 0.0)
     total = float(products.sum())
     if n_units < 7:
@@ -271,12 +271,13 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> tuple[Score
     chosen, origin, whiten = whitening(views)
     Y = (views.raw[:, chosen] - origin) * whiten
     folds = [(test, _source_means(Y, views, train)) for train, test in views.folds()]
-    axes, held_out = [], np.zeros((len(POOLED), 2 * m, K))
+    axes, held_out = [], np.zeros((K, len(POOLED), 2 * m))
     for code, (n, scatter) in enumerate(rows):
         views_here = np.flatnonzero(views.codes == code)
         center, free = Y[views_here].mean(axis=0), max(1.0, n + len(views_here) - 1.0)
+        apart = Y[views_here] - center
         C = scatter[np.ix_(chosen, chosen)] * whiten * whiten[:, None]
-        C = (1.0 - BALL) * (C + (Y[views_here] - center).T @ (Y[views_here] - center)) / free
+        C = (1.0 - BALL) * (C + apart.T @ apart) / free
         C[np.diag_indices_from(C)] += BALL * views.typical * whiten**2
         values, U = np.linalg.eigh(C)
         axes.append((values, U))
@@ -287,11 +288,11 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> tuple[Score
             out = (turned[both[views.codes[both] == code]] - center @ U) * np.sqrt((1.0 - BALL) / n_others)
             for j, pooled in enumerate(POOLED):
                 spread = (1.0 - pooled) * values * free / n_others + pooled
-                held_out[j, both, code] = _log_density(points, spread, out * np.sqrt(1.0 - pooled))
+                held_out[code, j, both] = _log_density(points, spread, out * np.sqrt(1.0 - pooled))
     weight = 1.0 / np.bincount(views.codes, minlength=K)[views.codes]
-    true_source = np.arange(2 * m), views.codes
-    scaled = held_out[:, None] / TEMPERATURES[:, None, None]  # (pooled, temperature, 2 m, K)
-    losses = -scipy.special.log_softmax(scaled, axis=3)[(..., *true_source)] @ weight
+    scaled = held_out[:, :, None] / TEMPERATURES[:, None]  # (K, pooled, temperature, 2 m)
+    likely = scipy.special.log_softmax(scaled, axis=0)[views.codes, ..., np.arange(2 * m)]
+    losses = -np.tensordot(weight, likely, axes=1)
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
     means, temperature = _source_means(Y, views, np.arange(m)), float(TEMPERATURES[t])
     shrunk = [((1.0 - POOLED[best]) * values + POOLED[best], U) for values, U in axes]
@@ -299,7 +300,7 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> tuple[Score
     linear = np.stack([P @ mean for P, mean in zip(precisions, means, strict=True)])
     determinants = np.array([np.sum(np.log(values)) for values, _ in shrunk]) / temperature
     bias = -0.5 * (determinants + np.sum(linear * means, axis=1))
-    return (precisions, linear, bias), scipy.special.softmax(held_out[best] / temperature, axis=1)
+    return (precisions, linear, bias), scipy.special.softmax(held_out[:, best].T / temperature, axis=1)
 
 
 def _log_density(points: Floats, values: Floats, out: Floats) -> Floats:
@@ -347,12 +348,16 @@ class Way:
         """Regress, with the penalty of generalised cross-validation."""
         center, offset = X.mean(axis=0), differences.mean(axis=0)
         x, y = X - center, differences - offset
-        axes = Scatter.from_rows(x).axes()
-        products = axes.along(x.T @ y)
-        ridge = cross_validated_ridge(axes.values, products, float(np.sum(y**2)), len(x) - 1.0)
-        shrunk = (axes.values + ridge)[:, None]
-        slope = axes.back(products / shrunk)
-        return cls(rows, x, center, slope, offset, axes.back(axes.along(x.T) / shrunk), y - x @ slope)
+        few = len(x) < x.shape[1]  # then nothing is decomposed that is larger than the rows
+        values, U = np.linalg.eigh(x @ x.T if few else x.T @ x)
+        resolved = values > x.shape[1] * np.finfo(np.float64).eps * values.max(initial=0.0)
+        values, U = values[resolved], U[:, resolved]
+        products = np.sqrt(values)[:, None] * (U.T @ y) if few else U.T @ (x.T @ y)
+        ridge = cross_validated_ridge(values, products, float(np.sum(y**2)), len(x) - 1.0)
+        inverse = (U / (values + ridge)) @ U.T
+        influence = x.T @ inverse if few else inverse @ x.T
+        slope = influence @ y
+        return cls(rows, x, center, slope, offset, influence, y - x @ slope)
 
     def expect(self, X: Floats, held_out: NDArray[np.intp]) -> Floats:
         """Return what a fit without some rows, with the same penalty, expects for X: exactly that."""
@@ -466,7 +471,7 @@ def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[flo
             stretched += float(np.sum((M @ (slope + slope.T)) ** 2)) / 4
             turned += float(np.sum((M @ (slope - slope.T)) ** 2)) / 4
             residual += float(np.sum(way.residuals**2))
-            total += float(np.sum((way.residuals + way.points @ way.slope) ** 2))
+            total += float(np.sum((views.pairs.values[way.rows] - way.offset) ** 2))
     noise, both = min(1.0, residual / total), max(stretched + turned, np.finfo(np.float64).tiny)
     return (1.0 - noise) * stretched / both, (1.0 - noise) * turned / both, noise
 
