@@ -45,7 +45,7 @@ from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS
 from mgpa.critics import Critic, fit_linear, fit_network
-from mgpa.trust_region import multiplier, smooth_weights, trust_region_step
+from mgpa.trust_region import multiplier, smooth_weights, step_coefficients
 
 # %%
 # Rows, a gate, and a critic
@@ -115,14 +115,22 @@ agree("   largest difference over rows, critics, directions", np.abs(A - differe
 # %%
 # Equations (5), (13) and (14): the step
 # --------------------------------------
-# ``mgpa.trust_region.trust_region_step`` solves (5) for all rows at once by Newton's method on :math:`\nu`.
+# ``mgpa.trust_region.step_coefficients`` solves (5) for all rows at once by Newton's method on :math:`\nu`.
 # By hand: bisection, scipy's SLSQP, and the optimality conditions.
 
 tau, rho, lam = 1e-3, 0.6, 0.1
 e = residuals(H)
 W = smooth_weights(np.sum(A**2, axis=2), lam)
 A_bar, e_bar = W[:, :, None] * A, W * e
-steps = trust_region_step(A_bar, e_bar, damping=tau, radius=rho)
+
+
+def bounded_step(A, e, tau, rho):
+    """Return the step of every row."""
+    y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, damping=tau, radius=rho)
+    return -np.einsum("nj,njr->nr", y, A)
+
+
+steps = bounded_step(A_bar, e_bar, tau, rho)
 
 
 def step_at(nu, A, e, tau):
@@ -198,7 +206,7 @@ rho = 1.0
 plane_A, plane_e = np.array([[[1.0, 0.35], [0.2, 0.9]]]), np.array([[-1.9, 0.9]])
 many = np.linspace(0, 30, 1501)
 path = step_at(many, *(np.repeat(part, len(many), axis=0) for part in (plane_A, plane_e)), tau)
-chosen = trust_region_step(plane_A, plane_e, damping=tau, radius=rho)[0]
+chosen = bounded_step(plane_A, plane_e, tau, rho)[0]
 root = bisect(plane_A, plane_e, tau, rho)
 agree("first coordinate of the step drawn", chosen[0], step_at(root, plane_A, plane_e, tau)[0, 0])
 

@@ -8,7 +8,6 @@ cost no head more than .01.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,38 +21,6 @@ Floats = NDArray[np.float64]
 
 #: The affine strengths searched in the paper's reuse study: 0, .02, …, 1, 1.1, 1.2, 1.3.
 STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1.2, 1.3)
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """One operating point of a map.
-
-    Attributes
-    ----------
-    attained : bool
-        False if the requested budget is beyond the map; then :attr:`map` raises.
-    movement : float
-        Relative movement of the validation rows: at this point, or of the native map if not attained.
-    n_stages, fraction, strength : int or None, float, float
-        Prefix and fraction of its last stage (staged maps), or strength (affine maps).
-    """
-
-    attained: bool
-    movement: float
-    n_stages: int | None = None
-    fraction: float = 1.0
-    strength: float = 1.0
-    _map: CorrectionMap | None = None
-
-    @property
-    def map(self) -> CorrectionMap:
-        """The map at this operating point."""
-        if self._map is None:
-            raise BudgetNotAttained(
-                f"The budget was not attained: the whole map moves the validation rows by only "
-                f"{self.movement:.4g}. Ask for a smaller budget, or use the whole map."
-            )
-        return self._map
 
 
 def movement(moved: Any, H: Any, varies: Any) -> float:
@@ -124,12 +91,12 @@ def _one_unit(X: Floats, where: Any) -> float:
 
 def movement_budget(
     m: CorrectionMap, X_val: Any, budget: float, *, source: Any = None, coordinates: Any = None
-) -> Endpoint:
-    """Return the operating point where the rows of X_val have moved by ``budget``.
+) -> Any:
+    """Return the map at the operating point where the rows of X_val have moved by ``budget``.
 
     Affine maps take the chord: strength = budget / movement at full strength, never above it. Staged maps
     take the first stage at which the movement crosses the budget upward, and only as much of that stage as
-    needed. If the map never gets there the endpoint says so, and has no map.
+    needed. A map that never gets there raises :class:`BudgetNotAttained`.
 
     Parameters
     ----------
@@ -148,23 +115,28 @@ def movement_budget(
     if not (np.isfinite(budget) and budget >= 0):
         raise ParameterError("budget", budget, "zero or a positive number")
     m, X, where = _read(m, X_val, coordinates)
-    if not isinstance(m, SequentialMap):
-        native_movement = relative_movement(m, X, source=source, coordinates=where)
-        if budget > native_movement:
-            return Endpoint(False, native_movement, strength=m.strength)
-        strength = m.strength * budget / native_movement if native_movement else 0.0
-        return Endpoint(True, budget, strength=strength, _map=m.with_strength(strength))
     if budget == 0:
-        return Endpoint(True, 0.0, 0, _map=m[:0])
+        return m[:0] if isinstance(m, SequentialMap) else m.with_strength(0.0)
+    if not isinstance(m, SequentialMap):
+        native = relative_movement(m, X, source=source, coordinates=where)
+        if budget > native:
+            raise _not_attained(native)
+        return m.with_strength(m.strength * budget / native)
     after = stage_movement(m, X, coordinates=where)
     before = np.concatenate([[0.0], after[:-1]])
     crossings = np.flatnonzero((before < budget) & (budget <= after))
     if not len(crossings):
-        return Endpoint(False, float(after[-1]) if len(m) else 0.0, len(m))
+        raise _not_attained(float(after[-1]) if len(m) else 0.0)
     k = int(crossings[0]) + 1
     start, end = (_displacement(m[:stages], X, where) for stages in (k - 1, k))
-    fraction = _crossing(start, end - start, budget / _one_unit(X, where))
-    return Endpoint(True, budget, k, fraction, m.strength, m.prefix(k, fraction))
+    return m.prefix(k, _crossing(start, end - start, budget / _one_unit(X, where)))
+
+
+def _not_attained(native: float) -> BudgetNotAttained:
+    return BudgetNotAttained(
+        f"The budget was not attained: the whole map moves the validation rows by only {native:.4g}. Ask for "
+        "a smaller budget, or use the whole map."
+    )
 
 
 def _crossing(start: Floats, step: Floats, length: float) -> float:

@@ -18,7 +18,6 @@ from .errors import MissingEvidence
 from .estimators.streamed import Evidence
 from .gate import FixedGate, no_gate
 from .maps import AffineMap
-from .moments import Moments
 from .spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
 
 PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
@@ -113,7 +112,8 @@ class MGPA(GatedMomentEstimator):
             divided = np.where(standardizer.varies, scale, np.inf)  # what never varied takes no part
             within = moments.within.scaled(divided * np.sqrt(moments.weights.sum() / moments.count))
             views = read_views(contrasts, within, moments.count, standardizer, position)
-            rows = unpaired_scatters(moments, _paired_rows(data), views.axes, divided)
+            paired = replace(data, pairs=(), calibration=()).paired_moments()  # of views among the rows
+            rows = unpaired_scatters(moments, paired, views.axes, divided)
             evidence, scores, edits = fit_spread(views, rows, always=self.spread == "always")
             words = f"{words}; {evidence}"
             if scores is not None:
@@ -134,15 +134,3 @@ class MGPA(GatedMomentEstimator):
         """What held-out pairs say about spread."""
         evidence: SpreadEvidence | None = self._solution().spread
         return evidence
-
-
-def _paired_rows(data: Evidence) -> Moments:
-    """Return the moments of the rows that are views of pairs, whichever batches those came in."""
-    if not data.paired_rows:
-        return Moments({})
-    X, source, ids = (
-        np.concatenate([getattr(rows, name) for rows in data.paired_rows])
-        for name in ("X", "source", "pair_id")
-    )
-    _, event, n_views = np.unique(ids, return_inverse=True, return_counts=True)
-    return Moments.from_rows(X[n_views[event] > 1], source[n_views[event] > 1])

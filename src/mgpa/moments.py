@@ -405,18 +405,11 @@ class Moments:
     @property
     def fingerprint(self) -> str:
         """A short digest of the rows seen, independent of their order and batching."""
-        return _digest({label: (part.n_rows, part.checksum) for label, part in self.parts.items()})
-
-    @staticmethod
-    def fingerprint_of(X: Any, source: Any) -> str:
-        """Return the fingerprint that moments of these rows would have."""
-        X, labels = np.asarray(X), np.asarray(source)
-        return _digest(
-            {
-                s.item(): (int((labels == s).sum()), content_checksum(X[labels == s]))
-                for s in np.unique(labels)
-            }
-        )
+        digest = hashlib.sha256()
+        for label, part in self.parts.items():
+            digest.update(f"{label!r}:{part.n_rows};".encode())
+            digest.update(part.checksum.tobytes())
+        return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -462,14 +455,6 @@ def content_checksum(X: Any) -> NDArray[np.uint64]:
     """Return the per-feature sum of the rows' bit patterns: it does not depend on row order or batching."""
     X = np.ascontiguousarray(X, dtype=np.float64)
     return np.asarray(X.view(np.uint64).sum(axis=0, dtype=np.uint64))
-
-
-def _digest(parts: dict[Any, tuple[int, NDArray[np.uint64]]]) -> str:
-    digest = hashlib.sha256()
-    for label, (n_rows, checksum) in parts.items():
-        digest.update(f"{label!r}:{n_rows};".encode())
-        digest.update(checksum.tobytes())
-    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -199,10 +199,6 @@ def warn_of_singles(pair_id: NDArray[Any], stacklevel: int = 3) -> None:
 def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
     """Return ids as an integer or string array of length n."""
     ids = _labels(pair_id, "pair_id", n)
-    if ids.dtype.kind == "O" and len(_kinds(ids)) == 1:
-        ids = np.array(ids.tolist())
-    if ids.dtype.kind == "S":
-        ids = ids.astype(str)
     if ids.dtype.kind == "f" and (np.isnan(ids) | (ids == np.rint(ids))).all():
         ids = whole_numbers(np.where(np.isnan(ids), -1, ids), "pair_id")  # with gaps, as pandas has them
     if ids.dtype.kind not in "iuU" or ids.shape != (n,):
@@ -262,8 +258,6 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
 def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
     """Return one label a row as a boolean, number or text array, or say what is wrong with them."""
     labels = _labels(values, name, n)
-    if labels.dtype.kind == "O" and set(map(type, labels)) <= {str, np.str_}:
-        labels = np.array(labels.tolist())  # the usual case, without a look at every label below
     if labels.dtype.kind == "O":
         missing = np.array([_is_missing(label) for label in labels], dtype=bool)
     else:
@@ -273,13 +267,8 @@ def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
             f"{name} is missing (None or NaN) in {int(missing.sum())} of {n} rows "
             f"(first: row {int(np.flatnonzero(missing)[0])}); drop those rows or label them."
         )
-    if labels.dtype.kind == "O":
-        kinds = _kinds(labels)
-        if len(kinds) > 1:
-            raise ValueError(f"{name} mixes {' and '.join(sorted(kinds.values()))} labels; use one type.")
-        labels = np.array(labels.tolist())
-    if labels.dtype.kind == "S":
-        labels = labels.astype(str)
+    if labels.dtype.kind == "O" and len(kinds := _kinds(labels)) > 1:
+        raise ValueError(f"{name} mixes {' and '.join(sorted(kinds.values()))} labels; use one type.")
     if labels.dtype.kind not in "biufU" or labels.shape != (n,):
         raise ValueError(f"{name} has dtype {labels.dtype}; use integers, booleans or strings.")
     return labels
@@ -303,12 +292,15 @@ def _labels(values: Any, name: str, n: int) -> NDArray[Any]:
             f"{name} has shape {labels.shape}; expected one {'id' if name == 'pair_id' else 'label'} for "
             f"each of the {n} rows of {LABELLED.get(name, 'X')}."
         )
-    return labels
+    if labels.dtype.kind == "O" and len(_kinds(labels)) == 1:
+        labels = np.array(labels.tolist())
+    return labels.astype(str) if labels.dtype.kind == "S" else labels
 
 
 def _kinds(labels: NDArray[Any]) -> dict[str, str]:
-    """Return the kinds of label in an object array, each with one example type name."""
-    return {np.asarray(label).dtype.kind: type(label).__name__ for label in labels}
+    """Return the kinds of label in an object array, each with the name of one type."""
+    examples = {type(label): label for label in labels}
+    return {np.asarray(label).dtype.kind: kind.__name__ for kind, label in examples.items()}
 
 
 def _is_missing(label: Any) -> bool:

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from ._common.arrays import namespace
-from .errors import ParameterError
 
 Array = Any  # numpy array or torch tensor
 
@@ -100,7 +99,20 @@ def two_scores(
 
 
 def step_coefficients(gram: Array, e: Array, *, damping: float, radius: float) -> Array:
-    """Return y, shape (n, J), such that Δz = -Aᵀ y solves eq. (5), as in eq. (14)."""
+    """Return y, shape (n, J), such that Δz = -Aᵀ y solves eq. (5) for every row, as in eq. (14).
+
+    ``gram`` (n, J, J) is A Aᵀ of the gated Jacobians A (n, J, r), one row per critic score, and ``e`` (n, J)
+    the score residuals, both weighted if weights are wanted (:func:`smooth_weights`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> A, e = np.array([[[3.0, 0.0]]]), np.array([[6.0]])
+    >>> -step_coefficients(A @ A.mT, e, damping=1.0, radius=10.0) @ A[0]   # -3 * 6 / (9 + 1)
+    array([[-1.8,  0. ]])
+    >>> -step_coefficients(A @ A.mT, e, damping=1.0, radius=0.5) @ A[0]
+    array([[-0.5,  0. ]])
+    """
     xp = namespace(e)
     n_scores = e.shape[-1]
     if n_scores == 1:
@@ -115,50 +127,3 @@ def step_coefficients(gram: Array, e: Array, *, damping: float, radius: float) -
     spectrum = [(coordinates[:, i] ** 2, eigenvalues[:, i]) for i in range(n_scores)]
     nu = multiplier(spectrum, damping, radius)
     return (vectors @ (coordinates / (eigenvalues + damping + nu[:, None]))[:, :, None])[:, :, 0]
-
-
-def trust_region_step(A: Array, e: Array, *, damping: float, radius: float) -> Array:
-    """Solve eq. (5) for every row at once.
-
-    Parameters
-    ----------
-    A : array of shape (n, J, r)
-        Gated Jacobians, one row of A per critic score, already weighted if weights are wanted
-        (:func:`smooth_weights`).
-    e : array of shape (n, J)
-        Score residuals, weighted alike.
-    damping : float
-        τ > 0, the price of movement.
-    radius : float
-        ρ > 0, the longest step allowed.
-
-    Returns
-    -------
-    step : array of shape (n, r)
-        Δz, never longer than ``radius``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> A, e = np.array([[[3.0, 0.0]]]), np.array([[6.0]])
-    >>> trust_region_step(A, e, damping=1.0, radius=10.0)   # -3 * 6 / (9 + 1)
-    array([[-1.8, -0. ]])
-    >>> trust_region_step(A, e, damping=1.0, radius=0.5)
-    array([[-0.5, -0. ]])
-    """
-    for name, value in (("damping", damping), ("radius", radius)):
-        if not value > 0:
-            raise ParameterError(name, value, "a number above 0")
-    xp = namespace(e)
-    # The replay works from Gram matrices of weighted rows, which is fast and well conditioned. Here the
-    # rows may have any scale, so take the singular values themselves rather than their squares.
-    U, sigma, Vt = xp.linalg.svd(A, full_matrices=False)
-    coordinates = (xp.swapaxes(U, -1, -2) @ e[:, :, None])[:, :, 0]
-    spectrum = [(coordinates[:, i] ** 2, sigma[:, i] ** 2) for i in range(sigma.shape[-1])]
-    nu = multiplier(spectrum, damping, radius)
-    filtered = coordinates * sigma / (sigma * sigma + damping + nu[:, None])
-    step = -(xp.swapaxes(Vt, -1, -2) @ filtered[:, :, None])[:, :, 0]
-    # Rounding may leave the step a few units in the last place too long; the bound is a promise.
-    length = xp.sqrt((step * step).sum(-1))
-    shrink = xp.where(length > radius, radius / (length + _TINY), length * 0.0 + 1.0)
-    return step * shrink[:, None]

@@ -67,7 +67,6 @@ def test_the_fingerprint_knows_rows_labels_and_numbers_but_no_order():
     fingerprint = Moments.from_rows(X, source).fingerprint
     order = np.random.default_rng(2).permutation(8)
     assert Moments.from_rows(X[order], source[order]).fingerprint == fingerprint
-    assert Moments.fingerprint_of(X, source) == fingerprint
     others = [
         (X + 1e-9, source),
         (X, source[::-1]),
@@ -77,7 +76,6 @@ def test_the_fingerprint_knows_rows_labels_and_numbers_but_no_order():
     ]
     for other in others:
         assert Moments.from_rows(*other).fingerprint != fingerprint
-        assert Moments.fingerprint_of(*other) == Moments.from_rows(*other).fingerprint
 
 
 @pytest.mark.parametrize("weighted", [True, False])

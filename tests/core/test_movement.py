@@ -51,11 +51,11 @@ def test_a_feature_that_was_constant_in_the_fit_has_no_size(silent, name, tmp_pa
 def test_a_budget_is_what_the_rows_then_move(silent, name):
     X, source, pairs, new = silent
     m = MODELS[name]().fit(X, source=source, pairs=pairs).to_map()
-    point = movement_budget(m, new, 0.05)
-    assert relative_movement(point.map, new) == pytest.approx(0.05, rel=1e-4)
+    cut = movement_budget(m, new, 0.05)
+    assert relative_movement(cut, new) == pytest.approx(0.05, rel=1e-4)
     quiet = new.copy()
     quiet[:, 5] = 0.0
-    assert relative_movement(point.map, quiet) == pytest.approx(0.05, rel=1e-4)
+    assert relative_movement(cut, quiet) == pytest.approx(0.05, rel=1e-4)
 
 
 def test_history_and_endpoint_agree(silent):

@@ -173,7 +173,7 @@ def test_strength_features_that_never_varied_and_weights():
     once = mgpa.MGPA().fit(X, source=world.source, pairs=tuple(pairs)).transform(X)
     np.testing.assert_allclose(Y, once, rtol=1e-8, atol=1e-8)
     budget = mgpa.endpoint.movement_budget(model, X, 0.05)
-    assert mgpa.endpoint.relative_movement(budget.map, X) == pytest.approx(0.05)
+    assert mgpa.endpoint.relative_movement(budget, X) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("n_units", [4, 12])

@@ -63,7 +63,7 @@ def budget():
     end = movement_budget(
         authors.maps["iterative_both"], authors.arrays["X_new"], float(authors.arrays["budget"])
     )
-    assert end.n_stages == authors.arrays["budget_stages"]
+    assert len(end) == authors.arrays["budget_stages"]
     return "exact"
 
 

@@ -262,7 +262,7 @@ def cut_back(fit: Fit, budget: float, data: FittingData, store: Store, key: str)
     with explain(f"cutting {fit.method} back to a movement of {budget:g}", store):
         val, where = data.val, data.standardizer_for(fit.map)
         H = vectors(val, fit.map.info.token_layout)
-        m = movement_budget(fit.map, H, budget, source=val.source, coordinates=where).map
+        m = movement_budget(fit.map, H, budget, source=val.source, coordinates=where)
         facts = fit.facts | _validation_facts(m, data)
     return replace(fit, map=m, facts=store.put(key, facts, m))
 

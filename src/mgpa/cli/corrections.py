@@ -186,7 +186,7 @@ def select(
         Where to store the selected map.
     """
     from ..endpoint import movement_budget
-    from ..maps import load_map
+    from ..maps import SequentialMap, load_map
     from ..tables import open_table
     from ..tables.rows import rows_for, vectors
 
@@ -200,11 +200,11 @@ def select(
                 "them. Give some participants the role VAL (mgpa convert --roles)."
             )
     rows = rows_for(m, rows)
-    point = movement_budget(m, vectors(rows), budget, source=rows.source)
-    point.map.save(out, overwrite=overwrite)
-    facts = {"map": str(out), "movement": point.movement, "strength": point.strength}
-    if point.n_stages is not None:
-        facts |= {"n_stages": point.n_stages, "fraction": point.fraction}
+    m = movement_budget(m, vectors(rows), budget, source=rows.source)
+    m.save(out, overwrite=overwrite)
+    facts = {"map": str(out), "movement": budget, "strength": m.strength}
+    if isinstance(m, SequentialMap):
+        facts |= {"n_stages": len(m), "fraction": m.fraction}
     shared.show(facts, "\n".join(f"{name:<10}{value}" for name, value in facts.items()), json_)
 
 

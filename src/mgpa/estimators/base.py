@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .._common.checks import is_tensor, refuse_masked, require_finite
+from .._common.checks import as_floats, is_tensor, refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
 from ..maps import CorrectionMap, MapInfo, SequentialMap
@@ -90,7 +90,7 @@ class FitData:
         return {
             "source_names": source_names(self.sources),
             "n_rows": len(self.X),
-            "fingerprint": Moments.fingerprint_of(self.X, self.sources[self.codes]),
+            "fingerprint": Moments.from_rows(self.X, self.sources[self.codes]).fingerprint,
         }
 
 
@@ -132,19 +132,10 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
     # Lists have neither shape nor dtype, and frames have no dtype of their own.
     array = X if hasattr(X, "shape") and hasattr(X, "dtype") else np.asarray(X)
     shape, dtype = array.shape, array.dtype
-    if getattr(dtype, "kind", "") in "iub":
-        warnings.warn(
-            f"{name} has integer dtype {dtype}; computing and returning float64. "
-            "Convert it yourself to choose the precision.",
-            DataConversionWarning,
-            stacklevel=4,
-        )
     if getattr(dtype, "kind", "") in "US":
         raise ValueError(f"{name} holds text (dtype {dtype}); expected numbers.")
-    if getattr(dtype, "name", "") in ("float16", "bfloat16"):
-        raise ValueError(
-            f"{name} is {dtype}, too coarse to correct in; convert with {name}.astype('float32')."
-        )
+    if getattr(dtype, "kind", "") in "iub" or getattr(dtype, "name", "") in ("float16", "bfloat16"):
+        as_floats(np.empty(0, dtype), name, "numbers", category=DataConversionWarning, stacklevel=5)
     if len(shape) == 3:
         raise ValueError(
             f"{name} has shape {shape}; expected two dimensions (rows, features). "
