@@ -2,11 +2,9 @@
 Quickstart: fit, look, store, apply
 ===================================
 
-Two headsets, "dry" and "wet", record people doing a task. A frozen encoder turns every event into an
-embedding, and each embedding betrays its headset. Some events were recorded by both headsets at once: these
-pairs show what the hardware does, and the correction may act there and nowhere else.
-
-You need three things: embeddings, the headset of every row, and some pairs. The task is not needed.
+Two headsets, "dry" and "wet", record people doing a task, and each embedding betrays its headset. Some events
+were recorded by both headsets at once: these pairs show what the hardware does. You need embeddings, the
+headset of every row, and some pairs; no task labels.
 """
 
 import tempfile
@@ -25,9 +23,8 @@ from mgpa.tables import simulate_table
 # %%
 # The data
 # --------
-# A table holds embeddings and what is known about each row. Every person has one role: corrections are
-# fitted on FIT, readers and task heads on HEAD, and everything is judged on EVAL. Where the correction is
-# fitted, the headset mostly goes with the class, as where one lab ran most sessions of one condition.
+# Every person has one role: corrections are fitted on FIT, readers and task heads on HEAD, and everything is
+# judged on EVAL. In the FIT rows the headset mostly goes with the class.
 
 table = simulate_table(n_people=60, random_state=3)
 fit, head, evaluation = (table.rows(role) for role in ("FIT", "HEAD", "EVAL"))
@@ -41,7 +38,7 @@ for label in (0, 1):
 # Fit
 # ---
 # ``pair_id`` names the rows that are views of one event. The result is a *map*: it takes an embedding and
-# nothing else, so it also serves rows whose headset nobody wrote down.
+# nothing else.
 
 model = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
 m = model.to_map()
@@ -71,11 +68,9 @@ with plots.style():
     panels[0].legend()
 
 # %%
-# Every row has moved sideways only. Along the gate's one direction a row's own value is gone; what stands
-# there now is what the rest of the embedding predicts (:ref:`theory-closed-form`). Had the task lain there,
-# it would have gone too.
-
-# %%
+# Every row has moved sideways only. Along the gate's one direction stands what the rest of the embedding
+# predicts (:ref:`theory-closed-form`). Had the task lain there, it would have gone too.
+#
 # Measure
 # -------
 # Train a reader on corrected HEAD rows to tell the headset, and see how well it ranks new people's rows
@@ -104,9 +99,9 @@ print(f"rows moved by {mgpa.endpoint.relative_movement(m, evaluation.X):.0%} of 
 # %%
 # The gate in the features' own units
 # -----------------------------------
-# An audit draws which features each gate may change: scalp maps where they are called by channel and band,
-# a curve over numbers such as wavelengths, bars otherwise. Here the sixteen features get such names to show
-# it. (``readers`` makes this audit short; leave it out.)
+# An audit draws which features each gate may change: scalp maps where they are called by channel and
+# band, a curve over numbers such as wavelengths, bars otherwise. (``readers`` makes this audit short;
+# leave it out.)
 
 channels = ("Fz", "C3", "Cz", "C4", "Pz", "O1", "Oz", "O2")
 bands = [f"{channel} {band}" for band in ("alpha", "beta") for channel in channels]
@@ -117,8 +112,7 @@ figure = plt.figure(result.plot("gate"))
 # %%
 # Store and apply
 # ---------------
-# One file, no pickle. Opening and applying it needs numpy and safetensors, no source label and no training
-# data.
+# One file, no pickle. Applying it needs numpy and safetensors.
 
 with tempfile.TemporaryDirectory() as folder:
     path = m.save(Path(folder) / "headsets.safetensors")
@@ -129,10 +123,9 @@ print("same bits:", np.array_equal(again.transform(evaluation.X), corrected))
 # %%
 # How far to trust this
 # ---------------------
-# The simulation is kind: the device adds one constant in one direction, and the pairs are clean. What
-# carries over is the procedure: other people for fitting and judging, a fresh reader, an existing head. Two
-# things to check on your own data are below: does the gate cover pairs it was not fitted on, and is the
-# device readable from what the gate preserves, which no correction inside it can change?
+# The simulation is kind: the device adds one constant in one direction, and the pairs are clean. Check on
+# your own data: does the gate cover pairs it was not fitted on, and is the device readable from what the
+# gate preserves?
 
 held = table.rows("VAL")
 views = held.paired_views()

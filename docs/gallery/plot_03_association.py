@@ -2,10 +2,9 @@
 Under association: what LEACE loses and MGPA keeps
 ==================================================
 
-Suppose most sessions of one condition were recorded with one headset. Then whatever tells the condition
-also tells the headset, and source labels alone cannot say which is which. LEACE removes what linearly
-predicts the source, so the stronger the association, the more of the task it takes along. MGPA asks pairs:
-in them the person, the moment and the task are the same, and only the hardware differs.
+Suppose most sessions of one condition were recorded with one headset. LEACE removes what linearly predicts
+the source, so the stronger the association, the more of the task it takes along. MGPA asks pairs, in which
+only the hardware differs.
 
 Here the association in the fitting rows is turned up from none to nearly complete. Readers and heads are
 always judged on events that both headsets saw, where there is no association.
@@ -89,14 +88,11 @@ for a in (0.0, 0.8, 0.96):
         print(f"  {label(name):<18}headset {headset:.3f}, task {task:+.3f}, along the task {along:.1%}")
 
 # %%
-# Without association both leave the task alone; pairs, in which the content cancels, find the headset's
-# direction more exactly than the labels of so few rows do. With association, LEACE turns toward the task
-# (right), which costs the existing head (middle), and, because that much less of its one direction is left
-# for the headset, the headset stays readable once the association is gone (left). MGPA's direction comes
-# from the pairs and does not turn.
+# Without association both leave the task alone. With association, LEACE turns toward the task (right), which
+# costs the existing head (middle), and the headset stays readable once the association is gone (left). MGPA's
+# direction comes from the pairs and does not turn.
 #
-# Is LEACE wrong, then? No: it does exactly what it promises, in the rows it was given. Look at *new rows
-# with the same association*:
+# LEACE does exactly what it promises, in *rows with the same association*:
 
 table = simulated(0.96, seed=0)
 fit, same = table.rows("FIT"), table.rows("VAL")
@@ -108,15 +104,13 @@ for name in METHODS:
     )
 
 # %%
-# There MGPA leaves the headset readable, because the class is, and the class tells the headset. It keeps,
-# by design, whatever the pairs do not blame on the hardware. If you must hide the source in rows where
-# source and population go together, you have to give up what distinguishes the populations, and LEACE is
-# the tool.
+# There MGPA leaves the headset readable, because the class is, and the class tells the headset. If you must
+# hide the source in rows where source and population go together, you have to give up what distinguishes the
+# populations, and LEACE is the tool.
 #
 # How far to trust this
 # ---------------------
-# In this simulation the pairs are true pairs and the device effect is orthogonal to the task. A task that
-# lies inside the gate is not safe. If your "pairs" differ in more than
-# the hardware (another day, another task), the gate holds that too.
+# Here the pairs are true pairs, and the device effect is orthogonal to the task. A task that lies inside the
+# gate is not safe. If your "pairs" differ in more than the hardware (another day), the gate holds that too.
 
 plt.show()

@@ -80,13 +80,13 @@ for settings, score in zip(search.cv_results_["params"], search.cv_results_["mea
     print(f"rank {settings['closedformmgpa__gate__rank']}: inner task AUROC {score:.3f}")
 
 # %%
-# This inner score is of all rows, most of which carry the association, so it rewards whoever keeps the
-# shortcut. Choose a rank by coverage (``mgpa.held_out_coverage``), which does not look at the task.
+# Most of these rows carry the association, so the score rewards the shortcut. Choose a rank by coverage
+# (``mgpa.held_out_coverage``), which does not look at the task.
 #
 # The leak, and what it looks like
 # --------------------------------
-# ``pairs=(A, B)`` has no entry a row, so every fold gets *all* pairs, those of its test people too. Nothing
-# warns. The gate then seems to cover the test people's differences better than it will cover a stranger's.
+# ``pairs=(A, B)`` has no entry a row, so every fold gets *all* pairs, those of its test people too, and the
+# gate seems to cover the test people's differences better than it will cover a stranger's.
 
 a, b = (np.flatnonzero((pair_id >= 0) & (source == s)) for s in ("A", "B"))
 b = b[np.argsort(pair_id[b])][np.argsort(np.argsort(pair_id[a]))]
@@ -132,9 +132,8 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# Both corrections leave the headset at chance for a reader of the same pipeline; LEACE pays with task. Right,
-# the leak grows with the rank, because later directions are those of single people. A headset reader trained
-# without association finds more after LEACE (:doc:`plot_03_association`). Folds share training people, so
-# their spread is no confidence interval; for that see :doc:`../../audit`.
+# Both corrections leave the headset at chance for a reader of the same pipeline; LEACE pays with task.
+# The leak grows with the rank, because later directions are those of single people. Folds share training
+# people, so their spread is no confidence interval; for that see :doc:`../../audit`.
 
 plt.show()

@@ -4,9 +4,7 @@ Tables larger than memory: streaming and Dask
 
 The closed form needs moments of the rows, not the rows. So it can read a table part by part, forget each
 part, and merge what different machines have seen. The result is the same map, and on the same parts the
-same *bits*, whoever did the work.
-
-The table here is small, so that the page builds quickly; nothing below depends on its size.
+same *bits*.
 """
 
 import pickle
@@ -26,8 +24,7 @@ from mgpa.tables import TableWriter, correct_file, fit_table, open_table, simula
 # %%
 # A table in parts
 # ----------------
-# A folder of Parquet files, one a part, as a cluster of encoders would leave behind: ten people each here.
-# That is no rule; even a pair may be split between two parts, and still counts.
+# A folder of Parquet files, ten people a part. Even a pair may be split between two parts.
 
 folder = tempfile.TemporaryDirectory()
 root = Path(folder.name)
@@ -43,9 +40,8 @@ print(f"{file.n_rows} rows of {file.shape[0]} in {len(file.parts)} parts, column
 # %%
 # Three ways to the same map
 # --------------------------
-# Everything in memory; from the files, one part after another; and on a Dask cluster. Here the cluster is
-# two workers on this machine; ``Client("tcp://scheduler:8786")`` would be yours. Rows with a role other
-# than FIT are left alone.
+# In memory; from the files, one part after another; and on a Dask cluster, here two workers on this machine
+# (``Client("tcp://scheduler:8786")`` would be yours). Only FIT rows are used.
 
 fit = table.rows("FIT")
 in_memory = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id).to_map()
@@ -101,14 +97,12 @@ print(f"estimator after {seen[0]} rows {kept[0] / 1e6:.2f} MB, after {seen[-1]} 
 print(f"distance from the final map after {seen[len(seen) // 4]} rows: {moved[len(seen) // 4]:.1%}")
 
 # %%
-# Every batch brings the map nearer to the final one, at the pace of sampling error. The estimator grows with
-# the *paired* rows only.
+# The estimator grows with the *paired* rows only.
 #
 # How far to trust this
 # ---------------------
-# Same bits need the same parts: the sums are added up in a tree whose shape depends on their number. Other
-# parts differ in rounding, as in-memory and streamed do above. :class:`mgpa.IterativeMGPA` does not stream
-# in this sense: from a file it trains critics on a draw of rows and takes standardisation and anchors from
-# all of them, a pass over the table each stage, and its map says so.
+# Same bits need the same parts; other parts differ in rounding. :class:`mgpa.IterativeMGPA` trains its
+# critics on a draw of rows, takes standardisation and anchors from all of them, a pass over the table
+# each stage, and its map says so.
 
 plt.show()

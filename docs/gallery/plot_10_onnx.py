@@ -2,10 +2,9 @@
 Deploying with ONNX
 ===================
 
-A fitted map is arithmetic: a matrix or two, for the iterative map also small networks. ``to_onnx`` writes
-it down in a form that runs in C++, Java, JavaScript or on a phone, where there is no mgpa and no Python.
-This page exports both kinds of map, runs them in a process that has never heard of mgpa, and asks what is
-lost: precision, and time.
+``to_onnx`` writes a map in a form that runs in C++, Java, JavaScript or on a phone, without mgpa or Python.
+This page exports two kinds of map, runs them in a process without mgpa, and asks what is lost: precision, and
+time.
 """
 
 import subprocess
@@ -121,17 +120,9 @@ with plots.style():
     panels[1].set(xscale="log", yscale="log")
 
 # %%
-# What is seen
-# ------------
-# The error is the rounding of float32, a vanishing share of what the map does. In time, the closed form is
-# next to free, and the iterative map costs about as much as the small networks that it consists of. For one
-# row at a time, as a headset's decoder sees them, compare the times above with the interval between two of
-# its decisions.
-#
-# How far to trust this
-# ---------------------
-# Errors are a property of the maps and will look alike everywhere, for rows like those fitted on. Times are
-# of the machine that built this page, one thread, best of thirty; measure on your own. Source-aware
-# baselines such as CORAL export too, but then somebody has to tell the source of every row.
+# The error is the rounding of float32, a vanishing share of what the map does. The closed form is next to
+# free; the iterative map costs about as much as its small networks. Times are of the machine that built
+# this page, one thread, best of thirty. Source-aware baselines such as CORAL export too, but need the
+# source of every row.
 
 plt.show()
