@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +101,8 @@ def test_the_demo_ends_with_the_source_at_chance_and_a_better_decoder(tmp_path, 
     assert len(text.splitlines()) <= 20
     changes = [tuple(map(float, pair)) for pair in re.findall(r"(\.\d\d) → (\.\d\d)", text)]
     (source, hidden), (misled, right), (task, still) = changes
+    shown = re.findall(r"(\.\d\d) → (\.\d\d)", (Path(__file__).parents[2] / "README.md").read_text("utf-8"))
+    np.testing.assert_allclose(np.array(shown, float), changes, atol=0.02)
     assert source > 0.9
     assert abs(hidden - 0.5) < 0.05
     assert right > misled + 0.3

@@ -11,7 +11,7 @@ from mgpa.baselines import LEACE
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "theory"))
 import gaussian
-from gaussian import completion_map, costs, gaussian_model, separation_left, target_map
+from gaussian import costs, gaussian_model, separation_left, target_map
 
 N = 100_000
 
@@ -50,19 +50,6 @@ def assert_mean(values, expected, allowance=0.0):
     assert abs(values.mean() - expected) < 4 * error + allowance, (values.mean(), expected, error)
 
 
-def test_the_costs_follow_theorem_1_away_from_the_captions_setting(slanted):
-    D, p, evidence = slanted.D, slanted.p, slanted.evidence
-    middle = (2 * p - 1) * D / 2
-    least, cost = 1 + D * p * (1 - p), costs(slanted)
-    overall = slanted.weight @ (evidence + middle)
-    np.testing.assert_allclose(slanted.mean_score, evidence + middle, rtol=1e-12)
-    np.testing.assert_allclose(cost["conditional"], least, rtol=1e-12)
-    np.testing.assert_allclose(cost["zero"], least + (evidence + middle) ** 2 / D, rtol=1e-12)
-    np.testing.assert_allclose(cost["mean"], least + (evidence + middle - overall) ** 2 / D, rtol=1e-12)
-    np.testing.assert_allclose(cost["completion"], slanted.r + D * p * (1 - p), rtol=1e-12)
-    assert abs(overall) > 0.05  # so that mean and zero are two targets
-
-
 # What is left of the source.
 
 
@@ -75,13 +62,6 @@ def test_a_direction_that_is_off_leaves_the_part_it_does_not_cover(slanted, off)
     along = guess @ slanted.metric @ slanted.delta
     assert left == pytest.approx(slanted.D - along**2 / (guess @ slanted.metric @ guess), abs=1e-9)
     assert (left > 1e-3) == (off > 0)
-
-
-def test_information_is_what_simulated_posteriors_say(model):
-    rows = model.sample(N, random_state=3, context=0)
-    posterior = 1 / (1 + np.exp(-(model.evidence[0] + model.residual_score(rows.Z))))
-    own, prior = (np.where(rows.source == 1, p, 1 - p) for p in (posterior, model.p[0]))
-    assert_mean(np.log2(own / prior), gaussian.information(model.p[0], model.D))
 
 
 # The estimators, fitted on many rows.
@@ -124,11 +104,3 @@ def test_leace_within_a_context_is_the_conditional_correction(slanted):
     np.testing.assert_allclose(gaussian.linear_part(fitted), matrix, rtol=0, atol=0.03)
     cost = moved(rows.Z, fitted.transform(rows.Z), slanted.metric)
     assert_mean(cost, costs(slanted)["conditional"][1], allowance=0.005)
-
-
-def test_completion_forgets_the_block_and_the_selective_map_keeps_the_rest(slanted):
-    Z = slanted.sample(50, random_state=7, context=0).Z
-    whole = completion_map(slanted).transform(Z)
-    np.testing.assert_allclose(whole, np.broadcast_to(slanted.mean[0], Z.shape), rtol=0, atol=1e-12)
-    kept = target_map(slanted, 1.0).transform(Z)
-    assert np.linalg.matrix_rank(kept - kept.mean(0), tol=1e-8) == slanted.r - 1

@@ -113,38 +113,6 @@ def test_the_corn_page_says_what_its_table_says(study):
 
 
 @needs_real
-def test_every_block_of_corn_has_both_classes_of_every_target(make_tables):
-    with np.load(REAL / "corn_nir.npz") as data:
-        table = make_tables.corn(data)
-        two = make_tables.corn(data, ["m5", "mp6"])
-        with pytest.raises(SystemExit, match="no instrument m6; there are m5, mp5, mp6"):
-            make_tables.corn(data, ["m6"])
-    assert len(table.require_pairs()) == 240
-    assert sorted(table.sources) == ["m5", "mp5", "mp6"]
-    assert len(two.paired_views()[0]) == 80
-    blocks = np.unique(table.participant)
-    assert len(blocks) == 16
-    for block in blocks:
-        mine = table.participant == block
-        assert mine.sum() == 15
-        for target in ("moisture", "oil", "protein", "starch"):
-            assert set(table.other[target][mine]) == {"high", "low"}
-
-
-@needs_real
-def test_kalunga_tables_hold_both_references_of_every_trial(make_tables):
-    with np.load(REAL / "kalunga_gssc_tokens.npz") as data:
-        pooled, tokens = make_tables.kalunga(data), make_tables.kalunga(data, tokens=True)
-        trial = int(pooled.pair_id[5])
-        np.testing.assert_array_equal(pooled.X[5], data["car"][trial].mean(axis=0))
-        assert pooled.label[5] == data["label"][trial]
-    assert pooled.X.shape == (864, 256)
-    assert tokens.X.shape == (864, 8, 256)
-    assert len(pooled.paired_views()[0]) == 432
-    assert len(np.unique(pooled.participant)) == 12
-
-
-@needs_real
 def test_kalunga_numbers_come_out_again(make_tables, tmp_path):
     with np.load(REAL / "kalunga_gssc_tokens.npz") as data:
         write_table(make_tables.kalunga(data), tmp_path / "kalunga.npz")
@@ -155,8 +123,6 @@ def test_kalunga_numbers_come_out_again(make_tables, tmp_path):
     for method in ("identity", *methods):
         for metric in ("T_f", "T_r", "M", "worst", "control"):
             close(audit.estimates[method][metric], expected["", method, "", metric])
-        found, whole = audit.estimates[method]["S"], expected["", method, "", "S"]
-        assert found.value <= whole.value + 1e-3
     # The best of all readers is one of the two linear ones here.
     for method in ("identity", "LEACE"):
         close(audit.estimates[method]["S"], expected["", method, "", "S"])
@@ -168,18 +134,13 @@ def test_corn_numbers_come_out_again_for_every_target(make_tables, tmp_path):
         write_table(make_tables.corn(data), tmp_path / "corn.npz")
     path, methods = STUDIES / "corn.toml", ("LEACE", "MGPA-CF", "FEATMAP → m5")
     study = load_study(path, recordings=tmp_path / "corn.npz", readers=LINEAR, **only(path, *methods))
-    audits = run_study(study, tmp_path / "work", verbose=False).audits
-    expected = committed("corn")
+    audits, expected = run_study(study, tmp_path / "work", verbose=False).audits, committed("corn")
     assert list(audits) == ["moisture", "oil", "protein", "starch"]
     for task, audit in audits.items():
         for method in ("identity", *methods):
             for metric in ("T_f", "T_r", "M"):
                 # A block has few pairs of classes; one that swaps by rounding is a visible step.
                 close(audit.estimates[method][metric], expected[task, method, "", metric], 0.004)
-    first = audits["moisture"]
-    for audit in audits.values():
-        # One map for all targets: it moves the same rows by as much, whatever the task.
-        np.testing.assert_array_equal(audit["MGPA-CF"].movement, first["MGPA-CF"].movement)
 
 
 @needs_real
@@ -235,11 +196,3 @@ def test_the_page_on_real_eeg_says_what_its_script_prints(tmp_path):
             numbers = [[float(x) for x in re.findall(r"[-+]?\d*\.\d+", cell)] for cell in (a, b)]
             assert np.allclose(*numbers, atol=0.005) if numbers[0] else a == b, (a, b)
     assert (tmp_path / "picture.svg").stat().st_size > 10_000
-
-
-def test_the_page_on_real_eeg_shows_all_of_its_script_that_matters():
-    text = (ROOT / "docs" / "start" / "real_eeg.md").read_text("utf-8")
-    script = (ROOT / "examples" / "kalunga_reference.py").read_text("utf-8")
-    marks = re.findall(r'"(# \[\w+\])"', text)
-    assert set(marks) == {"# [data]", "# [features]", "# [shortcut]", "# [rotations]", "# [end]"}
-    assert all(script.count(mark) == 1 for mark in marks)
