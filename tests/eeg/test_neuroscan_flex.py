@@ -158,17 +158,14 @@ def test_csv_files_of_tones_are_read_by_their_columns(tmp_path, task):
     [
         ("a,b\n1,face\n", "0 columns 'trial'; expected one each of trial, stimElapsedTime, stimCat"),
         ("stimCat," + N170_HEADER + "face,1,1,face,upright,1\n", "2 columns 'stimCat'"),
-        (N170_HEADER + "1,1,face,upright,soon\n", "line 2, stimElapsedTime: 'soon' is not a number"),
-        (
-            N170_HEADER + "1,1,face,upright,1\n2,1,face,upright\n",
-            "line 3, stimElapsedTime: '' is not a number",
-        ),
+        (N170_HEADER + "1,1,face,upright,soon\n", "line 2: stimElapsedTime is 'soon'; expected a number"),
+        (N170_HEADER + "1,1,face,upright,1\n2,1,face,upright\n", "line 3: stimElapsedTime is ''; expected"),
         (N170_HEADER + "1,1,house,upright,1\n", "stimCat is 'house'; expected watch or face"),
-        (N170_HEADER + "1,x,face,upright,1\n", "line 2, eventCode: 'x' is not a number"),
-        (N170_HEADER + "1,1,face,upright,2\n2,1,face,upright,1\n", "event 2 is not after event 1"),
-        (N170_HEADER + "1,1,face,upright,1\n3,1,face,upright,2\n", "line 3: trial is 3; expected 2"),
+        (N170_HEADER + "1,x,face,upright,1\n", "line 2: eventCode is 'x'; expected a number"),
+        (N170_HEADER + "1,1,face,upright,2\n2,1,face,upright,1\n", "line 3: stimElapsedTime is '1'"),
+        (N170_HEADER + "1,1,face,upright,1\n3,1,face,upright,2\n", "line 3: trial is '3'; expected trials"),
         (N170_HEADER, "lists no events"),
-        ("", "Columns: none"),
+        ("", "cannot be read as CSV"),
     ],
 )
 def test_csv_files_that_cannot_be_understood_are_named(tmp_path, text, message):

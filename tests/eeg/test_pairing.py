@@ -43,7 +43,6 @@ def test_each_limit_can_fail_alone(events):
     for what, times in cases.items():
         assert [what in failure for failure in timing_test(events, times).failures] == [True]
     assert not timing_test(events, 1.0019 * events).failures
-    assert not timing_test(events, one_late, limits=(0.2, 0.04, 0.002)).failures
 
 
 @pytest.mark.parametrize(("start", "count"), [(1, 1), (1, 4), (30, 4), (55, 4)])
@@ -116,9 +115,9 @@ def test_markers_that_leave_a_doubt_are_refused(events):
         with pytest.raises(PairingError, match=message):
             match_events(times, events, name="cap")
     # Events so fast that one more or less stays within the limits.
-    fast = np.arange(40) * 0.03
-    with pytest.raises(PairingError, match=r"at \d\d places"):
-        match_events(np.delete(fast, 20), fast, limits=(0.1, 0.04, 0.1))
+    fast = np.arange(4000) * 0.03
+    with pytest.raises(PairingError, match=r"at \d+ places"):
+        match_events(np.delete(fast, 2000), fast)
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 0), (2, 2)])

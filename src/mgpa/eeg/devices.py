@@ -21,7 +21,7 @@ from ..errors import PairingError, UsageError, first_few
 from ..tables.columns import ROLES, Columns, assign_roles
 from ..tables.frames import subject_of
 from ..tables.table import Table
-from .pairing import LIMITS, Limits, PairingReport, Timing, timing_test
+from .pairing import PairingReport, Timing, timing_test
 from .trials import Encoder, Trials, as_trials, eeg_channels, encode, loaded_epochs, plain_name
 from .views import rereference, resample
 
@@ -60,7 +60,7 @@ def table_from_epochs(
         Show progress.
     **alignment
         How epochs are brought together, as for :func:`align_devices`: pair_by, participant, label, channels,
-        sfreq, reference and limits.
+        sfreq, reference and at_once.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def align_devices(
     channels: Sequence[str] | None = None,
     sfreq: float | None = None,
     reference: str | Sequence[str] | None = None,
-    limits: Limits = LIMITS,
+    at_once: bool = True,
 ) -> tuple[Trials, PairingReport]:
     """Bring the epochs of several devices to common channels, rate and times, and pair their events.
 
@@ -125,9 +125,9 @@ def align_devices(
         interpolated by a cubic spline first.
     reference : str, sequence of str or None
         See :func:`mgpa.eeg.rereference`; of the channels that are left. None: signals stay as recorded.
-    limits : (max, p95, slope)
-        How far the clocks may differ; see :func:`mgpa.eeg.timing_test`. ``(inf, inf, inf)`` lets everything
-        pass, for devices that did not record at once.
+    at_once : bool
+        Whether the devices recorded at once, so that days must agree and onsets on two clocks lie on a line
+        (:func:`mgpa.eeg.timing_test`). False: what names an event alone says which belong together.
 
     Returns
     -------
@@ -161,8 +161,8 @@ def align_devices(
     parts = [replace(part, columns={name: part.columns[name] for name in shared}) for part in parts]
     trials = Trials.concatenate(_resample(part, start, rate, samples) for part in parts)
     dates = np.concatenate([np.full(len(part), part.info["date"], dtype=object) for part in parts])
-    pair_id, report, untimed = _pair(trials.columns, dates, tuple(map(str, devices)), by, limits)
-    if untimed:
+    pair_id, report, untimed = _pair(trials.columns, dates, tuple(map(str, devices)), by, at_once)
+    if untimed and at_once:
         notes.append(f"clocks not compared, without onsets or three pairs: {_some(untimed)}")
         warnings.warn(
             f"Clocks cannot be compared, without onsets or three pairs ({_some(untimed)}): that events "
@@ -360,7 +360,7 @@ def _resample(part: Trials, start: float, rate: float, samples: int) -> Trials:
 
 
 def _pair(
-    columns: Columns, dates: NDArray[Any], devices: tuple[str, ...], by: tuple[str, ...], limits: Limits
+    columns: Columns, dates: NDArray[Any], devices: tuple[str, ...], by: tuple[str, ...], at_once: bool
 ) -> tuple[NDArray[Any], PairingReport, list[str]]:
     """Return the id of every row, how each session was paired, and sessions whose clocks cannot be compared.
 
@@ -393,17 +393,16 @@ def _pair(
             if absent := [device for device in devices if device not in views]:
                 dropped.append(f"{by[-1]} {event}: no epoch on {', '.join(absent)}")
         timing = {}
-        for device in devices[1:]:
+        for device in devices[1:] if at_once else ():
             what = f"{device} against {devices[0]}"
             both = [(v[devices[0]], v[device]) for v in events.values() if {devices[0], device} <= v.keys()]
             index = np.array(both, dtype=int).reshape(-1, 2)
-            if np.isfinite(limits).any():
-                _require_one_day(dates[index], f"{name}: {what}")
+            _require_one_day(dates[index], f"{name}: {what}")
             onsets = columns["onset"][index]
             if len(both) < 3 or not np.isfinite(onsets).all():
                 untimed.append(f"{what}, {name}")
             else:
-                timing[what] = _compare(onsets[:, 0], onsets[:, 1], f"{name}: {what}", limits)
+                timing[what] = _compare(onsets[:, 0], onsets[:, 1], f"{name}: {what}")
         report.events[name], report.pairs[name] = len(events), sum(len(v) > 1 for v in events.values())
         report.dropped[name], report.timing[name] = dropped, timing
     if not any(report.pairs.values()):
@@ -419,12 +418,12 @@ def _pair(
     return pair_id.astype(str), report, untimed
 
 
-def _compare(first: NDArray[np.float64], second: NDArray[np.float64], what: str, limits: Limits) -> Timing:
+def _compare(first: NDArray[np.float64], second: NDArray[np.float64], what: str) -> Timing:
     """Return how two clocks compare; raise if no straight line leads from one to the other."""
     order = np.argsort(first)
     failures = "events come in another order"
     if (np.diff(first[order]) > 0).all() and (np.diff(second[order]) > 0).all():
-        timing = timing_test(first[order], second[order], limits=limits)
+        timing = timing_test(first[order], second[order])
         if not timing.failures:
             return timing
         failures = "; ".join(timing.failures)
@@ -443,7 +442,7 @@ def _require_one_day(dates: NDArray[Any], what: str) -> None:
             raise PairingError(
                 f"{what}: recorded on {second:%Y-%m-%d} and on {first:%Y-%m-%d}, so these are not the same "
                 "events. If a date is wrong, remove it: epochs.info.set_meas_date(None). Devices that did "
-                "not record at once are paired with limits=(inf, inf, inf)."
+                "not record at once are paired with at_once=False."
             )
 
 

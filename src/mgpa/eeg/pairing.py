@@ -26,12 +26,9 @@ WAY_OUT = (
     "Check that markers and events are of one session; else number the events yourself, in a column of the "
     "metadata, and name that column with pair_by=."
 )
-
-
 #: How far two clocks may differ: seconds from the straight line, of every event and of 95 % of them, and the
 #: distance of the line's slope from one.
-Limits = tuple[float, float, float]
-LIMITS: Limits = (0.1, 0.04, 0.002)
+LIMITS = (0.1, 0.04, 0.002)
 
 
 @dataclass(frozen=True)
@@ -86,15 +83,11 @@ class PairingReport:
         return "\n".join(lines)
 
 
-def timing_test(a: Any, b: Any, *, limits: Limits = LIMITS) -> Timing:
+def timing_test(a: Any, b: Any) -> Timing:
     """Fit a straight line to the times of the same events on two clocks, and measure what it leaves.
 
-    Parameters
-    ----------
-    a, b : (k,) array
-        Times in seconds, at least three.
-    limits : (max, p95, slope)
-        Seconds from the line that no event and 5 % of events may exceed, and how far its slope may be from 1.
+    Times, at least three, are in seconds. No event may be .1 s from the line and 5 % of them .04 s; the slope
+    may differ from 1 by .002.
     """
     a, b = _times(a, "a"), _times(b, "b")
     if len(a) != len(b) or len(a) < 3:
@@ -111,7 +104,7 @@ def timing_test(a: Any, b: Any, *, limits: Limits = LIMITS) -> Timing:
     )
     failures = tuple(
         f"{name.format(value)} (limit {limit:g})"
-        for name, value, limit in zip(names, (largest, p95, abs(slope - 1)), limits, strict=True)
+        for name, value, limit in zip(names, (largest, p95, abs(slope - 1)), LIMITS, strict=True)
         if not value <= limit
     )
     return Timing(slope, offset, largest, p95, failures)
@@ -123,7 +116,6 @@ def match_events(
     *,
     breaks: Sequence[float] | None = None,
     name: str = "the device",
-    limits: Limits = LIMITS,
 ) -> NDArray[np.int64]:
     """Return which event each marker of a device is, counted from 1; 0 where it is none.
 
@@ -144,8 +136,6 @@ def match_events(
         line holds for both sides.
     name : str
         What to call the device.
-    limits : (max, p95, slope)
-        See :func:`timing_test`.
 
     Examples
     --------
@@ -160,13 +150,11 @@ def match_events(
     if m < 3:
         raise PairingError(f"{what}; three are needed at least. {WAY_OUT}")
     if m < n:
-        start = _find_gap(times, events, breaks, what, limits)
+        start = _find_gap(times, events, breaks, what)
         return np.delete(np.arange(1, n + 1), slice(start, start + n - m))
-    starts = [
-        i for i in range(m - n + 1) if not timing_test(events, times[i : i + n], limits=limits).failures
-    ]
+    starts = [i for i in range(m - n + 1) if not timing_test(events, times[i : i + n]).failures]
     if m == n and not starts:
-        failures = "; ".join(timing_test(events, times, limits=limits).failures)
+        failures = "; ".join(timing_test(events, times).failures)
         raise PairingError(f"{name} against the events fails the timing test: {failures}. {WAY_OUT}")
     if len(starts) != 1:
         raise PairingError(
@@ -191,20 +179,16 @@ def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDAr
     return np.asarray(~close.any(axis=(0, 2)))
 
 
-def _find_gap(
-    times: Floats, events: Floats, breaks: Sequence[float] | None, what: str, limits: Limits
-) -> int:
+def _find_gap(times: Floats, events: Floats, breaks: Sequence[float] | None, what: str) -> int:
     """Return how many events have a marker before the one run of events that has none."""
     m, missing = len(times), len(events) - len(times)
 
     def passes(start: int) -> bool:
         before, after = events[:start], events[start + missing :]
         if breaks is None or start in (0, m):
-            return not timing_test(np.concatenate([before, after]), times, limits=limits).failures
+            return not timing_test(np.concatenate([before, after]), times).failures
         sides = (before, times[:start]), (after, times[start:])
-        return min(start, m - start) >= MIN_SIDE and not any(
-            timing_test(*side, limits=limits).failures for side in sides
-        )
+        return min(start, m - start) >= MIN_SIDE and not any(timing_test(*side).failures for side in sides)
 
     starts = [start for start in range(m + 1) if passes(start)]
     if len(starts) != 1:

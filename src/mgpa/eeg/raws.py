@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import PairingError, UsageError
 from ..tables.table import Table
 from .devices import table_from_epochs
-from .pairing import LIMITS, Limits, match_events
+from .pairing import match_events
 from .trials import Encoder
 
 Markers = tuple[NDArray[Any], dict[str, int]]
@@ -57,7 +57,6 @@ def table_from_raws(
     markers: Callable[[Any], Markers] = find_markers,
     onsets: Mapping[str, Any] | None = None,
     labels_from: str | None = None,
-    limits: Limits = LIMITS,
     pair_by: str | Sequence[str] = ("event",),
     **settings: Any,
 ) -> Table:
@@ -84,8 +83,6 @@ def table_from_raws(
         found by the times (:func:`mgpa.eeg.match_events`), or refused.
     labels_from : str or None
         The device whose markers name the task, if others' do not; None: they all do.
-    limits : (max, p95, slope)
-        How far clocks may differ; see :func:`mgpa.eeg.timing_test`.
     pair_by : str or sequence of str
         What the sessions of a dict are called, then "event": ``("session", "event")``.
     **settings
@@ -117,7 +114,7 @@ def table_from_raws(
             times[device] = (events[device][:, 0] - raw.first_samp) / raw.info["sfreq"]
         reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
         try:
-            numbers = {d: match_events(times[d], reference, name=d, limits=limits) for d in raws}
+            numbers = {d: match_events(times[d], reference, name=d) for d in raws}
         except PairingError as error:
             raise PairingError(
                 f"{'/'.join(key)}: {error} Or pass the experiment's own list with onsets=, or other markers "
@@ -137,7 +134,7 @@ def table_from_raws(
             span = {"tmin": tmin, "tmax": tmax, "baseline": baseline, "metadata": metadata}
             cut = mne.Epochs(raw, events[device][rows], codes, **span, preload=True, verbose="error")
             epochs[device].append(cut)
-    return table_from_epochs(epochs, encoder=encoder, pair_by=by, limits=limits, **settings)
+    return table_from_epochs(epochs, encoder=encoder, pair_by=by, **settings)
 
 
 def table_from_bids(

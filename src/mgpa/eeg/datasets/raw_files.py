@@ -9,8 +9,7 @@ they run in another process. It is joblib's (loky), which, unlike the standard l
 from __future__ import annotations
 
 import atexit
-import csv
-import re
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
@@ -30,7 +29,7 @@ FLEX_RATE, FLEX_HEADER_RATE = 129.05, 128.0
 # Samples by which the headset's marker comes before the event.
 MARKER_DELAY = 8
 # What MNE multiplies by, which it takes 1 for if it does not know the unit.
-UNITS = {"uv": 1e-6, "µv": 1e-6, "mv": 1e-3, "v": 1.0}
+UNITS = {"µV": 1e-6, "mV": 1e-3, "V": 1.0}
 # Triggers of events; Curry numbers its own notes far above.
 TRIGGERS = [str(i) for i in range(1, 11)]
 # What Curry 7 puts beside its data: how they are stored, which sensors they are of, and the events.
@@ -142,43 +141,50 @@ def read_behaviour(
     Returns onsets in seconds on the experiment's clock, labels (1 for faces and deviant tones, code 3; 0 for
     watches and standard tones, code 1) and, of N170, ``orientation`` and ``event_code``.
     """
+    import pandas
+
     labels, columns = LABELS[task], COLUMNS[task]
-    lines = csv.DictReader(_text(path).splitlines(), restval="", skipinitialspace=True)
-    header = [name.strip() for name in lines.fieldnames or ()]
+    try:
+        # Without a header: pandas would rename a column that is there twice.
+        cells = pandas.read_csv(
+            path, header=None, dtype=str, skipinitialspace=True, skip_blank_lines=False, encoding="utf-8-sig"
+        )
+    except ValueError as error:  # empty, not text, or with a line that is too long
+        raise RecordingError(f"{path} cannot be read as CSV ({error}). Fetch it again.") from None
+    cells = cells.fillna("").apply(lambda column: column.str.strip())
+    header = cells.iloc[0].tolist()
     if absent := [name for name in columns if header.count(name) != 1]:
         raise RecordingError(
             f"{path} has {header.count(absent[0])} columns {absent[0]!r}; expected one each of "
-            f"{', '.join(columns)}. Columns: {', '.join(map(repr, header)) or 'none'}."
+            f"{', '.join(columns)}. Columns: {', '.join(map(repr, header))}."
         )
-    lines.fieldnames = header
-    try:
-        rows = [(f"{path}, line {lines.line_num}", row) for row in lines]
-    except csv.Error as error:
-        raise RecordingError(f"{path}, line {lines.line_num}: {error}.") from None
-    onset: list[float] = []
-    label, orientation, code = [], [], []
-    for where, row in rows:
-        number, when, what, *more = (row[name].strip() for name in columns)
-        if not any((number, when, what, *more)):
-            continue
-        if _number(number, f"{where}, trial") != len(onset) + 1:
-            raise RecordingError(f"{where}: trial is {number}; expected {len(onset) + 1}.")
-        onset.append(_number(when, f"{where}, {columns[1]}"))
-        # Tones may be written as 3.0.
-        stimulus = re.sub(r"\.0*$", "", what.lower())
-        if stimulus not in labels:
-            raise RecordingError(f"{where}: {columns[2]} is {what!r}; expected {' or '.join(labels)}.")
-        label.append(labels[stimulus])
-        if more:
-            orientation.append(more[0])
-            code.append(int(_number(more[1], f"{where}, eventCode")))
-    if not onset:
+    rows = cells.iloc[1:, [header.index(name) for name in columns]].set_axis(columns, axis=1)
+    rows = rows[(rows != "").any(axis=1)]
+
+    def require(right: Any, name: str, expected: str) -> None:
+        if not right.all():
+            line = int(np.argmin(right))
+            where = f"{path}, line {rows.index[line] + 1}"
+            raise RecordingError(f"{where}: {name} is {rows[name].iloc[line]!r}; expected {expected}.")
+
+    def numbers(name: str) -> NDArray[np.float64]:
+        values = pandas.to_numeric(rows[name], errors="coerce").to_numpy(np.float64)
+        require(np.isfinite(values), name, "a number")
+        return np.asarray(values)
+
+    number, onset = numbers(columns[0]), numbers(columns[1])
+    if not len(rows):
         raise RecordingError(f"{path} lists no events.")
-    falls = np.flatnonzero(np.diff(onset) <= 0)
-    if len(falls):
-        raise RecordingError(f"{path}: event {falls[0] + 2} is not after event {falls[0] + 1}.")
-    facts = {"orientation": np.array(orientation), "event_code": np.array(code)} if code else {}
-    return np.array(onset), np.array(label, dtype=np.int64), facts
+    require(number == np.arange(len(rows)) + 1, columns[0], "trials counted from 1 without gaps")
+    require(np.diff(onset, prepend=-np.inf) > 0, columns[1], "a later time than before")
+    # Tones may be written as 3.0.
+    label = rows[columns[2]].str.lower().str.replace(r"\.0*$", "", regex=True).map(labels)
+    require(label.notna().to_numpy(), columns[2], " or ".join(labels))
+    facts: dict[str, NDArray[Any]] = {}
+    if len(columns) > 3:
+        orientation = rows[columns[3]].to_numpy(str)
+        facts = {"orientation": orientation, "event_code": numbers(columns[4]).astype(np.int64)}
+    return onset, label.to_numpy(np.int64), facts
 
 
 def read_neuroscan(path: Path) -> Recording:
@@ -225,21 +231,25 @@ def read_flex(path: Path) -> Recording:
 def _flex(path: Path) -> Recording:
     import mne
 
-    units = _edf_units(path)
     try:
-        raw = mne.io.read_raw_edf(path, preload=False, verbose="error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # MNE would go on with what is left of a file that was cut short.
+            warnings.filterwarnings("error", "Number of records from the header does not match")
+            raw = mne.io.read_raw_edf(path, preload=False, verbose="warning")
     except Exception as error:  # whatever a damaged header leads to
         raise RecordingError(f"{path} cannot be read as EDF ({error}). Fetch it again.") from None
+    units = raw._orig_units
     if raw.info["sfreq"] != FLEX_HEADER_RATE:
         raise RecordingError(f"{path} says {raw.info['sfreq']:g} Hz; a Flex says {FLEX_HEADER_RATE:g} Hz.")
     if "MARKER_HARDWARE" not in raw.ch_names:
         raise RecordingError(f"{path} has no MARKER_HARDWARE. Channels: {', '.join(raw.ch_names)}.")
     # Everything that says microvolts was turned into volts, markers too.
-    scale = UNITS.get(units["MARKER_HARDWARE"].lower(), 1.0)
+    scale = UNITS.get(units["MARKER_HARDWARE"], 1.0)
     marker = raw.get_data(["MARKER_HARDWARE"])[0] / scale
     picks = _pick(raw.ch_names, path)
     for name in (raw.ch_names[i] for i in picks):
-        if units[name].lower() not in UNITS:
+        if units[name] not in UNITS:
             raise RecordingError(f"{path}: {name} is in {units[name]!r}; expected uV, mV or V.")
     # An event is where the marker rises; one that is high from the start did not.
     high = marker > 0.5
@@ -260,30 +270,6 @@ def _text(path: Path) -> str:
         raise RecordingError(f"{path} is not text in UTF-8, as it should be. Fetch it again.") from None
 
 
-def _edf_units(path: Path) -> dict[str, str]:
-    """Return each channel's unit, from the header, after checking that the file is as long as that says."""
-    with open(path, "rb") as stream:
-        content = stream.read(1 << 16)
-
-    def text(field: bytes) -> str:
-        # Padded with spaces, or by some writers with zeros.
-        return field.decode("latin-1").partition("\0")[0].strip()
-
-    try:
-        n = int(content[252:256])
-        names = [text(content[256 + 16 * i :][:16]) for i in range(n)]
-        units = [text(content[256 + 96 * n + 8 * i :][:8]) for i in range(n)]
-        samples = sum(int(content[256 + 216 * n + 8 * i :][:8]) for i in range(n))
-        expected = int(content[184:192]) + 2 * samples * int(content[236:244])
-    except ValueError:
-        raise RecordingError(f"{path} is not an EDF file, or its header is cut short.") from None
-    if path.stat().st_size < expected:
-        raise RecordingError(
-            f"{path} has {path.stat().st_size} bytes of {expected}: it was cut short. Fetch it again."
-        )
-    return dict(zip(names, units, strict=True))
-
-
 def _pick(names: Sequence[str], path: Path) -> list[int]:
     """Return where the shared channels are, whatever their case."""
     place = {name.lower(): i for i, name in enumerate(names)}
@@ -291,13 +277,3 @@ def _pick(names: Sequence[str], path: Path) -> list[int]:
     if missing:
         raise RecordingError(f"{path} lacks channel {', '.join(missing)}. Channels: {', '.join(names)}.")
     return [place[name.lower()] for name in CHANNELS]
-
-
-def _number(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        raise RecordingError(f"{where}: {text!r} is not a number.")
-    return value
