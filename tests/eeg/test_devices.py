@@ -263,7 +263,7 @@ def failing():
         (coded, {}, PairingError, r"No event of a participant is on two.*500.*mgpa\.eeg\.match_events"),
         (second(person="s1"), {}, PairingError, r"No event of a participant.*b has participant s1; b has"),
         (nameless, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
-        (coded, {"participant": "subject"}, ValueError, r"leave that out: the subject's his_id is 's0'"),
+        (coded, {"participant": "subject"}, ValueError, r"without it, .*his_id.* counts"),
         (broken, {}, ValueError, r" \(s0\) contains NaN or infinite values in 1 of 20 rows \(first: row 3\)"),
         (coded, {"label": "kind"}, ValueError, r"no column 'kind'\. Metadata columns: none\..*label="),
         (coded, {"pair_by": "code"}, ValueError, r"no column 'code'.*pair_by=.*match_events"),

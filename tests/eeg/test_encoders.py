@@ -114,14 +114,6 @@ def test_scaling_leaves_flat_channels_at_zero():
     assert y[0, 1].std(correction=0) == pytest.approx(1, abs=1e-5)
 
 
-def test_trials_are_taken_by_channel_name():
-    encoder, trials = small(), signals([*OCCIPITAL, "Cz"])
-    shuffled = trials.pick(["Cz", *OCCIPITAL[::-1]])
-    assert np.array_equal(encoder.embed(trials), encoder.embed(shuffled))
-    with pytest.raises(ValueError, match="No channel O2"):
-        encoder.embed(trials.pick(OCCIPITAL[:-1]))
-
-
 def test_channels_have_an_identity_not_an_order(tmp_path):
     first, trials = small(), signals()
     path = trained(first, tmp_path / "w.safetensors")
@@ -133,16 +125,11 @@ def test_channels_have_an_identity_not_an_order(tmp_path):
     assert not close(first.embed(trials), elsewhere.embed(Trials(trials.data, renamed, 250.0)), 1e-4)
 
 
-def test_what_a_network_cannot_take_is_said_at_once():
-    with pytest.raises(ValueError, match=r"EEGPT was not trained with EXG1, A1; .* one of its 62: "):
-        eegpt(["Oz", "EXG1", "A1"], 500, weights="random")
-    with pytest.raises(ValueError, match="one channel twice: Oz, OZ"):
-        eegpt(["Oz", "OZ"], 500, weights="random")
-
-
 def test_weights_are_never_random_by_accident(tmp_path):
     with pytest.raises(ValueError, match="needs trained weights: pass checkpoint="):
         eegpt(["Oz"], 400)
+    with pytest.raises(ValueError, match=r"EEGPT was not trained with EXG1, A1; .* one of its 62: "):
+        eegpt(["Oz", "EXG1", "A1"], 500, weights="random")
     with pytest.raises(ValueError, match=r"untrained network\. Got checkpoint="):
         eegpt(["Oz"], 400, weights="random", checkpoint=tmp_path / "x")
     with pytest.raises(ValueError, match="weights is 'any'"):
@@ -215,13 +202,10 @@ def test_tokens_that_are_not_finite_are_an_error():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"scaling": "max"}, "scaling is 'max'"),
         ({"scaling": 0.0}, "scaling is 0.0; expected"),
-        ({"resample": (2, 0)}, "positive integers"),
         ({"resample": (3, 1)}, "make 500 samples of a whole number"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"precision": "half"}, "precision is 'half'"),
-        ({"dtype": "float64"}, "dtype is 'float64'"),
         ({"device": "gpu"}, "device must be 'auto' or"),
     ],
 )

@@ -120,7 +120,8 @@ def test_weights_are_fetched_like_data_and_verified(server, tmp_path, monkeypatc
     assert fetch_files(dataset_files("eegpt"), tmp_path) == 1
     assert verify_dataset("eegpt", tmp_path).complete
     (tmp_path / "model.safetensors").write_bytes(b"another")
-    assert "differs from the published file" in str(verify_dataset("eegpt", tmp_path))
+    with pytest.raises(DownloadError, match="differs from the published file"):
+        verify_dataset("eegpt", tmp_path)
 
 
 # What must never happen

@@ -67,7 +67,6 @@ def test_subjects_and_further_columns_can_be_chosen():
     [
         (Paradigm(bands=2), None, "32 epochs, 16 labels.*one pass band"),
         (Paradigm(), "device", "source is 'device'; the metadata have session, run"),
-        (Paradigm(label=["x"] * 16), None, "metadata have label, which has a meaning of its own"),
     ],
 )
 def test_what_does_not_fit_is_refused(paradigm, source, message):

@@ -9,11 +9,11 @@ import pytest
 
 from mgpa.eeg.datasets import neuroscan_flex as dataset
 from mgpa.eeg.datasets.raw_files import CHANNELS, read_behaviour, read_flex, read_neuroscan
-from mgpa.eeg.pairing import PairingError
 from mgpa.eeg.simulate import erp
 from mgpa.eeg.simulate.erp import FULL_EVENTS, simulate_flex
 from mgpa.eeg.simulate.files import write_curry
 from mgpa.eeg.trials import Trials
+from mgpa.errors import PairingError
 
 N = 40
 DEFECTS = {
@@ -229,35 +229,6 @@ def test_artefacts_are_flagged_exactly_and_for_both_devices(n170):
     assert report.artifacts["1020"] == 2
 
 
-def test_both_devices_saw_the_same_brain(n170):
-    trials = n170[0].take(n170[0].columns["participant"] == "1019")
-    a, b = trials.data[::2], trials.data[1::2]
-    matched = np.corrcoef(a.ravel(), b.ravel())[0, 1]
-    shuffled = np.corrcoef(a.ravel(), np.roll(b, 1, axis=0).ravel())[0, 1]
-    assert matched > 0.6
-    assert abs(shuffled) < 0.2
-
-
-@pytest.mark.parametrize(
-    ("task", "where", "when", "sign"),
-    [
-        ("N170", ("P7", "P8"), 0.170, -1),
-        ("oddball_active", ("Pz", "CP3", "CP4"), 0.350, 1),
-        ("oddball_passive", ("Fz", "F3", "F4"), 0.170, -1),
-    ],
-)
-def test_the_planted_potential_shows_in_averages_of_each_device(folder, task, where, when, sign):
-    trials, _ = dataset.read_neuroscan_flex(folder, task)
-    trials = trials.take(~trials.columns["artifact"])
-    window = np.abs(trials.times - when) < 0.025
-    for source in dataset.SOURCES:
-        own = trials.take(trials.columns["source"] == source)
-        means = [own.take(own.columns["label"] == k).data.mean(axis=0) for k in (0, 1)]
-        difference = 1e6 * (means[1] - means[0])
-        peak = difference[own.index(where)][:, window].mean()
-        assert sign * peak > 1.5, (source, peak)
-
-
 # Folders
 
 
@@ -402,19 +373,6 @@ def test_damaged_files_are_refused_by_name(session, kind, damage):
         dataset.read_neuroscan_flex(session, "N170")
 
 
-def test_one_session_under_two_ids_is_refused(session):
-    for path in sorted(session.rglob("1019_*")):
-        shutil.copy(path, path.with_name(path.name.replace("1019", "1026")))
-    with pytest.raises(dataset.RecordingError, match=r"1026_N170_2018\.edf hold the same signals as .* 1019"):
-        dataset.read_neuroscan_flex(session, "N170")
-
-
-def test_markers_of_another_session_are_refused(session, folder):
-    shutil.copy(folder / files_of("1019", "oddball_active", "edf"), session_file(session, "edf"))
-    with pytest.raises(PairingError, match=r"1019 N170: flex against the events fails.*1019_N170_2018\.edf"):
-        dataset.read_neuroscan_flex(session, "N170")
-
-
 def rewritten(path, events):
     """Write a session's Curry files again with other events."""
     raw = mne.io.read_raw_curry(path, verbose="error")
@@ -530,39 +488,3 @@ def test_defects_of_the_recorded_data_set_are_read_as_they_should_be(tmp_path):
     with pytest.raises(ValueError, match="has no files of oddball_passive"):
         dataset.read_neuroscan_flex(tmp_path, "MMN")
     assert set(trials.columns["participant"]) == set(people)
-
-
-def test_simulating_again_adds_only_what_is_not_there(tmp_path):
-    settings = {"tasks": ["N170"], "n_events": 12}
-    simulate_flex(tmp_path, participants=["1013"], **settings)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("1013_*")}
-    assert len(before) == 6
-    truth = simulate_flex(tmp_path, participants=["1013", "1016"], **settings)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("1013_*")} == before
-    assert set(truth["participants"]) == {"1013", "1016"}
-    assert len(dataset.find(tmp_path)) == 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"tasks": ["N400"]}, r"tasks is \['N400'\]"),
-        ({"participants": ["13"]}, "expected ids of four digits"),
-        ({"n_events": 3}, "1019 N170: 3 events.*expected five or more"),
-        ({"defects": {("1019", "N170"): {"missing": (50,)}}}, "missing.*50.*expected five or more"),
-        ({"defects": {("1099", "N170"): {}}}, "which is not simulated"),
-        ({"defects": {("1019", "N170"): {"impedance": 3}}}, "among artifacts, missing"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(tmp_path, settings, message):
-    with pytest.raises(ValueError, match=message):
-        simulate_flex(tmp_path / "new", **({"participants": ["1019"], "tasks": ["N170"]} | settings))
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_folder_of_other_settings_is_refused(tmp_path):
-    settings = {"participants": ["1019"], "tasks": ["N170"], "n_events": 12}
-    simulate_flex(tmp_path, **settings)
-    for other in ({"random_state": 1}, {"defects": {("1019", "N170"): {"extra": 1}}}):
-        with pytest.raises(ValueError, match=r"truth\.json has the settings"):
-            simulate_flex(tmp_path, **settings, **other)

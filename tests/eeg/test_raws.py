@@ -93,8 +93,8 @@ def test_annotations_of_bad_stretches_are_no_events_and_their_epochs_are_reporte
 
 
 def test_one_device_may_name_the_events_of_all():
-    raws = {"cap": record("01", 256.0), "headset": record("01", 128.0, names=("mark", "mark"))}
-    with pytest.raises(PairingError, match=r"face, mark"):
+    raws = {"cap": record("01", 256.0), "headset": record("01", 128.0, stim=True)}
+    with pytest.raises(PairingError, match=r"event 1 is 1, face"):
         table_from_raws(raws, **SPAN)
     table = table_from_raws(raws, labels_from="cap", **SPAN)
     assert set(table.label) == {"face", "watch"}

@@ -90,24 +90,14 @@ def test_people_are_numbered_by_their_rows_whatever_the_first_column_says(tmp_pa
     [
         ({"info": cell([("Male", 1.0, "dry")])}, "no variable 'Subjects_Information'. Variables: info"),
         ({"Subjects_Information": np.eye(3)}, "expected a cell array"),
-        ({"Subjects_Information": cell([])}, "a row for each participant"),
         (
             {"Subjects_Information": cell([("Male", 1.0, "dry")], header=[*"abcdefghij", "Gender"])},
             "expected one column 'Headband to wear first'. Columns: \\['a', 'b'",
         ),
         (
-            {
-                "Subjects_Information": cell(
-                    [("Male", 1.0, "dry")], header=["Gender", "gender ", *"abcdefghi"]
-                )
-            },
-            "expected one column 'Gender'",
-        ),
-        (
             {"Subjects_Information": cell([("Male", 1.0, "dry"), ("Male", 2.0, "")])},
             "Headband to wear first of S002 is ''",
         ),
-        ({"Subjects_Information": cell([(2.0, 1.0, "dry")])}, "Gender of S001 is 2; expected a text"),
     ],
 )
 def test_other_facts_are_refused_and_say_what_was_found(content, message, tmp_path):
@@ -177,7 +167,6 @@ def test_checks_against_what_was_published_tell_which_agree(published):
         ),
         ("eeg", np.zeros(3), "no variable 'data'. Variables: eeg"),
         ("data", np.full(SHAPE, np.nan), r"NaN or infinity \(first at \(0, 0, 0, 0, 0\)"),
-        ("data", np.full(SHAPE, 1j), "expected real numbers"),
     ],
 )
 def test_a_file_with_other_content_is_refused_by_name(folder, name, value, message):
@@ -188,12 +177,9 @@ def test_a_file_with_other_content_is_refused_by_name(folder, name, value, messa
     assert dataset.wearable_ssvep_inventory(folder).complete
 
 
-@pytest.mark.parametrize(("share", "compressed"), [(0.0, True), (0.99, False)])
-def test_a_truncated_file_is_refused_by_name(folder, share, compressed):
+def test_a_truncated_file_is_refused_by_name(folder):
     path = folder / "S002.mat"
-    savemat(path, {"data": loadmat(path)["data"]}, do_compression=compressed)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
+    path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(ValueError, match=r"S002\.mat is damaged, or not a MATLAB file"):
         dataset.read_wearable_ssvep(folder)
 
@@ -205,17 +191,14 @@ def test_missing_files_are_named(folder):
     with pytest.raises(FileNotFoundError, match=r"no S007\.mat"):
         dataset.read_wearable_ssvep(folder, ["S001", "S007"])
     assert len(dataset.read_wearable_ssvep(folder, ["S001"])) == 240
+    (folder / "S001.mat").rename(folder / "S050.mat")
+    with pytest.raises(ValueError, match=r"does not list S050\.mat"):
+        dataset.read_wearable_ssvep(folder)
     (folder / dataset.INFORMATION).unlink()
     with pytest.raises(FileNotFoundError, match=dataset.INFORMATION):
         dataset.read_wearable_ssvep(folder)
     with pytest.raises(FileNotFoundError, match="No folder"):
         dataset.read_wearable_ssvep(folder / "nowhere")
-
-
-def test_a_file_of_somebody_unlisted_is_refused(folder):
-    shutil.copy(folder / "S001.mat", folder / "S050.mat")
-    with pytest.raises(ValueError, match=r"does not list S050\.mat"):
-        dataset.read_wearable_ssvep(folder)
 
 
 def test_copies_strays_and_folders_do_no_harm(folder):
@@ -230,13 +213,6 @@ def test_copies_strays_and_folders_do_no_harm(folder):
     assert dataset.read_wearable_ssvep(folder).data.tobytes() == before.tobytes()
     inventory = dataset.wearable_ssvep_inventory(folder)
     assert inventory.complete
-
-
-def test_one_persons_signals_under_two_names_are_refused(folder):
-    shutil.copy(folder / "S001.mat", folder / "S002.mat")
-    with pytest.raises(ValueError, match=r"S002\.mat holds the same signals as S001\.mat"):
-        dataset.read_wearable_ssvep(folder)
-    assert "the same signals" in dataset.wearable_ssvep_inventory(folder, check=True).problems[0]
 
 
 def test_the_inventory_knows_what_should_be_there(folder, tmp_path):

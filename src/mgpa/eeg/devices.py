@@ -21,7 +21,7 @@ from ..errors import PairingError, UsageError, first_few
 from ..tables.columns import ROLES, Columns, assign_roles
 from ..tables.frames import subject_of
 from ..tables.table import Table
-from .pairing import PairingReport, Timing, timing_test
+from .pairing import PairingReport, timing_test
 from .trials import Encoder, Trials, as_trials, eeg_channels, encode, loaded_epochs, plain_name
 from .views import rereference, resample
 
@@ -249,18 +249,16 @@ def _read(
         "label": np.array([events[code] for code in epochs.events[:, 2]]),
         "onset": _onsets(epochs),
     }
-    advice = "or set info['subject_info']['his_id']"
     if participant not in metadata and (person := subject_of(epochs)) is not None:
         implied["participant"] = np.full(len(epochs), person)
-        advice = f"or leave that out: the subject's his_id is {person!r}"
     columns = {"source": np.full(len(epochs), device)}
     wanted = {"participant": participant, "label": label, "onset": "onset"} | {name: name for name in by}
     for column, name in wanted.items():
         if name not in metadata and name not in implied:
             raise UsageError(
                 f"{device}: no column {name!r}. Metadata columns: {present}. Name those of the participant, "
-                f"the task and the event with participant= ({advice}), label= and pair_by= (match_events "
-                "numbers events)."
+                "the task and the event with participant= (without it, info['subject_info']['his_id'] "
+                "counts), label= and pair_by= (match_events numbers events)."
             )
         columns[column] = metadata.pop(name) if name in metadata else implied[name]
     if "pair_id" in metadata or set(metadata.pop("source", [device])) != {device}:
@@ -401,8 +399,15 @@ def _pair(
             onsets = columns["onset"][index]
             if len(both) < 3 or not np.isfinite(onsets).all():
                 untimed.append(f"{what}, {name}")
-            else:
-                timing[what] = _compare(onsets[:, 0], onsets[:, 1], f"{name}: {what}")
+                continue
+            timing[what] = test = timing_test(onsets[:, 0], onsets[:, 1])
+            if test.failures:
+                raise PairingError(
+                    f"{name}: {what}: the onsets fail the timing test: {'; '.join(test.failures)}. Events of "
+                    "one name are not the same events, or a clock broke. mgpa.eeg.match_events finds which "
+                    "markers belong together; number them in a metadata column and name it with pair_by=, or "
+                    "stretches between breaks: pair_by=('stretch', 'event')."
+                )
         report.events[name], report.pairs[name] = len(events), sum(len(v) > 1 for v in events.values())
         report.dropped[name], report.timing[name] = dropped, timing
     if not any(report.pairs.values()):
@@ -416,23 +421,6 @@ def _pair(
             "participant= and pair_by=; mgpa.eeg.match_events numbers events by their times."
         )
     return pair_id.astype(str), report, untimed
-
-
-def _compare(first: NDArray[np.float64], second: NDArray[np.float64], what: str) -> Timing:
-    """Return how two clocks compare; raise if no straight line leads from one to the other."""
-    order = np.argsort(first)
-    failures = "events come in another order"
-    if (np.diff(first[order]) > 0).all() and (np.diff(second[order]) > 0).all():
-        timing = timing_test(first[order], second[order])
-        if not timing.failures:
-            return timing
-        failures = "; ".join(timing.failures)
-    raise PairingError(
-        f"{what}: the onsets fail the timing test: {failures}. Events of one name are not the "
-        "same events, or a clock broke. mgpa.eeg.match_events finds which markers belong together; number "
-        "them in a metadata column and name it with pair_by=, or stretches between breaks: "
-        "pair_by=('stretch', 'event')."
-    )
 
 
 def _require_one_day(dates: NDArray[Any], what: str) -> None:

@@ -107,8 +107,6 @@ def eegpt(
             f"EEGPT was not trained with {', '.join(map(str, unknown))}; leave them out, or rename them if "
             f"they are another name for one of its {len(table)}: {', '.join(table)}."
         )
-    if len(set(names)) < len(names):
-        raise ValueError(f"channels name one channel twice: {', '.join(map(str, channels))}.")
     parameters = {"chan_proj_type": "none", "return_encoder_output": True, **(architecture or {})}
     # Building draws random weights; the caller's random numbers must not change by it.
     with torch.random.fork_rng(devices=[]), _quiet():

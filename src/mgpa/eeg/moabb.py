@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..tables.columns import RESERVED
 from .trials import Trials
 
 
@@ -48,14 +47,11 @@ def from_moabb(
             "pass band (fmin, fmax)."
         )
     columns = {str(name): np.asarray(metadata[name]) for name in metadata.columns}
-    if taken := [name for name in columns if name in RESERVED]:
-        raise ValueError(f"MOABB's metadata have {', '.join(taken)}, which has a meaning of its own here.")
-    person = columns.pop("subject")
-    if source is not None and source not in columns:
-        raise ValueError(f"source is {source!r}; the metadata have {', '.join(columns)}.")
+    columns |= {"participant": columns.pop("subject"), "label": np.asarray(labels)}
     if source is not None:
+        if source not in columns:
+            raise ValueError(f"source is {source!r}; the metadata have {', '.join(columns)}.")
         columns["source"] = columns[source]
-    columns |= {"participant": person, "label": np.asarray(labels)}
     info = {"dataset": str(dataset.code), "paradigm": type(paradigm).__name__}
     # The epochs' own metadata are the same, or none.
     return replace(Trials.from_epochs(epochs), columns=columns, info=info)

@@ -89,9 +89,11 @@ def timing_test(a: Any, b: Any) -> Timing:
     Times, at least three, are in seconds. No event may be .1 s from the line and 5 % of them .04 s; the slope
     may differ from 1 by .002.
     """
-    a, b = _times(a, "a"), _times(b, "b")
-    if len(a) != len(b) or len(a) < 3:
-        raise PairingError(f"A test of clocks needs three pairs of times; got {len(a)} and {len(b)} times.")
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.shape != b.shape or a.ndim != 1 or len(a) < 3:
+        raise PairingError(
+            f"A test of clocks needs three pairs of times; got shapes {a.shape} and {b.shape}."
+        )
     centred = a - a.mean()
     slope = float(centred @ (b - b.mean()) / (centred @ centred))
     offset = float(b.mean() - slope * a.mean())

@@ -141,17 +141,10 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
             "trials.with_columns(pair_id=None)."
         )
     if "source" in columns:
-        if "recorded_source" in columns:
-            raise ValueError(
-                "The trials have a source, and a column recorded_source where it would be kept; rename that "
-                "column (Trials.with_columns), or leave it out: trials.with_columns(recorded_source=None)."
-            )
         columns["recorded_source"] = columns.pop("source")
     views = {name: view(trials) for name, view in measured.items()}
     first_name, first = next(iter(views.items()))
     for name, view in views.items():
-        if not isinstance(view, Trials):
-            raise TypeError(f"View {name!r} returned a {type(view).__name__}; expected Trials.")
         if len(view) != len(trials) or not _same_columns(view, trials):
             raise ValueError(
                 f"View {name!r} returned {len(view)} trials with {', '.join(view.columns) or 'no columns'}; "

@@ -175,12 +175,8 @@ def verify_dataset(
     if not folder.is_dir():
         raise FileNotFoundError(f"No folder {folder}.")
     if isinstance(address, RemoteFile):
-        try:
-            present = is_fetched(address, folder)
-        except DownloadError as error:
-            return Inventory(name, folder, present=(address.name,), problems=(str(error),))
-        files = (address.name,)
-        return Inventory(name, folder, files if present else (), () if present else files)
+        problems = () if is_fetched(address, folder) else (f"{address.name} is missing.",)
+        return Inventory(name, folder, problems=problems)
     reader = importlib.import_module(f"{__package__}.{name}")
     options = ({"tasks": tasks} if tasks else {}) | ({"check": True} if check else {})
     result: Inventory = getattr(reader, f"{name}_inventory")(folder, **options)

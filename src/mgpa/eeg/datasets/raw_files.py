@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +46,14 @@ LABELS = {"N170": {"watch": 0, "face": 1}, "oddball_active": _TONES, "oddball_pa
 # Seconds that any file may take to read, and how much more for each of its bytes.
 SECONDS, SECONDS_PER_BYTE = 120.0, 1e-6
 _pool: Any = None
-
+T = TypeVar("T")
 
 #: What one device recorded of a session: the shared channels (16, samples), in their order, in volts; samples
 #: a second; when it marked events, in seconds from the first sample on; time and text of every other note.
 Recording = tuple[NDArray[np.float64], float, NDArray[np.float64], list[tuple[float, str]]]
 
 
-def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any) -> Any:
+def read_apart(reader: Callable[..., T], path: Any, *arguments: Any) -> T:
     """Return ``reader(*arguments)``, computed in another process; ``path`` is what errors name."""
     from joblib.externals.loky import ProcessPoolExecutor
 
@@ -65,7 +65,8 @@ def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any) -> Any:
     arguments = tuple(a.absolute() if isinstance(a, Path) else a for a in arguments)
     seconds = SECONDS + SECONDS_PER_BYTE * Path(path).stat().st_size
     try:
-        return _pool.submit(reader, *arguments).result(seconds)
+        result: T = _pool.submit(reader, *arguments).result(seconds)
+        return result
     except BrokenExecutor:
         problem = "crashed the library that reads it"
     except TimeoutError:
@@ -77,7 +78,7 @@ def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any) -> Any:
 
 def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a real, finite array of this shape, or raise and say what the file holds instead."""
-    array: NDArray[Any] = read_apart(_variable, path, path, variable)
+    array = read_apart(_variable, path, path, variable)
     if array.shape != shape or array.dtype.kind not in "fiu":
         raise RecordingError(
             f"{path}: {variable} is {array.dtype} of shape {array.shape}; expected real numbers of {shape}."
@@ -193,8 +194,7 @@ def read_neuroscan(path: Path) -> Recording:
         raise FileNotFoundError(f"{path} cannot be read without {' and '.join(absent)} beside it.")
     for suffix in COMPANIONS:
         _text(path.with_suffix(suffix))
-    recording: Recording = read_apart(_neuroscan, path, path)
-    return recording
+    return read_apart(_neuroscan, path, path)
 
 
 def _neuroscan(path: Path) -> Recording:
@@ -224,8 +224,7 @@ def read_flex(path: Path) -> Recording:
 
     Times follow the rate at which it samples, not the one its header gives.
     """
-    recording: Recording = read_apart(_flex, path, path)
-    return recording
+    return read_apart(_flex, path, path)
 
 
 def _flex(path: Path) -> Recording:

@@ -8,7 +8,6 @@ in it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..._common.progress import progress
 from ...errors import RecordingError, first_few
+from ...tables.columns import rotated
 from ..trials import Trials
 from .catalogue import Inventory
 from .raw_files import read_array, read_cell
@@ -33,7 +33,7 @@ INFORMATION = "Subjects_Information.mat"
 # Columns of Subjects_Information that are read.
 COLUMNS = {"gender": "Gender", "first_electrode": "Headband to wear first"}
 
-# In which of the five folds of its seed the paper has S001, S002, ….
+# In which of the five folds of its seed, by first electrode and gender, the paper has S001, S002, ….
 FOLD_SEED = 20260903
 PAPER_FOLDS = (
     "142312310402333022210433440402131234324104001112112432443020210312114134334040023330140242304102120140"
@@ -52,11 +52,10 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
         except (OSError, ValueError) as error:
             problems.append(str(error))
     expected = [f"{person}.mat" for person in people] + [INFORMATION]
-    seen: dict[bytes, str] = {}
     for person in people if check else ():
         try:
             if f"{person}.mat" in files:
-                _read_person(files, person, BLOCKS, seen)
+                _read_person(files, person, BLOCKS)
         except (OSError, ValueError) as error:
             problems.append(str(error))
     present = tuple(name for name in expected if name in files)
@@ -92,7 +91,14 @@ def published_checks(folder: str | Path) -> dict[str, tuple[int, int]]:
     people = subjects(folder)
     if len(people) != N_PEOPLE:
         return {}
-    same = sum(a == b for a, b in zip(paper_folds(people), PAPER_FOLDS, strict=True))
+    strata = {name: f"{person['first_electrode']}|{person['gender']}" for name, person in people.items()}
+    fold = {
+        name: str(k)
+        for k in range(5)
+        for name, role in rotated(strata, k, 5, FOLD_SEED).items()
+        if role == "EVAL"
+    }
+    same = sum(fold[name] == published for name, published in zip(people, PAPER_FOLDS, strict=True))
     return {
         "men": (64, sum(person["gender"] == "male" for person in people.values())),
         "people who wore dry electrodes first": (
@@ -101,21 +107,6 @@ def published_checks(folder: str | Path) -> dict[str, tuple[int, int]]:
         ),
         f"people in their folds of seed {FOLD_SEED}": (N_PEOPLE, same),
     }
-
-
-def paper_folds(people: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the fold, 0 to 4, of each person in the paper's controlled study, as one text of digits.
-
-    Folds are stratified by the first electrode and gender.
-    """
-    from sklearn.model_selection import StratifiedKFold
-
-    strata = [f"{person['first_electrode']}|{person['gender']}" for person in people.values()]
-    fold = np.empty(len(strata), dtype=int)
-    splits = StratifiedKFold(5, shuffle=True, random_state=FOLD_SEED).split(strata, strata)
-    for i, (_, rows) in enumerate(splits):
-        fold[rows] = i
-    return "".join(map(str, fold))
 
 
 def read_wearable_ssvep(
@@ -148,7 +139,12 @@ def read_wearable_ssvep(
     electrodes = [electrodes] if isinstance(electrodes, str) else list(electrodes)
     if not electrodes or len(set(electrodes)) != len(electrodes) or not set(electrodes) <= set(ELECTRODES):
         raise ValueError(f"electrodes is {electrodes}; expected dry, wet or both.")
-    people = _listed(files, folder) if participants is None else list(participants)
+    people = list(subjects(folder)) if participants is None else list(participants)
+    stored = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
+    if participants is None and (unlisted := [f"{person}.mat" for person in stored if person not in people]):
+        raise RecordingError(
+            f"{INFORMATION} in {folder} does not list {', '.join(unlisted)}; pass participants to read them."
+        )
     if not people or len(set(people)) != len(people):
         raise ValueError(f"participants is {people}; expected different ids, at least one.")
     if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
@@ -158,9 +154,8 @@ def read_wearable_ssvep(
     each = len(electrodes) * blocks * len(FREQUENCIES)
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]
-    seen: dict[bytes, str] = {}
     for i in progress(range(len(people)), "reading", verbose):
-        microvolts = _read_person(files, people[i], blocks, seen)[:, :, index]
+        microvolts = _read_person(files, people[i], blocks)[:, :, index]
         volts = microvolts.transpose(2, 3, 4, 0, 1) * 1e-6
         data[i * each : (i + 1) * each] = volts.reshape(each, *data.shape[1:])
     grid = np.meshgrid(people, electrodes, np.arange(blocks), np.arange(len(FREQUENCIES)), indexing="ij")
@@ -194,25 +189,6 @@ def _id(number: int) -> str:
     return f"S{number:03d}"
 
 
-def _listed(files: Mapping[str, Path], folder: str | Path) -> list[str]:
-    """Return the people that Subjects_Information.mat lists, who must be all there are."""
-    listed = list(subjects(folder))
-    stored = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
-    if unlisted := [f"{person}.mat" for person in stored if person not in listed]:
-        raise RecordingError(
-            f"{INFORMATION} in {folder} does not list {', '.join(unlisted)}; pass participants to read them."
-        )
-    return listed
-
-
-def _read_person(files: Mapping[str, Path], person: str, blocks: int, seen: dict[bytes, str]) -> NDArray[Any]:
-    """Return a participant's signals; the same signals seen before are an error."""
-    path = files[f"{person}.mat"]
-    signals = read_array(path, "data", (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
-    # One person under two names would be on both sides of every split.
-    digest = hashlib.sha256(signals.tobytes(order="A")).digest()
-    if seen.setdefault(digest, person) != person:
-        raise RecordingError(
-            f"{path} holds the same signals as {seen[digest]}.mat; one of them is a copy. Fetch both again."
-        )
-    return signals
+def _read_person(files: Mapping[str, Path], person: str, blocks: int) -> NDArray[Any]:
+    shape = (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES))
+    return read_array(files[f"{person}.mat"], "data", shape)

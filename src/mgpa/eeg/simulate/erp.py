@@ -114,32 +114,19 @@ def simulate_flex(
         Made if it is not there.
     participants, tasks : sequence of str
         Ids of four digits; of N170, oddball_active and oddball_passive.
-    random_state : int
-        Seed.
     n_events : int, or dict of task to int
         Events of a recording; ``FULL_EVENTS`` is the size of the recorded data set.
     crosstalk : float
-        What each marker leaves in the headset's channels, in volts: a deflection that decays within a second,
-        the same for every event and, but for a tenth, for every person. It gives the device away, and says
-        nothing about the stimulus.
+        What each marker leaves in the headset's channels, in volts: it decays within a second, gives the
+        device away, and says nothing about the stimulus.
     defects : dict of (participant, task) to dict, or None
-        What goes wrong, as in ``NO_DEFECTS``. None: what did in the recorded data set
-        (:func:`recorded_defects`).
-    verbose : bool
-        Show a progress line.
+        What goes wrong, as in ``NO_DEFECTS``. None: what did in the recorded data set.
     """
     folder = Path(folder)
     if not tasks or not set(tasks) <= set(TASKS):
         raise ValueError(f"tasks is {tasks}; expected some of {', '.join(TASKS)}.")
-    if not participants or not all(name.isdecimal() and len(name) == 4 for name in participants):
-        raise ValueError(
-            f"participants is {participants}; expected ids of four digits, as {PARTICIPANTS[0]}."
-        )
     counts = {task: n_events if isinstance(n_events, int) else n_events[task] for task in tasks}
-    if defects is None:
-        defects = recorded_defects(counts)
-    elif misplaced := [key for key in defects if key[0] not in participants or key[1] not in tasks]:
-        raise ValueError(f"defects names {misplaced[0]}, which is not simulated.")
+    defects = recorded_defects(counts) if defects is None else defects
     settings = {"version": VERSION, "tasks": list(tasks), "random_state": random_state, "n_events": counts}
     settings |= {"crosstalk": crosstalk, "defects": {" ".join(key): one for key, one in defects.items()}}
     people = draw_people(participants, random_state)
