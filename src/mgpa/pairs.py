@@ -237,7 +237,7 @@ def whole_numbers(ids: NDArray[Any], name: str) -> NDArray[np.int64]:
         raise ValueError(
             f"{name} is {ids[wrong[0]].item()!r} in row {wrong[0]}; {ids.dtype} holds whole numbers "
             f"only below {least:.0f}, so different ids would become one. Read ids as text, as "
-            "mgpa.tables.Table.from_csv does (in pandas, dtype=str)."
+            "mgpa.tables.open_table does (in pandas, dtype=str)."
         )
     return ids.astype(np.int64)
 

@@ -9,7 +9,7 @@ import pytest
 
 from mgpa.eeg.features import BandPower
 from mgpa.eeg.trials import Trials, encode
-from mgpa.tables import Table, TableError
+from mgpa.tables import TableError
 
 EVENTS = np.array([[50 + 100 * i, 0, 1 + i % 2] for i in range(6)])
 
@@ -94,12 +94,10 @@ def test_what_cannot_be_trials_is_told_what_can(raw):
             r"epochs is a dict; expected mne\.Epochs.*mgpa\.eeg\.table_from_epochs",
         ),
         ([np.zeros((2, 3, 4))], TypeError, r"epochs is a ndarray.*Trials\(data, channels"),
-        (named, TableError, "X"),
+        (named, ValueError, "A column is called 'X'"),
     ):
         with pytest.raises(error, match=message):
             Trials.from_epochs(epochs)
-    with pytest.raises(TableError, match="X"):
-        Table.from_epochs(named, np.zeros((6, 2)))
     with pytest.raises(ValueError, match="A column is called 'X'"):
         Trials(np.zeros((2, 1, 4)), ["Oz"], 100.0, columns={"X": [1, 2]})
 
@@ -112,10 +110,10 @@ def test_trials_that_do_not_fit_together_say_what_makes_them_fit():
         (replace(first, tmin=0.5), r"from 0\.5 s; .*mgpa\.eeg\.crop"),
         (replace(first, data=np.zeros((2, 2, 6), "f4")), r"6 samples .*mgpa\.eeg\.crop"),
         (replace(first, data=np.zeros((2, 2, 5))), r"\(float64\).*; the first .*\(float32\)"),
-        (first.with_columns(label=["0", "1"]), "label of <U1; the first"),
+        (first.with_columns(label=["0", "1"]), "label: text instead of integer"),
         (first.with_columns(block=1), r"columns label, block; the first have label\. Trials\.with_columns"),
     ):
-        with pytest.raises(ValueError, match=f"^Trials 1 have .*{message}"):
+        with pytest.raises(ValueError, match=f"^Trials 1 (have|differs) .*{message}"):
             Trials.concatenate([first, other])
     assert Trials.concatenate([first, first]).data.dtype == np.float32
     assert len(Trials.concatenate([first, replace(first, sfreq=100, tmin=0)])) == 4  # 100 Hz are 100.0 Hz

@@ -66,7 +66,7 @@ def test_what_is_written_fitted_and_corrected_by_address_is_that_of_files(table,
 def test_a_csv_file_by_address_is_read(memory):
     content = b"f0,f1,who\n0.5,1,007\n2,3,7\n"
     fsspec.filesystem("memory").pipe_file("/folder/raw.csv", content)
-    made = Table.from_csv(f"{memory}/raw.csv", embedding="f", rename={"who": "participant"})
+    made = open_table(f"{memory}/raw.csv", embedding="f", rename={"who": "participant"}).read()
     assert made.participant.tolist() == ["007", "7"]
 
 

@@ -122,7 +122,7 @@ def test_codes_that_a_number_would_merge_stay_apart(tmp_path, codes, column):
     path = tmp_path / "t.csv"
     lines = [f"{i},{i},{code}" for i, code in enumerate(codes)]
     path.write_text("\n".join([f"f0,f1,{column}", *lines]) + "\n", encoding="utf-8")
-    values = Table.from_csv(path, embedding="f").columns[column]
+    values = open_table(path, embedding="f").read().columns[column]
     assert len(np.unique(values)) == 2
     if column == "participant":
         assert values.tolist() == codes
@@ -132,14 +132,14 @@ def test_codes_that_a_number_would_merge_stay_apart(tmp_path, codes, column):
 def test_what_only_python_takes_for_a_number_is_refused(tmp_path, text):
     (tmp_path / "t.csv").write_text(f"f0,f1,who\n1,2,a\n3,{text},b\n", encoding="utf-8")
     with pytest.raises(TableError, match=r"an embedding has numbers|zero byte"):
-        Table.from_csv(tmp_path / "t.csv", embedding="f")
+        open_table(tmp_path / "t.csv", embedding="f").read()
 
 
 def test_infinite_numbers_are_refused_in_words(tmp_path):
     (tmp_path / "t.csv").write_text("f0,f1,snr\n1,2,inf\n3,inf,1\n")
     with pytest.raises(TableError, match="NaN or infinite"):
-        Table.from_csv(tmp_path / "t.csv", embedding="f")
-    assert np.isinf(Table.from_csv(tmp_path / "t.csv", embedding=["f0"], columns=["snr"]).other["snr"][0])
+        open_table(tmp_path / "t.csv", embedding="f").read()
+    assert np.isinf(open_table(tmp_path / "t.csv", embedding=["f0"], columns=["snr"]).read().other["snr"][0])
 
 
 @pytest.mark.parametrize(("suffix", "limit"), [("csv", 10), ("parquet", 5)])

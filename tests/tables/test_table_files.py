@@ -4,11 +4,9 @@ import io
 import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 import zipfile
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -342,7 +340,6 @@ def test_many_columns_make_an_embedding(tmp_path):
     assert table.other == {}
     for spec in (["f0", "f1", "f2", "f10"], "f"):
         assert np.array_equal(Table.from_frame(data, embedding=spec).X, X)
-    assert np.array_equal(Table.from_frame(data, embedding=re.compile(r"f\d+")).X, X[:, [0, 1, 3, 2]])
     assert Table.from_frame(data, embedding="f", tokens=2).X.shape == (3, 2, 2)
     assert np.array_equal(open_table(tmp_path / "p.parquet", embedding="f1", columns=[]).read().X, X[:, 1:2])
     np.savez(tmp_path / "p.npz", **{name: data[name].to_numpy() for name in names})
@@ -443,30 +440,6 @@ def test_extension_types_are_read_as_what_they_are_stored_as(tmp_path):
         pa.unregister_extension_type("mgpa.tests.matrix")
 
 
-def test_epochs():
-    def epochs(metadata=None, person="s1"):
-        return SimpleNamespace(
-            metadata=metadata,
-            events=np.array([[0, 0, 1], [9, 0, 2]]),
-            event_id={"left": 1, "right": 2},
-            info={"subject_info": {"his_id": person}},
-        )
-
-    plain = Table.from_epochs([epochs(), epochs(person="s2")], np.ones((4, 3)))
-    assert plain.label.tolist() == ["left", "right"] * 2
-    assert plain.participant.tolist() == ["s1", "s1", "s2", "s2"]
-    data = pd.DataFrame({"subject": ["a", "b"], "device": ["dry", "wet"]})
-    table = Table.from_epochs(
-        epochs(data), lambda e: np.ones((len(e.events), 3)), rename={"device": "source"}
-    )
-    assert table.source.tolist() == ["dry", "wet"]
-    assert table.other["subject"].tolist() == ["a", "b"]
-    windows = SimpleNamespace(get_metadata=lambda: data)
-    assert list(Table.from_epochs(windows, np.ones((2, 3))).other) == ["subject", "device"]
-    with pytest.raises(TableError, match="different columns"):
-        Table.from_epochs([epochs(), epochs(data)], np.ones((4, 3)))
-
-
 # What is wrong is said.
 
 
@@ -559,11 +532,8 @@ def test_an_archive_of_something_else_is_named(tmp_path):
     [
         ("a.csv", b"x,y\n1,2\n", r"No column holds embeddings\. Columns: x"),
         ("a.parquet", b"", "it is empty"),
-        ("a.npy", b"\x93NUMPY\x01\x00", r"it is a single array: make a table with mgpa\.tables\.Table"),
-        ("a.feather", b"ARROW1\x00\x00", r"it is Feather: make a table with .*\.read_feather"),
-        ("a.h5", b"\x89HDF\r\n\x1a\n", "it is HDF5: make a table of its arrays"),
-        ("a.csv.gz", b"\x1f\x8b\x08\x08", "it is compressed: unpack it"),
-        ("a.xlsx", b"PK\x03\x04nothing", "a spreadsheet, not a table; save a spreadsheet as CSV"),
+        ("a.npy", b"\x93NUMPY\x01\x00", r"make a table of arrays with mgpa\.tables\.Table"),
+        ("a.xlsx", b"PK\x03\x04nothing", "Save a spreadsheet as CSV"),
         ("a.zip", b"PK\x03\x04nothing", "zip"),
     ],
 )
@@ -580,7 +550,7 @@ def test_places_without_tables(tmp_path):
         open_table(tmp_path)
     for i in range(7):
         (tmp_path / f"{i}.txt").touch()
-    with pytest.raises(TableError, match=r"a folder with 0\.txt, .*, 4\.txt, …, not a table"):
+    with pytest.raises(TableError, match=r"a folder with 0\.txt, .*, 4\.txt, and 2 more, not a table"):
         open_table(tmp_path)
     with pytest.raises(TableError, match=r"'t\.tab' names no format to write; end it in .parquet"):
         write_table(full(), tmp_path / "t.tab")

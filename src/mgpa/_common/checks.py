@@ -67,15 +67,10 @@ def as_floats(
 
 def require_output(out: Any, X: Floats) -> None:
     """Raise unless the corrected rows of X can be written into ``out``: another array like X, or X itself."""
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out is {type(out).__name__}; expected a numpy array like X to write into.")
-    if out.shape != X.shape or out.dtype != X.dtype:
-        raise ValueError(
-            f"out has shape {out.shape} and dtype {out.dtype}; expected those of the result, {X.shape} and "
-            f"{X.dtype}: np.empty({X.shape}, '{X.dtype}')."
-        )
-    if not out.flags.writeable:
-        raise ValueError("out is read-only; pass a writable array, or leave out= out.")
+    alike = isinstance(out, np.ndarray) and (out.shape, out.dtype) == (X.shape, X.dtype)
+    if not alike or not out.flags.writeable:
+        got = f"{type(out).__name__} {getattr(out, 'shape', '')} {getattr(out, 'dtype', '')}".rstrip()
+        raise ValueError(f"out must be writable, as np.empty({X.shape}, '{X.dtype}') is; got {got}.")
     itself = out.ctypes.data == X.ctypes.data and out.strides == X.strides
     if not itself and np.shares_memory(out, X):
         raise ValueError("out overlaps X; pass X itself to correct it in place, or an array of its own.")
@@ -118,17 +113,7 @@ def total_memory() -> float:
 
 
 def require_memory(n_bytes: float, what: str, instead: str) -> None:
-    """Raise if something takes more memory than there is.
-
-    Parameters
-    ----------
-    n_bytes : float
-        What it takes at the least.
-    what : str
-        What takes it, as the beginning of a sentence.
-    instead : str
-        What to do, as a sentence.
-    """
+    """Raise if something takes more memory than there is; ``what`` begins a sentence, ``instead`` is one."""
     total = total_memory()
     if n_bytes > total:
         needed, available = (f"{size / 2**30:.3g} GiB" for size in (n_bytes, total))

@@ -15,16 +15,9 @@ CPU_TORCH = "on Linux without a GPU add --index-url https://download.pytorch.org
 def missing(purpose: str, *packages: str) -> ImportError:
     """Return the error for optional packages that cannot be imported.
 
-    The command names the packages themselves, in the versions that mgpa declares: ``mgpa[extra]`` would look
-    for mgpa in an index, although it may have come from a checkout or a file.
-
-    Examples
-    --------
-    >>> raise missing("Parquet", "pyarrow")
-    Traceback (most recent call last):
-    ImportError: Parquet needs pyarrow: pip install 'pyarrow>=17'
+    The command names the packages themselves: ``mgpa[extra]`` would look for mgpa in an index.
     """
-    command = "pip install " + " ".join(f"'{requirement(name)}'" for name in packages)
+    command = "pip install " + " ".join(f"'{name}'" for name in packages)
     note = f" ({CPU_TORCH})" if "torch" in packages else ""
     return ImportError(f"{purpose} needs {', '.join(packages)}: {command}{note}", name=packages[0])
 
@@ -46,35 +39,13 @@ def torch_device(device: str, method: str) -> Any:
     return place
 
 
-def requirement(package: str) -> str:
-    """Return a package with the versions that mgpa declares for it, as pip takes it."""
-    import re
-    from importlib import metadata  # slow to load, and seldom needed
-
-    try:
-        declared = metadata.requires("mgpa") or []
-    except metadata.PackageNotFoundError:  # a source tree that was never installed
-        declared = []
-    for line in declared:
-        wanted = line.partition(";")[0].strip()
-        if re.split(r"[^\w.-]", wanted)[0].lower() == package.lower():
-            return wanted
-    return package
-
-
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]], modules: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package.
 
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
-    homes : dict of module to names
-        Which of its names each module, relative to the package, defines.
-    modules : dict of name to module
-        Modules that are attributes of the package.
+    ``homes`` says which names each module, relative to the package, defines; ``modules`` are modules that are
+    attributes of the package.
 
     Examples
     --------

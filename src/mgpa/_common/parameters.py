@@ -49,8 +49,7 @@ def number(
     def accepts(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             return False
-        finite = -np.inf < value < np.inf
-        return bool(finite and least <= value <= most and above < value < below)
+        return bool(np.isfinite(value) and least <= value <= most and above < value < below)
 
     return Constraint(", ".join(["a number", *filter(None, limits)]), accepts)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import require_finite
 from ..errors import TableError, printable
-from ..tables.columns import COLUMNS, Columns, changed_columns, check_columns, check_other, require_same_types
+from ..tables.columns import COLUMNS, Columns, changed_columns, check_columns, check_other, require_alike
 from ..tables.table import Table
 
 
@@ -133,7 +133,7 @@ class Trials:
                     f"Trials {i} have columns {', '.join(other.columns)}; the first have "
                     f"{', '.join(first.columns)}. Trials.with_columns adds a column, or (None) leaves it out."
                 )
-            require_same_types(first.columns, other.columns, f"Trials {i}")
+            require_alike(first.columns, other.columns, f"Trials {i}")
         columns = {name: np.concatenate([t.columns[name] for t in trials]) for name in first.columns}
         return replace(first, data=np.concatenate([t.data for t in trials]), columns=columns)  # type: ignore[return-value]
 
@@ -146,12 +146,11 @@ class Trials:
         Without metadata, ``label`` is the name of the event and ``participant`` the subject's ``his_id``.
         Data that are not in memory are read, and bad epochs dropped, in a copy.
         """
-        from ..tables.frames import from_epochs
+        from ..tables.frames import epochs_columns
 
         advice = "Trials(data, channels, sfreq) takes an array, mgpa.eeg.table_from_epochs several devices."
         several = loaded_epochs(epochs, "epochs", advice)
-        columns = from_epochs(several, None, None)
-        del columns["X"]
+        columns = epochs_columns(several)
         parts = []
         for one in several:
             names = eeg_channels(one)

@@ -43,7 +43,7 @@ class MapInfo:
     people : tuple of str
         Digests of the names of those it was fitted on.
     row_sample : str
-        Digests of some rows of each of them, as :func:`mgpa.tables.rows.encode_sample` writes them.
+        Digests of some of their rows, as :func:`mgpa.tables.rows.encode_sample` writes them.
     n_tokens, token_layout : int or None, {"mean", "joint"}
         Tokens a row had in the fit, and which of them are the map's features: those of their mean, or all,
         one token after another.

@@ -49,19 +49,10 @@ def require_columns(wanted: Iterable[str], columns: Iterable[str], table: Any = 
 
 
 def check_columns(given: Mapping[str, Any], n: int) -> Columns:
-    """Return the columns that tables know, checked alone and against each other.
-
-    Parameters
-    ----------
-    given : dict
-        Any of ``source``, ``participant``, ``role``, ``label`` and ``pair_id``.
-    n : int
-        Number of rows.
-    """
+    """Return the columns of n rows that tables know, checked alone and against each other."""
     columns: Columns = {}
     for name in COLUMNS:
         if name in given:
-            _refuse_zero_characters(given[name], name)
             check = check_pair_id(given[name], n) if name == "pair_id" else check_labels(given[name], n, name)
             refuse_gaps_as_text(check, name)
             columns[name] = _tidy(check)
@@ -84,13 +75,6 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
     return columns
 
 
-def _refuse_zero_characters(values: Any, name: str) -> None:
-    """Raise if a text has a zero character, which numpy would drop from its end: "p" and "p\\0" are two."""
-    kept = getattr(getattr(values, "dtype", None), "kind", "O") != "O" or np.ndim(values) != 1
-    if not kept and any(isinstance(value, str) and "\0" in value for value in values):
-        raise ValueError(f"{name} has a text with a zero character; remove it.")
-
-
 def require_matched(pair_id: NDArray[Any]) -> None:
     """Raise if an id names a single row, which then forms no pair."""
     rows = np.flatnonzero(is_paired(pair_id))
@@ -106,9 +90,7 @@ def require_matched(pair_id: NDArray[Any]) -> None:
 
 def check_roles(values: NDArray[Any]) -> NDArray[Any]:
     """Return roles in capitals; any other value is an error."""
-    roles = values
-    if not np.isin(values, ROLES).all():
-        roles = _tidy(np.char.upper(values.astype(str)))
+    roles = values if np.isin(values, ROLES).all() else _tidy(np.char.upper(values.astype(str)))
     wrong = ~np.isin(roles, ROLES)
     if wrong.any():
         unknown, first = sorted(set(roles[wrong].tolist())), int(np.flatnonzero(wrong)[0])
@@ -136,8 +118,7 @@ def _require_people_apart(participant: NDArray[Any], role: NDArray[Any] | None) 
         if first != second:
             raise ValueError(
                 f"Participant {name!r} has rows in {first} and in {second} (rows {i} and {j}, for example); "
-                "people a correction or a reader is fitted on cannot judge it. Give every participant "
-                "one role (mgpa.tables.assign_roles does)."
+                "give every participant one role (mgpa.tables.assign_roles does)."
             )
 
 
@@ -145,7 +126,6 @@ def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
     """Return a column that tables do not know: numbers, booleans or text."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ValueError(f"other has a column named {name!r}; names are printable Unicode text.")
-    _refuse_zero_characters(values, name)
     array = to_numpy(values, name)
     if array.dtype.kind == "M":
         if np.isnat(array).any():
@@ -164,17 +144,22 @@ def changed_columns(columns: Mapping[str, Any], changes: Mapping[str, Any], n: i
     return kept | filled
 
 
-def require_same_types(first: Columns, other: Columns, what: str) -> None:
-    """Raise if arrays that will be joined differ in type.
+def require_alike(first: Columns, other: Columns, what: str) -> None:
+    """Raise if arrays that will be joined differ in their names, the shape of a row, or in type.
 
     NumPy would turn all of them into what can hold both: numbers, for one, into text.
     """
-    for name, values in first.items():
-        dtype = other[name].dtype
-        if dtype.kind != values.dtype.kind or (dtype.kind == "f" and dtype != values.dtype):
-            raise TableError(
-                f"{what} have {name} of {dtype}; the first have {values.dtype}. Give it one type everywhere."
-            )
+
+    def kind(columns: Columns, name: str) -> str:
+        if name not in columns:
+            return "missing"
+        dtype, shape = columns[name].dtype, columns[name].shape[1:]
+        words = {"U": "text", "i": "integer", "u": "unsigned integer"}.get(dtype.kind, str(dtype))
+        return f"{words} {shape or ''}".strip()
+
+    for name in {**first, **other}:
+        if (theirs := kind(other, name)) != (ours := kind(first, name)):
+            raise TableError(f"{what} differs from the first in {name}: {theirs} instead of {ours}.")
 
 
 def _tidy(values: NDArray[Any]) -> NDArray[Any]:

@@ -14,7 +14,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.files import lies_there, special_kind
 from .._common.remote import Place
 from ..errors import TableError
 from .columns import COLUMNS, Columns, feature_names
@@ -45,10 +44,6 @@ def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns]:
     values belong to neither. Participants, and columns that make one id, stay text; a pair id that is missing
     or negative becomes empty. ``choice`` is that of :meth:`mgpa.tables.layout.Layout.choose`.
     """
-    if not lies_there(path):
-        raise FileNotFoundError(f"There is no file {path}.")
-    if kind := "a folder" if path.is_dir() else special_kind(path):
-        raise TableError(f"{path} is {kind}, not a file.")
     try:
         names, separator = _header(path)
         every = choice.get("embedding") == "numeric" and "numeric" not in names
@@ -147,8 +142,6 @@ def _read_rows(
         if len(row) > len(names):
             raise TableError(f"row {number} has {len(row)} fields for {len(names)} names.")
         row += [""] * (len(names) - len(row))
-        if "\0" in "".join(row):
-            raise TableError(f"row {number} has a zero byte; the file is damaged, or not text.")
         cells = [row[i] for i in inside]
         together = "".join(cells)
         try:

@@ -8,7 +8,6 @@ name. Nothing in a file is ever run, and whatever is wrong with it is a :class:`
 from __future__ import annotations
 
 import math
-import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import numpy as np
 
 from .._common.files import lies_there, replacing, special_kind
 from .._common.remote import Given, Place, as_place
-from ..errors import TableError
+from ..errors import TableError, first_few
 from ..pairs import check_pair_id, is_paired
 from . import csv_file
 from .columns import COLUMNS, Columns, check_columns, require_columns
@@ -39,13 +38,6 @@ from .layout import (
 from .table import Table
 
 FORMATS = ".npz, .csv, a .parquet file or a folder of them"
-# How files of other kinds begin, and how tables are made of them.
-OTHERS = {
-    b"\x93NUMPY": "a single array: make a table with mgpa.tables.Table(numpy.load(path), source=…)",
-    b"ARROW1": "Feather: make a table with mgpa.tables.Table.from_frame(pandas.read_feather(path), …)",
-    b"\x89HDF": "HDF5: make a table of its arrays with mgpa.tables.Table(X, source=…)",
-    b"\x1f\x8b": "compressed: unpack it with gunzip first",
-}
 
 
 @dataclass(frozen=True)
@@ -184,7 +176,7 @@ def _joined(pieces: Sequence[Columns]) -> Columns:
 def open_table(
     path: Given | Sequence[Given],
     *,
-    embedding: str | Sequence[str] | re.Pattern[str] | None = None,
+    embedding: str | Sequence[str] | None = None,
     tokens: int | None = None,
     columns: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
@@ -200,12 +192,11 @@ def open_table(
         An ``.npz``, Parquet or CSV file, or a folder of Parquet files; also by an address, as
         ``s3://bucket/table.parquet``. Of a list of them, rows follow each other, in memory; without a source
         column, the name of a file (its stem) is the source of its rows.
-    embedding : str, list of str, or compiled regular expression
+    embedding : str or list of str
         What holds the embedding: one column (or array), or many with a number each, given by their names, a
         range ("1100:2492", in the file's order), what all of them start with ("f": f0, f1 and so on, or
-        whatever starts so if none is numbered), "numeric" (every column of numbers but those that tables
-        know), or a pattern that matches them whole. None: "embedding", "X", "tokens", or the only one that
-        can be it.
+        whatever starts so if none is numbered), or "numeric" (every column of numbers but those that tables
+        know). None: "embedding", "X", "tokens", or the only one that can be it.
     tokens : int or None
         Take each embedding for this many tokens, one after another.
     columns : list of str or None
@@ -338,7 +329,7 @@ def _npz_field(name: str, array: Any, n: int | None) -> Field:
     dtype: np.dtype[Any] | None = np.dtype("U") if array.dtype.kind in "US" else array.dtype.newbyteorder("=")
     raw = f"raw {array.dtype.itemsize}-byte values, as bfloat16 becomes; save float32"
     kind = {"U": "text", "S": "text", "V": raw}.get(array.dtype.kind, str(array.dtype))
-    kind = " × ".join(map(str, array.shape[1:])) + f" {kind}" if array.shape[1:] else kind
+    kind = " ".join([*" × ".join(map(str, array.shape[1:])).split(), kind])
     rows = len(array) if array.shape else 1
     if n not in (None, rows):
         kind = f"{kind} in {rows} rows, not {n}"
@@ -405,23 +396,23 @@ def _format_of(path: Place) -> str:
         names = sorted(entry.name for entry in path.iterdir())
         if any(name.endswith((".parquet", ".pq")) and name[0] not in "._" for name in names):
             return "parquet"
-        listed = ", ".join([*names[:5], *(["…"] if len(names) > 5 else [])]) or "nothing"
-        raise TableError(f"a folder with {listed}, not a table. Tables: {FORMATS}.")
+        raise TableError(f"a folder with {first_few(names, 5) or 'nothing'}, not a table. Tables: {FORMATS}.")
     if kind := special_kind(path):
         raise TableError(f"{kind}, not a table; write it to a file first. Tables: {FORMATS}.")
     with path.open("rb", buffering=0) as stream:
         start = stream.read(8) or b""
     if start.startswith(b"PAR1"):
         return "parquet"
-    if path.suffix.lower() in (".safetensors", ".xlsx"):
-        raise TableError("a stored map or a spreadsheet, not a table; save a spreadsheet as CSV (UTF-8).")
-    if start.startswith(b"PK\x03\x04"):
+    if start.startswith(b"PK\x03\x04") and path.suffix.lower() != ".xlsx":
         return "npz"
     if path.suffix.lower() in csv_file.SUFFIXES:
         return "csv"
-    kinds = [f"it is {kind}" for beginning, kind in OTHERS.items() if start.startswith(beginning)]
-    hint = kinds[0] if kinds else f"it starts with {start!r}" if start else "it is empty"
-    raise TableError(f"not a table ({hint}). Tables: {FORMATS}.")
+    hint = f"it starts with {start!r}" if start else "it is empty"
+    hint = "it is a stored map" if path.suffix == ".safetensors" else hint
+    raise TableError(
+        f"not a table ({hint}). Tables: {FORMATS}. Save a spreadsheet as CSV; make a table of arrays with "
+        "mgpa.tables.Table, of a data frame with Table.from_frame."
+    )
 
 
 def format_from_name(path: Place) -> str:

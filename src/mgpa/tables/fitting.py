@@ -23,14 +23,14 @@ from ..tokens import TokenEstimator, TokenMean, row_estimator
 from .columns import COLUMNS, Columns, check_columns, feature_names, require_columns
 from .files import TableFile, open_table
 from .rows import (
-    RowSample,
+    Digests,
     encode_sample,
     in_coordinates,
     merge_samples,
-    people_digests,
+    person_digest,
     require_encoder,
     require_features,
-    sample_rows,
+    row_digests,
 )
 from .scale import batches, reduce_parts
 from .table import Table
@@ -97,7 +97,7 @@ def fit_table(
             raise ValueError("Set components or coordinates, not both.")
         coordinates = fit_coordinates(rows.read(rows.positions("FIT")).X, n_components=components)
     calibration: Pairs | None = None
-    of_pairs: RowSample = {}
+    of_pairs: Digests = merge_samples()
     if pairs is not None:
         calibration, of_pairs = read_pairs(pairs, rows, coordinates)
     model = clone(model)
@@ -111,16 +111,16 @@ def fit_table(
         model = model if calibration is None else model.add_pairs(calibration)
     else:
         model, fitted, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state)
-    people = set(people_digests(rows.people))
-    if isinstance(calibration, LabelledPairs):
-        people |= set(people_digests(calibration.participant))
+    people = set() if rows.people is None else {*rows.people.tolist()}
+    if isinstance(calibration, LabelledPairs) and calibration.participant is not None:
+        people |= {*calibration.participant.tolist()}
     names = feature_names(rows.table.info)
     if names is not None and coordinates is not None and len(names) != coordinates.n_raw:
         names = None  # those of the coordinates
     model._facts = {
         "feature_names": names,
         "encoder": dict(rows.table.info.get("encoder") or {}),
-        "people": tuple(sorted(people)),
+        "people": tuple(sorted(map(person_digest, people))),
         "row_sample": encode_sample(merge_samples(fitted, of_pairs)),
         "notes": "; ".join(notes),
         "source_column": str(rows.table.info.get("source_column") or ""),
@@ -183,13 +183,13 @@ class FitRows:
         return self.table.take(rows) if isinstance(self.table, Table) else self.table.read(rows)
 
 
-def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, RowSample]:
+def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, Digests]:
     """Return pairs that are not the table's own, with the table's source labels; and what rows they are.
 
     The pairs are in the fit's coordinates; the rows are known as they came.
     """
     if isinstance(pairs, (tuple, list)):
-        seen = merge_samples(*map(sample_rows, pairs))
+        seen = merge_samples(*map(row_digests, pairs))
         if coordinates is not None:
             pairs = tuple(coordinates.transform(side) for side in pairs)
         return tuple(pairs), seen
@@ -201,7 +201,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
     require_features(table.info, rows.table.info, "The table of pairs", "the table")
     table = table.take(is_paired(np.asarray(table.pair_id)))
-    seen = sample_rows(table.X, table.participant)
+    seen = row_digests(table.X)
     table = in_coordinates(coordinates, table)
     sources = rows.sources
     ours, theirs = source_names(sources), source_names(table.sources) if len(table) else ()
@@ -221,7 +221,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
 
 def summarise(
     model: Any, part: Table | TableFile, coordinates: Coordinates | None, own_pairs: bool = True
-) -> tuple[Any, RowSample] | None:
+) -> tuple[Any, Digests] | None:
     """Return a clone of the model that has seen one part's FIT rows, and which they are; None without any."""
     fresh, seen = clone(model), []
     for batch in [part] if isinstance(part, Table) else batches(part):
@@ -230,11 +230,11 @@ def summarise(
             rows = in_coordinates(coordinates, fit)
             ids = rows.pair_id if own_pairs else None
             fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
-            seen.append(sample_rows(fit.X, fit.participant))
+            seen.append(row_digests(fit.X))
     return (fresh, merge_samples(*seen)) if seen else None
 
 
-def merged(a: tuple[Any, RowSample] | None, b: tuple[Any, RowSample] | None) -> tuple[Any, RowSample] | None:
+def merged(a: tuple[Any, Digests] | None, b: tuple[Any, Digests] | None) -> tuple[Any, Digests] | None:
     """Return what two partly fitted models have seen together, leaving both as they are."""
     if a is None or b is None:
         return b if a is None else a
@@ -248,7 +248,7 @@ def _fit_rows(
     coordinates: Coordinates | None,
     max_rows: int,
     random_state: int,
-) -> tuple[Any, RowSample, list[str]]:
+) -> tuple[Any, Digests, list[str]]:
     """Return the fitted model, the rows it saw, and what is to be said about them."""
     available, held = rows.positions("FIT"), rows.positions("VAL")
     chosen, judges = available, held
@@ -276,7 +276,7 @@ def _fit_rows(
         notes += [f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"]
     if len(judges) < len(held):
         notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
-    return model, sample_rows(raw.X, raw.participant), notes
+    return model, merge_samples(row_digests(raw.X)), notes
 
 
 def _draw_fit_rows(

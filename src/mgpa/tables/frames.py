@@ -1,11 +1,11 @@
-"""Tables from data frames, Arrow and epochs."""
+"""Tables from data frames and Arrow, and columns from MNE epochs."""
 
 from __future__ import annotations
 
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.extras import missing
-from ..errors import TableError, first_few
+from ..errors import TableError
 from .columns import COLUMNS, Columns
-from .layout import Field, Layout, new_names, read_head, require_different
+from .layout import Field, Layout, read_head, require_different
 
 # Text of a batch, each row as wide as the longest, takes at most this much.
 MAX_TEXT_BYTES = 2**30
@@ -239,31 +239,20 @@ def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[
     return (made if X is None else {"X": X, **made}), layout.info(info)
 
 
-def from_epochs(epochs: Any, X: Any, rename: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return X and the columns of epochs; see :meth:`mgpa.tables.Table.from_epochs`."""
-    several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
-    if not several:
-        raise TableError("The list of epochs is empty.")
-    each = [_epoch_columns(one) for one in several]
+def epochs_columns(several: Sequence[Any]) -> Columns:
+    """Return the metadata of MNE epochs; without metadata, the names of their events and their subject."""
+    each = []
+    for epochs in several:
+        if epochs.metadata is not None:
+            each.append({str(name): np.asarray(epochs.metadata[name]) for name in epochs.metadata.columns})
+            continue
+        names = {code: name for name, code in epochs.event_id.items()}
+        each.append({"label": np.array([names[code] for code in epochs.events[:, 2]])})
+        if (person := subject_of(epochs)) is not None:
+            each[-1]["participant"] = np.full(len(epochs.events), person)
     if any(columns.keys() != each[0].keys() for columns in each):
         raise TableError("The metadata of the epochs have different columns; give them the same.")
-    rename = rename or {}
-    if absent := [name for name in rename if name not in each[0]]:
-        raise TableError(f"No column {first_few(absent)}. Columns: {first_few(list(each[0]))}.")
-    names = [(new, name) for name in each[0] for new in new_names(name, rename)]
-    require_different([*(new for new, _ in names), "X"])
-    rows = np.concatenate([np.asarray(X(one)) for one in several]) if callable(X) else X
-    return {"X": rows, **{new: np.concatenate([one[name] for one in each]) for new, name in names}}
-
-
-def _epoch_columns(epochs: Any) -> Columns:
-    frame = epochs.get_metadata() if hasattr(epochs, "get_metadata") else epochs.metadata
-    if frame is not None:
-        return {str(name): np.asarray(frame[name]) for name in frame.columns}
-    names = {code: name for name, code in epochs.event_id.items()}
-    columns = {"label": np.array([names[code] for code in epochs.events[:, 2]])}
-    person = subject_of(epochs)
-    return columns if person is None else columns | {"participant": np.full(len(epochs.events), person)}
+    return {name: np.concatenate([columns[name] for columns in each]) for name in each[0]}
 
 
 def subject_of(epochs: Any) -> Any:

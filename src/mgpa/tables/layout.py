@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from .._common.files import lies_there, require_replaceable
 from .._common.remote import Place, RemotePath, redacted
 from ..errors import OutputExists, TableError, first_few
-from .columns import COLUMNS, RESERVED, Columns
+from .columns import COLUMNS, RESERVED, Columns, require_alike
 
 EMBEDDING_NAMES = ("embedding", "X", "tokens")
 HOW_TO_NAME = (
     "Name it with embedding: a column, several columns, a range (1100:2492), a prefix, or numeric for all "
     "columns of numbers."
 )
-MAX_HEAD_BYTES = 2**24
 MAX_CHUNK_ROWS = 2**14
 # Files of a folder of parts.
 INDEX = "_mgpa_index.json"
@@ -43,25 +42,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which fields make a table.
+    """Which fields make a table."""
 
-    Parameters
-    ----------
-    embedding : tuple of str
-        One field with embeddings, or many with a number each.
-    shape, dtype
-        Of one row of X, as stored.
-    columns, kinds, combined : dict
-        A column's name in the table, and its name in the file; its type in words; and, of a column made of
-        several ("site+subject"), their names in the file.
-    """
-
-    embedding: tuple[str, ...]
-    shape: tuple[int, ...]
+    embedding: tuple[str, ...]  # one field with embeddings, or many with a number each
+    shape: tuple[int, ...]  # of one row of X, as stored
     dtype: np.dtype[Any]
-    columns: dict[str, str]
-    kinds: dict[str, str]
-    combined: dict[str, tuple[str, ...]]
+    columns: dict[str, str]  # a column's name in the table, and its name in the file
+    kinds: dict[str, str]  # a column's type in words
+    combined: dict[str, tuple[str, ...]]  # of a column made of several ("site+subject"), their names
 
     @classmethod
     def choose(
@@ -152,13 +140,11 @@ def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str
             several = f"Several columns could be the embedding ({first_few(chosen)})."
             problem = several if chosen else "No column holds embeddings."
             raise TableError(f"{problem} Columns: {describe(fields.values())}. {HOW_TO_NAME}")
-    elif isinstance(wanted, re.Pattern):
-        chosen = [name for name in fields if wanted.fullmatch(name)]
     else:
         chosen = _by_text(fields, wanted) if isinstance(wanted, str) else list(wanted)
     absent = [name for name in chosen if name not in fields]
     if absent or not chosen:
-        names = first_few(absent) if absent else getattr(wanted, "pattern", wanted)
+        names = first_few(absent) if absent else wanted
         raise TableError(f"No embedding {names!r}. Columns: {describe(fields.values())}. {HOW_TO_NAME}")
     wrong = [fields[name] for name in chosen if not _is_number(fields[name], len(chosen))]
     if wrong:
@@ -238,30 +224,29 @@ def write_head(shape: Sequence[int], info: Mapping[str, Any]) -> str:
     """Return what mgpa notes about a table, as JSON."""
     document = {"format": 1, "shape": list(shape), "info": dict(info)}
     try:
-        text = json.dumps(document, allow_nan=False, default=lambda value: value.tolist())
+        return json.dumps(document, allow_nan=False, default=lambda value: value.tolist())
     except (TypeError, ValueError, RecursionError, AttributeError) as error:
         raise TableError(f"info cannot be stored: {error}. Keep text, numbers, lists and dicts.") from None
-    if len(text) > MAX_HEAD_BYTES:
-        raise TableError(f"info takes {len(text)} bytes as JSON; at most {MAX_HEAD_BYTES} are stored.")
-    return text
 
 
 def read_head(text: str | bytes | None) -> tuple[tuple[int, ...] | None, dict[str, Any]]:
-    """Return the shape of a row and the info that mgpa noted, trusting nothing; (None, {}) without a note."""
+    """Return the shape of a row and the info that mgpa noted; (None, {}) without a note."""
     if text is None:
         return None, {}
     try:
-        document: Any = json.loads(text) if len(text) <= MAX_HEAD_BYTES else None
-        version, shape, info = document["format"], document["shape"], document.get("info", {})
-        sizes = tuple(size for size in shape if type(size) is int and 0 < size < 2**31)
-        proper = type(version) is int and isinstance(info, dict) and len(sizes) == len(shape) in (1, 2)
+        document: Any = json.loads(text)
+        shape, info, version = (
+            tuple(map(int, document["shape"])),
+            document.get("info", {}),
+            document["format"],
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        proper = False
-    if not proper or version < 1:
-        raise TableError("damaged: its description cannot be read.")
+        shape, info, version = (), {}, 1
     if version > 1:
         raise TableError(f"written by a newer mgpa (format {version}; this one reads 1); upgrade mgpa.")
-    return sizes, info
+    if len(shape) not in (1, 2) or min(shape) < 1 or not isinstance(info, dict):
+        raise TableError("damaged: its description cannot be read.")
+    return shape, info
 
 
 def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None:
@@ -273,16 +258,13 @@ def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None
         return
     if path.is_dir() != folder:
         raise FileExistsError(f"{path} is a {'file' if folder else 'folder'}; name another output.")
-    if folder:
-        names = [entry.name for entry in path.iterdir()]
-        foreign = sorted(name for name in names if not PART_NAME.fullmatch(name) and name[0] != ".")
-        if INDEX not in names and not foreign:
-            return  # empty, or what an interrupted write left
-        if INDEX not in names:
-            raise FileExistsError(
-                f"The folder {path} holds files that mgpa did not write ({foreign[0]}); name a new one."
-            )
-    if not overwrite:
+    names = [entry.name for entry in path.iterdir()] if folder else []
+    foreign = sorted(name for name in names if not PART_NAME.fullmatch(name) and name[0] != ".")
+    if folder and INDEX not in names and foreign:
+        raise FileExistsError(
+            f"The folder {path} holds files that mgpa did not write ({foreign[0]}); name a new one."
+        )
+    if not overwrite and (INDEX in names or not folder):  # what an interrupted write left is no output
         raise OutputExists(path)
 
 
@@ -295,13 +277,10 @@ def blocks_of(tables: Iterable[Any], like: Any) -> Iterator[Columns]:
     """Yield the rows of tables in blocks of about 32 MiB; all but the last have the same number of rows."""
     size = block_rows(like.X.itemsize * math.prod(like.X.shape[1:]))
     waiting = {name: values[:0] for name, values in {"X": like.X, **like.columns}.items()}
-    expected, yielded = _types(waiting), False
+    yielded = False
     for i, table in enumerate(tables):
         columns = {"X": table.X, **table.columns}
-        types = _types(columns)
-        if types != expected:
-            wrong = [name for name in {**expected, **types} if types.get(name) != expected.get(name)]
-            raise TableError(f"Table {i} differs from the first in {', '.join(wrong)}; all must be alike.")
+        require_alike(waiting, columns, f"Table {i}")
         if len(waiting["X"]):
             columns = {name: np.concatenate([waiting[name], columns[name]]) for name in waiting}
         whole = len(columns["X"]) // size * size
@@ -311,10 +290,6 @@ def blocks_of(tables: Iterable[Any], like: Any) -> Iterator[Columns]:
         waiting = {name: values[whole:] for name, values in columns.items()}
     if len(waiting["X"]) or not yielded:
         yield waiting
-
-
-def _types(columns: Columns) -> dict[str, Any]:
-    return {n: (v.shape[1:], "U" if v.dtype.kind == "U" else v.dtype) for n, v in columns.items()}
 
 
 @contextmanager

@@ -281,19 +281,6 @@ class TableWriter:
     -----
     A writer can be sent to other processes, which write different parts at the same time. One process makes
     it, collects what :meth:`write` returns there in ``written`` and calls :meth:`finish`.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> from mgpa.tables import Table, open_table
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> table = Table(np.arange(12.0).reshape(6, 2))
-    >>> with TableWriter(folder.name + "/out", table, rows=[4, 2]) as writer:
-    ...     _ = writer.write(1, table.take(slice(4, 6)))
-    ...     _ = writer.write(0, table.take(slice(0, 4)))
-    >>> bool((open_table(folder.name + "/out").read().X == table.X).all())
-    True
-    >>> folder.cleanup()
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """How a table's rows reach a map and come back corrected, and how rows of the fit are known again.
 
-There is one way, for fits, files and audits. Of every participant a map keeps the smallest eight digests of
-rows, 64 bytes each, which say nothing to whoever does not have the rows. Participants who come back under
-another name are recognised for certain if all their rows do, and with 99.6 % if half of them do.
+There is one way, for fits, files and audits. A map keeps a digest of every participant's name and the 4096
+smallest digests of rows, which say nothing to whoever does not have the rows. So rows that come back under
+another participant's name are recognised: all of them if the fit had no more, else a share of each person's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,13 +33,8 @@ from .scale import RETRIES, batches, watched
 from .table import Table
 
 Digests = NDArray[np.uint64]
-#: The smallest digests of every participant's rows, sorted; of rows without one under the empty text.
-RowSample = dict[str, Digests]
-
-#: Digests kept of every person, of rows that are nobody's in particular, and in all.
-PER_PERSON = 8
-OF_NOBODY = 4096
-AT_MOST = 2**16
+#: How many digests of rows a map keeps: the smallest.
+KEPT = 4096
 CHECKED_ROWS = 200_000
 
 
@@ -206,13 +201,12 @@ def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
     column = next((name for name in names if name in file.columns), None)
     if not m.info.source_names or not tables:
         return m.check(X)
-    if column is None:
-        reason = f"no column {' or '.join(map(repr, names))}"
-        return replace(m.check(X), not_checked=f"sources not checked: {reason}")
-    source = np.concatenate([t.columns[column] for t in tables])
     try:
+        if column is None:
+            raise ValueError(f"no column {' or '.join(map(repr, names))}")
+        source = np.concatenate([t.columns[column] for t in tables])
         encode_source(source, len(X), column)
-    except ValueError as error:  # gaps, which only a column that is not the table's source may have
+    except ValueError as error:  # gaps, too, which only a column that is not the table's source may have
         return replace(m.check(X), not_checked=f"sources not checked: {error}")
     return m.check(X, source)
 
@@ -226,21 +220,20 @@ def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) ->
 
 def write_corrected(m: CorrectionMap, part: TableFile, writer: Any, i: int) -> Any:
     """Correct one part and write it, unless an interrupted run has; return what the index says about it."""
+    again, digest = hashlib.sha256(), hashlib.sha256()
 
     def digest_of_rows() -> str:
-        digest = hashlib.sha256()
-        for _ in _digested(batches(part), digest):
+        for _ in _digested(part, again):
             pass
-        return digest.hexdigest()
+        return again.hexdigest()
 
-    digest = hashlib.sha256()
-    corrected = (correct(m, batch, force=True) for batch in _digested(batches(part), digest))
+    corrected = (correct(m, batch, force=True) for batch in _digested(part, digest))
     return writer.find(i, digest_of_rows) or writer.write(i, corrected, digest.hexdigest)
 
 
-def _digested(tables: Iterable[Table], digest: Any) -> Iterator[Table]:
-    """Yield tables, and have a digest see everything in them."""
-    for table in tables:
+def _digested(part: TableFile, digest: Any) -> Iterator[Table]:
+    """Yield the batches of a part, and have a digest see everything in them."""
+    for table in batches(part):
         for name, values in {"X": table.X, **table.columns}.items():
             digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
             digest.update(np.ascontiguousarray(values).tobytes())
@@ -274,11 +267,8 @@ _INCIDENTAL = ("precision_used", "precision_difference", "braindecode")
 
 
 def _essence(encoder: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tells one encoder from another; weights are the same if their checksum is.
-
-    In JSON, as files hold it: there a tuple is a list, so what was read compares equal to what was written.
-    """
-    essence = {name: value for name, value in encoder.items() if name not in _INCIDENTAL}
+    """Return what tells one encoder from another, in JSON, as files hold it; weights by their checksum."""
+    essence = {str(name): value for name, value in encoder.items() if name not in _INCIDENTAL}
     weights = essence.get("checkpoint")
     if isinstance(weights, Mapping) and "sha256" in weights:
         essence["checkpoint"] = weights["sha256"]
@@ -286,47 +276,33 @@ def _essence(encoder: Mapping[str, Any]) -> dict[str, str]:
     def plain(value: Any) -> Any:
         return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
 
-    return {str(name): json.dumps(value, sort_keys=True, default=plain) for name, value in essence.items()}
+    return {name: json.dumps(value, sort_keys=True, default=plain) for name, value in essence.items()}
 
 
-def require_encoder(found: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
+def require_encoder(info: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
     """Raise if both sides (each an ``info``) say which encoder they are of, and it is not the same."""
-    if not found.get("encoder") or not expected.get("encoder"):
-        return
-    theirs, ours = _essence(found["encoder"]), _essence(expected["encoder"])
-    if theirs == ours:
-        return
-    differing = [k for k in {**ours, **theirs} if theirs.get(k) != ours.get(k)]
-    raise TableError(
-        f"{what} holds embeddings of another encoder than {than}: "
-        + "; ".join(f"{k} {theirs.get(k)} instead of {ours.get(k)}" for k in differing)
-        + "."
-    )
+    theirs, ours = _essence(info.get("encoder") or {}), _essence(expected.get("encoder") or {})
+    if theirs and ours and theirs != ours:
+        differing = [k for k in {**ours, **theirs} if theirs.get(k) != ours.get(k)]
+        changes = "; ".join(f"{k} {theirs.get(k)} instead of {ours.get(k)}" for k in differing)
+        raise TableError(f"{what} holds embeddings of another encoder than {than}: {changes}.")
 
 
-def require_features(found: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
+def require_features(info: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
     """Raise if both sides (each an ``info``) name their features, and they are not the same in that order."""
-    theirs, ours = feature_names(found), feature_names(expected)
-    if theirs is None or ours is None or theirs == ours:
-        return
-    differing = [f"{a!r} instead of {b!r}" for a, b in zip(theirs, ours, strict=False) if a != b]
-    difference = ", ".join(differing[:3]) or f"{len(theirs)} of them instead of {len(ours)}"
-    raise TableError(
-        f"{what} has other features than {than}, or in another order: {difference}. Name them in the right "
-        "order with embedding."
-    )
+    theirs, ours = feature_names(info), feature_names(expected)
+    if theirs and ours and theirs != ours:
+        differing = [f"{a!r} instead of {b!r}" for a, b in zip(theirs, ours, strict=False) if a != b]
+        difference = ", ".join(differing[:3]) or f"{len(theirs)} of them instead of {len(ours)}"
+        raise TableError(
+            f"{what} has other features than {than}, or in another order: {difference}. Name them in the "
+            "right order with embedding."
+        )
 
 
 def person_digest(name: Any) -> str:
     """Return a short digest of a participant's name: enough to recognise who is known already."""
     return hashlib.sha256(str(name).encode()).hexdigest()[:12]
-
-
-def people_digests(participants: Any) -> tuple[str, ...]:
-    """Return the digests of everybody in a participant column, sorted; none if there is no column."""
-    if participants is None:
-        return ()
-    return tuple(sorted(map(person_digest, np.unique(participants).tolist())))
 
 
 def row_digests(X: Any) -> Digests:
@@ -350,36 +326,14 @@ def row_digests(X: Any) -> Digests:
     return digests
 
 
-def sample_rows(X: Any, participants: Any = None) -> RowSample:
-    """Take note of rows, and of whose they are."""
-    digests = row_digests(X)
-    if participants is None:
-        return {"": np.unique(digests)[:OF_NOBODY]}
-    names, codes = np.unique(participants, return_inverse=True)
-    order = np.argsort(codes, kind="stable")
-    groups = np.split(digests[order], np.cumsum(np.bincount(codes, minlength=len(names)))[:-1])
-    return {str(name): np.unique(rows)[:PER_PERSON] for name, rows in zip(names, groups, strict=True)}
+def merge_samples(*samples: Digests) -> Digests:
+    """Return the digests that are kept of several batches of rows, in whatever order they came."""
+    return np.unique(np.concatenate([np.empty(0, np.uint64), *samples]))[:KEPT]
 
 
-def merge_samples(*samples: RowSample) -> RowSample:
-    """Return what was noted of rows in several batches, in whatever order they came."""
-    together: dict[str, list[Digests]] = {}
-    for sample in samples:
-        for name, digests in sample.items():
-            together.setdefault(name, []).append(digests)
-    return {
-        name: np.unique(np.concatenate(digests))[: PER_PERSON if name else OF_NOBODY]
-        for name, digests in together.items()
-    }
-
-
-def encode_sample(sample: RowSample) -> str:
-    """Return the digests as text, sorted and without saying whose they are: base64 of little-endian."""
-    n_people = sum(map(bool, sample))
-    each = PER_PERSON if n_people * PER_PERSON <= AT_MOST else max(1, AT_MOST // n_people)
-    digests = [rows[:each] if name else rows for name, rows in sample.items()]
-    smallest = np.unique(np.concatenate([np.empty(0, np.uint64), *digests]))[:AT_MOST]
-    return base64.b64encode(smallest.astype("<u8").tobytes()).decode()
+def encode_sample(sample: Digests) -> str:
+    """Return digests as text: base64 of little-endian."""
+    return base64.b64encode(sample.astype("<u8").tobytes()).decode()
 
 
 def seen_people(seen: str, digests: Digests, participants: NDArray[Any]) -> tuple[str, ...]:

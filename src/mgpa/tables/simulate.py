@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._common.parameters import number, whole
-from ..errors import ParameterError, UsageError
+from ..errors import UsageError
 from .columns import assign_roles
 from .table import Table
 
@@ -58,17 +57,12 @@ def simulate_table(
     >>> table.X.shape[1], table.sources.tolist()
     (16, ['dry', 'wet'])
     """
-    limits = {"n_people": whole(1), "events": whole(1), "d": whole(2), "n_classes": whole(1)}
-    limits |= {
-        "tokens": whole(),
-        "association": number(0, 1),
-        "device_effect": number(),
-        "random_state": whole(),
-    }
-    arguments = locals()
-    for name, limit in limits.items():
-        if not limit.accepts(arguments[name]):
-            raise ParameterError(name, arguments[name], limit.words)
+    if (
+        min(n_people, events, n_classes, d - 1) < 1
+        or min(tokens, random_state) < 0
+        or not 0 <= association <= 1
+    ):
+        raise UsageError("n_people, events and n_classes must be 1 or more, d 2 or more, association 0 to 1.")
     if not 2 <= n_sources <= len(DEVICES):
         raise UsageError(f"n_sources must be 2 to {len(DEVICES)}; got {n_sources}.")
     rng = np.random.default_rng(random_state)

@@ -9,7 +9,7 @@ and writes them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
-from .._common.remote import Given, as_place
 from ..errors import TableError, printable
 from ..pairs import matched_rows, to_numpy
 from .columns import (
@@ -28,11 +27,10 @@ from .columns import (
     check_columns,
     check_other,
     check_roles,
-    column_names,
     feature_names,
+    require_alike,
     require_columns,
     require_matched,
-    require_same_types,
 )
 
 
@@ -159,13 +157,7 @@ class Table:
             raise TableError("No tables to concatenate; the list is empty.")
         first = tables[0]
         for i, table in enumerate(tables):
-            if table.X.shape[1:] != first.X.shape[1:] or table.columns.keys() != first.columns.keys():
-                raise TableError(
-                    f"Table {i} has rows of {table.X.shape[1:]} and columns {column_names(table.columns)}; "
-                    f"the first has {first.X.shape[1:]} and {column_names(first.columns)}."
-                )
-            arrays, others = ({"X": t.X, **t.columns} for t in (first, table))
-            require_same_types(arrays, others, f"Rows of table {i}")
+            require_alike({"X": first.X, **first.columns}, {"X": table.X, **table.columns}, f"Table {i}")
             names, expected = feature_names(table.info), feature_names(first.info)
             if names and expected and names != expected:
                 raise TableError(f"Table {i} has other features than the first, or in another order.")
@@ -222,48 +214,6 @@ class Table:
 
         made, noted = from_frame(frame, X, embedding=embedding, tokens=tokens, columns=columns, rename=rename)
         return cls.from_columns(made, noted | (info or {}))
-
-    @classmethod
-    def from_csv(cls, path: Given, *, info: dict[str, Any] | None = None, **choice: Any) -> Self:
-        """Make a table from a CSV file, whatever its name; ids and codes stay the text that they are.
-
-        A participant ``007`` is not 7, nor is a source or a session, and no two long ids become one number. A
-        pair id that is missing or negative is unpaired. Fields may be separated by commas, semicolons (then
-        numbers may have decimal commas), tabs or bars. ``choice`` is ``embedding``, ``tokens``, ``columns``
-        and ``rename``, as in :meth:`from_frame`.
-        """
-        from .csv_file import read_csv
-        from .layout import reading
-
-        place = as_place(path)
-        with reading(place):
-            layout, arrays = read_csv(place, **choice)
-            return cls.from_columns(layout.columns_of(arrays), layout.info(info or {}))
-
-    @classmethod
-    def from_epochs(
-        cls,
-        epochs: Any,
-        X: Any | Callable[[Any], Any],
-        *,
-        rename: Mapping[str, str] | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Self:
-        """Make a table from MNE epochs or a braindecode data set, whose metadata become columns.
-
-        Parameters
-        ----------
-        epochs : mne.Epochs, braindecode data set, or a list of them
-            Epochs without metadata give their event names as ``label`` and their subject's ``his_id`` as
-            ``participant``.
-        X : array or callable
-            One embedding an epoch, of all of them; or a function of one of ``epochs`` that returns them.
-        rename, info : dict or None
-            As in :meth:`from_frame`: ``{"subject": "participant"}``.
-        """
-        from .frames import from_epochs
-
-        return cls.from_columns(from_epochs(epochs, X, rename), info)
 
     def paired_views(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Return the rows, first and second source, of the events both have; None without such events."""

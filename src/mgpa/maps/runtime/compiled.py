@@ -11,8 +11,6 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from ..._common.extras import requirement
-
 VARIABLE = "MGPA_NUMBA"
 
 
@@ -32,7 +30,7 @@ def _load() -> tuple[ModuleType | None, str | None]:
         from . import numba_kernels
     except ImportError as error:  # numba refuses a numpy that is too new for it in this way, too
         missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
-        return None, f"pip install '{requirement('numba')}'" if missing else f"numba does not load: {error}"
+        return None, "pip install 'numba'" if missing else f"numba does not load: {error}"
     return numba_kernels, None
 
 
