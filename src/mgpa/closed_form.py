@@ -114,9 +114,8 @@ class ClosedFormMGPA(GatedMomentEstimator):
         Where the correction may act; None is ``MeasurementGate()``.
     anchor : {"within", "pooled"}
         What gate coordinates aim for: their regression on the preserved ones within sources, which does not
-        learn an association of source and task, or over the rows of all sources, as published. Pairs that are
-        not among the rows help the first where they show the effect at the rows' own scale. Its row weights
-        are relative; to the second, a weight of 2 is a repeated row.
+        learn an association of source and task, or over the rows of all sources, as published. To the first
+        row weights are relative; to the second, a weight of 2 is a repeated row.
     strength : float
         α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given Q.
     ridge : float or "auto"
@@ -197,15 +196,7 @@ class ClosedFormMGPA(GatedMomentEstimator):
 
     @classmethod
     def paper(cls, gate: Any = None, **changes: Any) -> Self:
-        """Return the published settings: a pooled anchor with ridge 10, no look at evidence.
-
-        Parameters
-        ----------
-        gate : gate estimator or None
-            None is the published ``MeasurementGate(rank=0.9)``.
-        **changes
-            Other parameters to override.
-        """
+        """Return the published settings: rank .9, a pooled anchor with ridge 10, no look at evidence."""
         gate = MeasurementGate(rank=0.9) if gate is None else gate
         settings: dict[str, Any] = {"anchor": "pooled", "ridge": 10.0, "do_no_harm": False}
         return cls(gate, **(settings | changes))
@@ -238,10 +229,7 @@ def solve(
     ridge: float | str,
     **settings: Any,
 ) -> Solution:
-    """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2).
-
-    The parameters are those of :class:`ClosedFormMGPA`.
-    """
+    """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2)."""
     K, moments = len(data.sources), data.moments
     effects = contrasts.source_effects(K)
     standardizer = data.standardizer(standardize)

@@ -20,21 +20,11 @@ from .errors import UsageError
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """The affine map x ↦ (x - origin) Vᵀ / scale, with V the principal axes, or without them.
+    """The affine map x ↦ (x - origin) Vᵀ / scale, with V the principal axes, or without them."""
 
-    Parameters
-    ----------
-    origin : (D,) array
-        Mean of the rows they were fitted on.
-    scale : (d,) array
-        Their spread along each coordinate.
-    components : (d, D) array or None
-        Orthonormal rows; None keeps the features (d = D).
-    """
-
-    origin: NDArray[Any]
-    scale: NDArray[Any]
-    components: NDArray[Any] | None = None
+    origin: NDArray[Any]  # (D,): mean of the rows they were fitted on
+    scale: NDArray[Any]  # (d,): their spread along each coordinate
+    components: NDArray[Any] | None = None  # V (d, D), orthonormal rows; None keeps the features (d = D)
 
     def __post_init__(self) -> None:
         for name in ("origin", "scale", "components"):
@@ -46,9 +36,9 @@ class Coordinates:
                 raise ValueError(f"{name} must be finite float32 or float64 numbers; it is {values.dtype}.")
             values.flags.writeable = False
             object.__setattr__(self, name, values)
+        D, d = self.n_raw, self.n_coordinates
         shapes = [None if a is None else a.shape for a in (self.origin, self.scale, self.components)]
-        expected = (self.n_raw,), (self.n_coordinates,), (self.n_coordinates, self.n_raw)
-        if shapes != [*expected] and (shapes[2] is not None or shapes != [expected[0], expected[0], None]):
+        if shapes not in ([(D,), (d,), (d, D)], [(D,), (D,), None]):
             raise ValueError("origin {}, scale {} and components {} do not fit together.".format(*shapes))
         if not (self.scale > 0).all():
             raise ValueError("scale must be positive everywhere.")
@@ -101,8 +91,7 @@ def fit_coordinates(
     standardize : bool
         Divide by the population standard deviation along each coordinate.
     floor : float or None
-        Smallest spread to divide by. None divides what is constant by 1: anything smaller would make it
-        explode on new data.
+        Smallest spread to divide by. None divides what is constant by 1.
     dtype : dtype
         Precision the numbers are kept in; they are computed in float64.
 

@@ -121,28 +121,24 @@ def fit_linear(
 ) -> Critic:
     """Fit the balanced logistic critic (C = 1) on the current rows; ``lbfgs``: published, anywhere."""
     on_cpu = isinstance(H, np.ndarray) or H.device.type == "cpu"
-    if on_cpu or lbfgs:
+    if on_cpu or lbfgs or n_sources > 2 or H.shape[1] > MOST_NEWTON_FEATURES:
         fitted = fit_logistic(H if on_cpu else H.cpu(), codes, n_sources, sample_weight=sample_weight)
     else:
-        fitted = fit_logistic_on_device(H, codes, n_sources, sample_weight)
+        fitted = fit_logistic_on_device(H, codes, sample_weight)
     weight, bias = fitted.weight, fitted.bias
     if n_sources > 2:
         weight, bias = logit_contrasts(weight), logit_contrasts(bias)
     return Critic(cast(weight, H), cast(bias, H))
 
 
-def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> Critic:
-    """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64.
+def fit_logistic_on_device(H: Array, codes: Any, sample_weight: Any = None) -> Critic:
+    """Fit the regression of :func:`fit_logistic` (C = 1) of two sources where the rows are, in float64.
 
-    Some ten Newton steps minimise Σ weight · loss + ½‖w‖². More than two sources, and many features, are
-    fitted on the host.
+    Some ten Newton steps minimise Σ weight · loss + ½‖w‖².
     """
     import torch
     import torch.nn.functional as F
 
-    if n_sources > 2 or H.shape[1] > MOST_NEWTON_FEATURES:
-        fitted = fit_logistic(H.cpu(), codes, n_sources, sample_weight=sample_weight)
-        return Critic(*(torch.as_tensor(part, device=H.device) for part in (fitted.weight, fitted.bias)))
     target = torch.as_tensor(codes, device=H.device).double()
     weight = torch.as_tensor(balanced_weights(codes, sample_weight), device=H.device)
     X = torch.cat([H.double(), torch.ones_like(H[:, :1], dtype=torch.float64)], dim=1)
@@ -191,13 +187,11 @@ def fit_network(
 ) -> Critic:
     """Train d → 128 → K GELU networks with AdamW and return the contrasts of their mean logits.
 
-    Networks that differ in their seeds only read somewhat different things; their mean, which is one wider
-    network, reads what they have in common. With ``held`` (rows, codes) the weights of the epoch with the
-    lowest cross-entropy on them are kept, and training stops after ``patience`` epochs without improvement.
-    The loss is not balanced. Initialisation and shuffling of a single network follow the published recipe
-    draw for draw: of two sources the first output is the first label's. Of more sources, or networks, outputs
-    are given to sources in the order in which the rows show them, so that initial weights do not depend on
-    what the sources are called.
+    The mean of networks with different seeds, which is one wider network, reads what they have in common.
+    With ``held`` (rows, codes) the weights of the epoch with the lowest cross-entropy on them are kept, and
+    training stops after ``patience`` epochs without improvement. The loss is not balanced. A single network
+    follows the published recipe draw for draw: of two sources the first output is the first label's. Of more
+    sources, or networks, outputs are dealt in the order in which rows show the sources, whatever their names.
     """
     import torch
     import torch.nn.functional as F

@@ -26,18 +26,9 @@ STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1
 def movement(moved: Any, H: Any, varies: Any) -> float:
     """Return ‖H' - H‖_F / ‖H‖_F: how far rows move, relative to their size.
 
-    This is the one definition of movement, in fits, budgets, audits and histories. The size counts features
-    that varied in the fitting rows: those that did not have no scale to be measured by, and a unit that wakes
-    up in new people would make every movement look small.
-
-    Parameters
-    ----------
-    moved : (..., d) array
-        H' - H, in standardised coordinates.
-    H : (..., d) array
-        The rows before, in the same coordinates.
-    varies : (d,) array of bool
-        Features that varied in the fitting rows.
+    This is the one definition of movement, in fits, budgets, audits and histories. ``moved`` is H' - H, in
+    standardised coordinates. The size counts the features that varied in the fitting rows (``varies``): the
+    others have no scale, and a unit that wakes up in new people would make every movement look small.
     """
     size = float(np.linalg.norm(np.asarray(H, dtype=np.float64)[..., varies]))
     if not size > 0:
@@ -178,12 +169,7 @@ def select_by_development(
     1
     """
     worst, heads, movement = (np.asarray(a, dtype=np.float64) for a in (worst, heads, movement))
-    if heads.ndim != 2 or not len(worst) == len(heads) == len(movement):
-        raise ValueError(
-            f"worst {worst.shape}, heads {heads.shape} and movement {movement.shape} must describe the same "
-            "points: (n,), (n, n_heads) and (n,)."
-        )
-    if not all(np.isfinite(values).all() for values in (worst, heads, movement)):
+    if not np.isfinite(np.column_stack([worst, heads, movement])).all():
         raise ValueError("worst, heads or movement has missing values; every point must be scored.")
     slack = 4 * np.finfo(np.float64).eps
     admissible = np.flatnonzero((heads >= heads[identity] - max_loss - slack).all(axis=1))

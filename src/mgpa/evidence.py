@@ -139,13 +139,10 @@ def supported_directions(
     Two things support directions, both by more than chance gives once in a hundred times (:data:`CHANCE`).
     Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
     like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
-    leading directions that hold :data:`ENERGY` of what both means share are supported, if they are not more
-    than the means' own clear directions that hold as much; if they are, noise comes before the effects, and
-    those of the means are put in front. Leading directions count up to the first that nothing supports.
-
-    Of three sources and more, two may differ by little of what the others differ by: its energy is nothing
-    beside theirs, and readers need no more. So the other directions in which mean contrasts differ are taken
-    as long as held-out contrasts share them: of means, K - 1 directions in all.
+    leading directions that hold :data:`ENERGY` of what both means share are supported; where the means' own
+    clear directions hold as much and are fewer, noise comes before the effects, and those are put in front.
+    Leading directions count up to the first that nothing supports. Of three sources and more, further
+    directions of the mean contrasts are taken as long as held-out contrasts share them, K - 1 in all.
 
     ``leading`` (d, k) are the principal directions of the standardised contrasts (m, d), ``kind`` (m, 2) the
     two sources of each, ``groups`` its participant, ``rows`` the scatter of rows about their sources' means.

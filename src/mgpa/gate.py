@@ -69,11 +69,10 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         return np.asarray(H - self.editable(H) @ self.basis_.T)
 
     def coverage(self, contrasts: Any) -> float:
-        """Return the share of directional energy that these contrasts have inside the gate.
+        """Return the share of directional energy that these standardised contrasts have inside the gate.
 
-        Evaluate it on pairs the gate was not fitted on: near 1, the gate also covers their measurement
-        change; well below the retained energy, the gate has learnt its own pairs. Contrasts must be
-        standardised as those the gate was fitted on; the estimators' ``coverage(pairs)`` sees to that.
+        On pairs the gate was not fitted on: near 1, it also covers their measurement change; well below the
+        retained energy, it has learnt its own pairs.
         """
         check_is_fitted(self, "basis_")
         directions = unit_rows(check_array(contrasts, dtype=np.float64))
@@ -146,17 +145,10 @@ class MeasurementGate(Gate):
     def fit(
         self, X: Any, y: Any = None, *, kind: Any = None, groups: Any = None, rows: Scatter | None = None
     ) -> Self:
-        """Fit on contrasts, one per row (second view minus first).
+        """Fit on contrasts X (m, d), second view minus first.
 
-        Parameters
-        ----------
-        X : (m, d) array
-            Contrasts.
-        y : None
-            Ignored.
-        kind, groups, rows
-            What ``rank="auto"`` knows about them; see :func:`supported_directions`. Other ranks need none of
-            it, and do not depend on the contrasts' signs.
+        ``kind``, ``groups`` and ``rows`` are what ``rank="auto"`` knows about them; see
+        :func:`supported_directions`. Other ranks need none of it, and do not depend on the contrasts' signs.
         """
         check_parameters(self)
         contrasts = validate_data(self, X, dtype=np.float64)

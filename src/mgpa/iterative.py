@@ -6,11 +6,10 @@ anchors of their scores inside the gate:
     h ← h + B Δz,   Δz = argmin_{‖Δz‖ ≤ ρ} ½‖W(A Δz + e)‖² + ½ τ‖Δz‖²,   e = s(h) - a(q(h)).
 
 The paper's anchor a(q) is a regression of the score on the preserved coordinates, over the rows of all
-sources (``target="conditional"``). It learns associations of source and task, and of a network's score it
-leaves what the network reads from q, which is noise with few rows, to be compensated by moving z. The default
-is the critic's own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate
-coordinates within sources (:func:`mgpa.within.within_anchor`): no row is asked to move past ẑ(q). Its first
-stage is the closed form, which needs no critics; the others correct what that leaves.
+sources (``target="conditional"``), and learns associations of source and task. The default is the critic's
+own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates within
+sources (:func:`mgpa.within.within_anchor`): no row is asked to move past ẑ(q). Its first stage is the closed
+form, which needs no critics.
 """
 
 from __future__ import annotations
@@ -67,18 +66,14 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     n_stages : int
         At most this many stages.
     critics : sequence of {"linear", "lbfgs", "gelu"}
-        Source critics refitted at every stage. With one of them the damping is halved, which keeps the price
-        of movement relative to the mean critic loss. ``("linear",)`` needs no torch. On a GPU "linear" is
-        solved to the end by Newton steps; "lbfgs" is the published, early-stopped solver everywhere. A critic
-        of two sources has one score, the logit of the second against the first; one of K > 2 sources has K,
-        each source's logit against the mean of the others, so that what the sources are called does not
-        matter.
+        Source critics refitted at every stage; one alone has half the damping. ``("linear",)`` needs no
+        torch. On a GPU "linear" is solved to the end by Newton steps; "lbfgs" is the published, early-stopped
+        solver everywhere. Of two sources a critic has one score, of K > 2 it has K.
     target : {"within", "conditional", "mean", "zero"}
-        What the scores aim for: the critics' own scores where the gate coordinates are those expected from
-        the preserved ones within sources, which learns no association of source and task; their
-        conditional mean given the preserved coordinates over the rows of all sources, as published; their
-        mean on the fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the
-        closed form's.
+        What the scores aim for: the critics' own scores at the gate coordinates expected within sources,
+        which learns no association of source and task; their conditional mean given the preserved coordinates
+        over all rows, as published; their mean; or zero. With "within" (and no ``anchor_gate``) the first
+        stage is the closed form's.
     radius : float
         Longest step of a stage, per √d.
     damping, stabilizer : float
@@ -93,11 +88,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         up after ``patience`` epochs without improvement. ``critic_epochs`` is then a maximum.
     do_no_harm : bool
         Add stages only while, on held-out rows, critics predict the source beyond what the preserved
-        coordinates predict, more clearly than chance does over participants; with nothing to remove the map
-        is the identity. Held-out rows are X_val if given; otherwise paired views, if pairs and rows show one
-        effect, or else rows: a fifth of many, five cross-fitted runs of few. A gate set by hand is an upper
-        bound: stages act where held-out pairs support directions in it. ``history_`` and the map's summary
-        say what was judged on.
+        coordinates predict, over participants; with nothing to remove the map is the identity. Held-out rows
+        are X_val if given; otherwise paired views, if pairs and rows show one effect, or else rows: a fifth
+        of many, five cross-fitted runs of few. Of a gate set by hand, what held-out pairs support is used.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
     anchor_gate : gate estimator or None
@@ -123,8 +116,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         Stages fitted.
     history_ : list of dict
         Per stage: what it was judged by (``evidence``: "effect", "rows" or "pairs"), the residual AUROC of
-        each score (``auroc``) and its excess over chance (``z``), whether it was ``kept``, and the movement
-        of held-out rows after it. Scores come critic by critic and source by source.
+        each score (``auroc``), its excess over chance (``z``), whether it was ``kept``, and the movement.
     sources_ : array
         Source labels.
 
@@ -214,13 +206,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def paper(cls, study: str = "native", **changes: Any) -> Self:
         """Return the published settings: anchors over all sources, all 48 stages, no stopping rule, seed 17.
 
-        Parameters
-        ----------
-        study : {"native", "reuse"}
-            "native" is the controlled, N170 and recorded-SSVEP recipe; "reuse" trains critics longer with
-            early stopping on (X_val, source_val), smaller steps and a rank-8 gate.
-        **changes
-            Parameters to override, for instance ``random_state=29`` for the second published fit.
+        "native" is the controlled, N170 and recorded-SSVEP recipe; "reuse" trains critics longer with early
+        stopping on (X_val, source_val), smaller steps and a rank-8 gate. ``changes`` override parameters.
         """
         settings: dict[str, Any] = {
             "gate": MeasurementGate(rank=0.9),
@@ -404,7 +391,7 @@ def closed_form(
     typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
     if not np.linalg.norm(delta) > 1e-12 * typical:
         return None
-    midpoints = None if contrasts.midpoints is None else (contrasts.midpoints - center) / scale
+    midpoints = (contrasts.midpoints - center) / scale
     standardised = replace(contrasts, values=contrasts.values / scale, midpoints=midpoints)
     people, calibration = Means({}), Moments({})
     if data.groups is not None:

@@ -238,9 +238,7 @@ class SourceMoments:
                     F[piece] *= np.sqrt(weight[block][piece])[:, None]
             if not factored:
                 scatter += F.T @ F
-        if total == 0:
-            return cls(n, 0.0, 0.0, np.zeros(d), Scatter.from_rows(np.zeros((0, d))), checksum)
-        gap = sums / total
+        gap = sums / total if total else sums
         if factored:
             buffer -= gap if weight is None else np.sqrt(weight)[:, None] * gap
             return cls(n, total, squares, center + gap, Scatter.from_rows(buffer), checksum)
@@ -277,11 +275,7 @@ class SourceMoments:
 
     def __add__(self, other: SourceMoments) -> SourceMoments:
         weight = self.weight + other.weight
-        if weight == 0:
-            return SourceMoments(
-                self.n_rows + other.n_rows, 0.0, 0.0, self.mean, self.spread, self.checksum + other.checksum
-            )
-        gap, share = other.mean - self.mean, other.weight / weight
+        gap, share = other.mean - self.mean, other.weight / weight if weight else 0.0
         between = Scatter.from_rows(np.sqrt(self.weight * share) * gap[None])
         return SourceMoments(
             self.n_rows + other.n_rows,
@@ -380,21 +374,13 @@ class Moments:
         return functools.reduce(operator.add, (part.spread for part in self.parts.values()))
 
     @property
-    def between(self) -> Scatter:
-        """Scatter of the sources' means, with their weights, about the mean of all rows."""
-        return Scatter.from_rows((self.means - self.mean) * np.sqrt(self.weights)[:, None])
-
-    @property
     def total(self) -> Scatter:
-        """Scatter of all rows about their mean: within sources plus between them.
-
-        Where it is factored, the last K rows of the factor are those of :attr:`between`.
-        """
-        return self.within + self.between
+        """Scatter of all rows about their mean: within sources plus between them."""
+        return self.within + Scatter.from_rows((self.means - self.mean) * np.sqrt(self.weights)[:, None])
 
     @property
     def scatter(self) -> Floats:
-        """Total scatter Σ w (x - mean)(x - mean)ᵀ: within sources plus between them."""
+        """Total scatter, as a matrix."""
         return self.total.matrix
 
     @property
@@ -483,11 +469,6 @@ class Standardizer:
         mean = np.sum([share[rows] @ X[rows].astype(np.float64) for rows in parts], axis=0)
         variance = np.sum([share[rows] @ (X[rows] - mean) ** 2 for rows in parts], axis=0)
         return cls.from_spread(mean, variance, len(X), standardize)
-
-    @property
-    def constant(self) -> tuple[int, ...]:
-        """Positions of the features that never varied."""
-        return tuple(np.flatnonzero(~self.varies).tolist())
 
     def require_variation(self) -> Self:
         """Return this standardisation, or say that there is nothing to correct."""

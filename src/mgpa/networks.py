@@ -247,34 +247,6 @@ def clip_gradients(gradients: list[Array], bound: float) -> None:
         gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
 
 
-class Patience:
-    """When to stop training, as published.
-
-    The first epoch sets the reference accuracy and counts as stale. A later one is fresh if it beats the
-    reference by more than ``min_gain`` without being perfect.
-
-    Examples
-    --------
-    >>> patience = Patience(3, 0.002)
-    >>> [patience.is_over(accuracy) for accuracy in (0.6, 0.7, 0.7, 1.0, 1.0)]
-    [False, False, False, False, True]
-    """
-
-    def __init__(self, patience: int, min_gain: float) -> None:
-        self.patience, self.min_gain = patience, min_gain
-        self.best, self.stale = -1.0, 0
-
-    def is_over(self, accuracy: float) -> bool:
-        """Take one more epoch's accuracy and say whether it was the last."""
-        if self.best < 0:
-            self.best, self.stale = accuracy, 1
-        elif self.best + self.min_gain < accuracy < 1.0:
-            self.best, self.stale = accuracy, 0
-        else:
-            self.stale += 1
-        return self.stale >= self.patience
-
-
 def initial_weights(layers: tuple[tuple[int, int], ...], seed: int) -> list[Array]:
     """Return weight and bias of Linear layers (width, inputs) as torch would draw them after manual_seed.
 

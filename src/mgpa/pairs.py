@@ -135,11 +135,8 @@ def zero_sum_effects(
 def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the two views as finite float matrices, or say what is wrong with them."""
     if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
-        several = isinstance(pairs, (tuple, list))
-        raise ValueError(
-            "pairs must be a tuple (A, B) of two aligned arrays, first view and second view; got "
-            + (f"{len(pairs)} of them." if several else f"a single {type(pairs).__name__}.")
-        )
+        got = f"{len(pairs)} of them" if isinstance(pairs, (tuple, list)) else f"a {type(pairs).__name__}"
+        raise ValueError(f"pairs must be a tuple (A, B) of aligned arrays, first and second view; got {got}.")
     names = ("pairs[0]", "pairs[1]")
     A, B = (as_float_matrix(to_numpy(side, name), name=name) for name, side in zip(names, pairs, strict=True))
     if A.shape != B.shape:

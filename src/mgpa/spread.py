@@ -208,13 +208,10 @@ def shared_slope(
     """Return the p-value of a slope of contrasts on midpoints that units have in common.
 
     Every unit's slope is its own cross-product of contrasts and midpoints, centred in the unit, so that
-    offsets of people and sessions are no part of it. Where views are exchangeable, as noise and people's own
-    gains are, a unit's slope is as likely to have the other sign. The sum of products of different units'
-    slopes is compared with its values under exchanged signs: exactly, but for six units and fewer, whose
-    signs are too few; those are compared by their standard error and a t-quantile.
-
-    ``kind`` is which two sources a contrast is between; ``units`` are participants, or groups of them or of
-    pairs. Fewer than three cannot tell.
+    offsets of people and sessions are no part of it. Where views are exchangeable, a unit's slope is as
+    likely to have the other sign: the sum of products of different units' slopes is compared with its values
+    under exchanged signs, or, of six units and fewer, with its standard error and a t-quantile. Fewer than
+    three cannot tell. ``kind`` is which two sources a contrast is between.
     """
     n_units = int(units.max()) + 1
     if n_units < 3:

@@ -163,8 +163,7 @@ def rank_evidence(
     """Return the AUROC of scores (scores, is_positive, unit), pooled over runs, and z of its excess over 1/2.
 
     The standard error is the larger of two: that of independent rows without any difference, and a jackknife
-    over units, since rows of one participant rise and fall together. With few units z is smaller: it is the
-    normal quantile of the t statistic. A run that lacks positives or negatives says nothing.
+    over units. z is the normal quantile of the t statistic. Positives or negatives alone say nothing.
 
     Examples
     --------

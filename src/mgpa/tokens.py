@@ -136,7 +136,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         self.estimator_.partial_fit(rows, y, **evidence)
         return self
 
-    def add_pairs(self, pairs: Any, groups: Any = None) -> Self:
+    def add_pairs(self, pairs: Any) -> Self:
         """Add pairs that are not among the rows, as the wrapped estimator does."""
         check_is_fitted(self, "estimator_")
         if isinstance(pairs, (tuple, list)):
@@ -144,7 +144,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         elif _is_tokens(pairs.X):
             self._check_n_tokens(pairs.X.shape[1], "pairs")
             pairs = replace(pairs, X=token_rows(pairs.X, self.layout))
-        self.estimator_.add_pairs(pairs, groups)
+        self.estimator_.add_pairs(pairs)
         return self
 
     def merge(self, other: Any) -> Self:
@@ -231,13 +231,10 @@ class TokenMean(TokenEstimator):
 
 
 class JointTokens(TokenEstimator):
-    """Correct all tokens of a row together, as one vector of t·d numbers.
+    """Correct all tokens of a row together, as one vector of t·d numbers; otherwise as :class:`TokenMean`.
 
-    What single tokens tell about the source is corrected too. There are mostly more numbers than rows, which
-    the closed form does not mind: it then works with the rows' products, not the features'.
-
-    ``estimator`` is one of this package, for instance ``ClosedFormMGPA()``; ``estimator_`` is the fitted one
-    and ``n_tokens_`` the number of tokens per row.
+    What single tokens tell about the source is corrected too. Where numbers are more than rows, the closed
+    form works with the rows' products, not the features'.
     """
 
     layout: ClassVar[str] = "joint"

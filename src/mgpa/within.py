@@ -26,8 +26,6 @@ from .pairs import Contrasts
 
 Floats = NDArray[np.float64]
 
-# Volts and millivolts are a thousand apart, but views that keep .005 of a contrast are in the paper.
-UNITS = 500.0
 MOST_PEOPLE = 64
 
 
@@ -36,25 +34,13 @@ class Effect:
     """The rows' own source effect along the mean contrast, as a multiple of it, over people.
 
     Given what is preserved, and within sources: what differs between sources in q is not part of it.
-
-    Attributes
-    ----------
-    size, error : float
-        The effect and its standard error: over people where they are known, over rows where not.
-    df : float
-        Degrees of freedom of the error.
-    units : str
-        What the units were.
-    in_pairs : bool
-        Whether the pairs themselves agree on a shift. If not, the mean contrast is noise, and so is what rows
-        show of it.
     """
 
     size: float
-    error: float
-    df: float = np.inf
-    units: str = ""
-    in_pairs: bool = True
+    error: float  # its standard error: over people where they are known, over rows where not
+    df: float = np.inf  # of the error
+    units: str = ""  # what the units were
+    in_pairs: bool = True  # whether pairs agree on a shift; if not, what rows show of it is noise
 
     def is_clear(self, level: float) -> bool:
         """Return whether chance gives such an effect in fewer than this share of fits without any."""
@@ -70,18 +56,12 @@ class Effect:
         """Whether pairs and rows show one effect, so that paired views are rows like any other."""
         return self.exists and 0.5 < abs(self.size) < 2.0
 
-    @property
-    def units_differ(self) -> bool:
-        """Whether pairs and rows show effects of such different sizes that their units are in doubt."""
-        return self.exists and not 1 / UNITS < abs(self.size) < UNITS
-
     def __str__(self) -> str:
         if not self.in_pairs:
             return "pairs do not agree on a shift between sources"
-        doubt = " (are pairs and rows in the same units?)" if self.units_differ else ""
         over = f" over {self.units}" if self.units else ""
         error = f"{100 * self.error:.2g} %" if np.isfinite(self.error) else "unknown"
-        return f"rows show {100 * self.size:.3g} % (± {error}{over}) of the shift seen in pairs{doubt}"
+        return f"rows show {100 * self.size:.3g} % (± {error}{over}) of the shift seen in pairs"
 
 
 def solve_within(

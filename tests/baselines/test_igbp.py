@@ -10,12 +10,11 @@ from sklearn.metrics import roc_auc_score
 
 import mgpa
 from factories import random_projective_map
-from mgpa.baselines.igbp import IGBP, MIN_GAIN, WEIGHT_DECAY
+from mgpa.baselines.igbp import IGBP, MIN_GAIN, WEIGHT_DECAY, stale_epochs
 from mgpa.endpoint import operating_points, relative_movement
 from mgpa.maps import MapError, ProjectiveMap
 
 torch = pytest.importorskip("torch")
-networks = pytest.importorskip("mgpa.networks")
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 QUICK = {"n_stages": 3, "batch_size": 32, "max_epochs": 6, "learning_rate": 1e-2, "device": "cpu"}
@@ -130,8 +129,8 @@ def test_training_equals_torch_s_own_parts(K):
     ],
 )
 def test_patience_is_the_published_one(accuracies, stops_at):
-    patience = networks.Patience(3, 0.002)
-    assert [patience.is_over(a) for a in accuracies].index(True) + 1 == stops_at
+    stale = [stale_epochs(accuracies[:n]) for n in range(1, len(accuracies) + 1)]
+    assert stale.index(3) + 1 == stops_at
 
 
 def test_the_same_seed_gives_the_same_map_to_the_bit_and_torch_s_own_generator_is_left_alone():

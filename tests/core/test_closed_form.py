@@ -93,15 +93,6 @@ def test_pairs_that_cancel_are_refused_instead_of_followed():
         both_ways.fit(ClosedFormMGPA())
 
 
-def test_an_empty_gate_is_the_identity_in_the_rows_coordinates():
-    data = two_sources()
-    model = data.fit(ClosedFormMGPA(MeasurementGate(rank=0)))
-    np.testing.assert_allclose(model.map_.center, data.X.mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(model.map_.scale, data.X.std(axis=0), atol=1e-12)
-    assert (model.direction_.shape, model.covariance_.shape) == ((1, 0), (0, 0))
-    assert (model.map_.info.gate_rank, model.map_.info.gate_energy) == (0, 0.0)
-
-
 @pytest.mark.parametrize("n", [60, 6000])  # more rows, more rounding
 def test_a_source_that_the_context_determines_is_refused(n):
     rng = np.random.default_rng(0)

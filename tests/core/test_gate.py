@@ -208,20 +208,6 @@ def test_unknown_rows_count_alike_in_all_directions_and_take_no_matrix_of_featur
     assert peak < 4000**2 * 8 / 2
 
 
-def test_the_mean_of_every_two_sources_counts_and_their_order_does_not():
-    rng = np.random.default_rng(4)
-    effects = 0.4 * rng.normal(size=(3, 40))
-    kinds = np.repeat([[0, 1], [0, 2], [1, 2]], 100, axis=0)
-    contrasts = effects[kinds[:, 1]] - effects[kinds[:, 0]] + rng.normal(size=(300, 40))
-    gate = MeasurementGate().fit(contrasts, kind=kinds)
-    assert 2 <= gate.rank_ <= 3
-    spanned = effects - effects.mean(axis=0)
-    assert np.linalg.norm(spanned @ gate.basis_) ** 2 > 0.9 * np.linalg.norm(spanned) ** 2
-    order = rng.permutation(300)
-    shuffled = MeasurementGate().fit(contrasts[order], kind=kinds[order])
-    assert_close(np.abs(shuffled.basis_.T @ gate.basis_), np.eye(gate.rank_), 1e-9)
-
-
 @pytest.mark.parametrize(("second", "rank"), [(0.0, 1), (0.05, 2)])
 def test_two_sources_that_differ_by_little_beside_a_third_have_their_direction(second, rank):
     """The little is less than a hundredth of the energy, but readers would find it without fail."""
@@ -235,15 +221,6 @@ def test_two_sources_that_differ_by_little_beside_a_third_have_their_direction(s
     assert gate.rank_ == rank
     assert_close(np.linalg.norm(gate.basis_[:rank], axis=1), np.ones(rank), 0.02)
     assert gate.cumulative_energy_[0] > 0.9
-
-
-@pytest.mark.parametrize("n_people", [1, 2, 3, 5])
-def test_noise_of_few_people_seldom_supports_a_direction(n_people):
-    taken = 0
-    for seed in range(60):
-        noise = np.random.default_rng(seed).normal(size=(40, 16))
-        taken += MeasurementGate().fit(noise, groups=np.arange(40) % n_people).rank_ > 0
-    assert taken <= 5
 
 
 @pytest.mark.parametrize("n_people", [3, 6])

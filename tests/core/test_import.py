@@ -14,33 +14,11 @@ import mgpa
 
 HEAVY = ("numpy", "scipy", "sklearn", "torch", "safetensors", "pandas", "onnx", "matplotlib", "dask")
 # Not needed to import the package, only by the modules that use them.
-OPTIONAL = (
-    *(
-        "torch",
-        "triton",
-        "onnx",
-        "onnxruntime",
-        "mne",
-        "braindecode",
-        "pandas",
-        "dask",
-        "pyarrow",
-        "matplotlib",
-    ),
-    *(
-        "jinja2",
-        "rich",
-        "cyclopts",
-        "typer",
-        "pydantic",
-        "skada",
-        "pyriemann",
-        "pooch",
-        "concept_erasure",
-        "numba",
-        "ot",
-    ),
-)
+OPTIONAL = {
+    "torch", "triton", "onnx", "onnxruntime", "mne", "braindecode", "pandas", "dask", "pyarrow", "matplotlib",
+    "jinja2", "rich", "cyclopts", "typer", "pydantic", "skada", "pyriemann", "pooch", "concept_erasure",
+    "numba", "ot",
+}  # fmt: skip
 MODULES = sorted(
     name
     for _, name, _ in pkgutil.walk_packages(mgpa.__path__, "mgpa.", onerror=lambda name: None)

@@ -5,7 +5,7 @@ import pytest
 
 import mgpa
 from mgpa.baselines import make
-from mgpa.endpoint import movement_budget, relative_movement, stage_movement
+from mgpa.endpoint import relative_movement, stage_movement
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +45,6 @@ def test_a_feature_that_was_constant_in_the_fit_has_no_size(silent, name, tmp_pa
     assert expected > 0.1
     stored = mgpa.load_map(m.save(tmp_path / "m.safetensors"))
     assert relative_movement(stored, new) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", ["closed_form", "iterative"])
-def test_a_budget_is_what_the_rows_then_move(silent, name):
-    X, source, pairs, new = silent
-    m = MODELS[name]().fit(X, source=source, pairs=pairs).to_map()
-    cut = movement_budget(m, new, 0.05)
-    assert relative_movement(cut, new) == pytest.approx(0.05, rel=1e-4)
-    quiet = new.copy()
-    quiet[:, 5] = 0.0
-    assert relative_movement(cut, quiet) == pytest.approx(0.05, rel=1e-4)
 
 
 def test_history_and_endpoint_agree(silent):

@@ -135,7 +135,7 @@ class IGBP(SequentialEstimator):
         self, H: Array, data: FitData, n_sources: int, watch: Rows, seed: int
     ) -> tuple[list[Array], dict[str, Any]]:
         """Return W₁, b₁, W₂, b₂ of one stage's network, and how its training went."""
-        from ..networks import HiddenLayerNetwork, Patience, Training
+        from ..networks import HiddenLayerNetwork, Training
 
         d = H.shape[1]
         training = Training(
@@ -149,13 +149,12 @@ class IGBP(SequentialEstimator):
             shuffle_seeds=[seed + 1],
             sample_weight=data.sample_weight,
         )
-        patience = Patience(self.patience, MIN_GAIN)
         accuracies: list[float] = []
         while len(accuracies) < self.max_epochs:
             training.epoch()
             predicted = training.logits(watch.H)[0].argmax(1)
             accuracies.append(float(np.average(to_numpy(predicted) == watch.codes, weights=watch.weight)))
-            if patience.is_over(accuracies[-1]):
+            if stale_epochs(accuracies) >= self.patience:
                 break
         weights = [p[0] for p in training.parameters()]
         return weights, {"epochs": len(accuracies), "accuracy": accuracies[-1]}
@@ -172,3 +171,12 @@ class IGBP(SequentialEstimator):
         self.n_stages_ = len(stages)
         del self.history_[self.n_stages_ :]
         self.map_ = ProjectiveMap(center=standardizer.center, scale=standardizer.scale, info=info, **tensors)
+
+
+def stale_epochs(accuracies: list[float]) -> int:
+    """Return how many epochs in a row brought nothing, as published: a first or perfect one is stale."""
+    best, stale = accuracies[0], 1
+    for accuracy in accuracies[1:]:
+        fresh = best + MIN_GAIN < accuracy < 1.0
+        best, stale = (accuracy, 0) if fresh else (best, stale + 1)
+    return stale

@@ -191,20 +191,17 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             Acquisition condition of each row; two or more distinct labels.
         pairs : tuple (A, B) of (m, d) arrays
             Row i of both is the same event, first and second view: with sources "dry" and "wet", A is dry.
-            With more than two sources use pair_id. Only methods whose tag ``needs_pairs`` is set look at
-            pairs.
+            With more than two sources use pair_id.
         pair_id : (n,) array
             Instead of pairs: rows of X that share an id are views of one event, one per source. Negative
             ids are unpaired. Safe under cross-validation.
         X_val, source_val : (n_val, d) array, (n_val,) array
-            Held-out rows, best of other participants, for methods that decide by them when to stop. Nothing
-            else is fitted on them; the closed-form methods do not look at them.
+            Held-out rows, best of other participants, for methods that decide by them when to stop.
         sample_weight : (n,) array or None
             Row weights. A weight of 2 equals a repeated row, except to :class:`~mgpa.ClosedFormMGPA`'s
             within-source anchor, to which weights are relative. Pairs are not weighted.
         groups : (n,) array or None
-            Participants of the rows. Evidence is weighed over participants, because rows of one of them rise
-            and fall together; methods that hold rows out never have one on both sides.
+            Participants of the rows: evidence is weighed over them, and none is on both sides of a split.
         pair_groups : (m,) array or None
             Participants of ``pairs``. With ``pair_id``, ``groups`` tells.
         """
@@ -312,9 +309,9 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self, data: FitData, purpose: str, *, every_source: bool = False, sources_needed: bool = True
     ) -> tuple[Floats | None, NDArray[np.int64] | None]:
         """Return held-out rows and their codes among the fitted sources; None for what was not given."""
+        if data.X_val is None and data.source_val is not None:
+            raise ValueError("source_val without X_val: pass the held-out rows too.")
         if data.X_val is None:
-            if data.source_val is not None:
-                raise ValueError("source_val without X_val: pass the held-out rows too.")
             return None, None
         held = self._validate_rows(data.X_val, reset=False, name="X_val")
         if data.source_val is None:
@@ -348,13 +345,14 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "verbose"}
         defaults = {k: p.default for k, p in signature(type(self)).parameters.items()}
         names = getattr(self, "feature_names_in_", None)
+        constant: Any = () if standardizer is None else ~standardizer.varies
         return MapInfo(
             method=type(self).__name__,
             parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else _in_words(v)
                         for k, v in parameters.items()},
             changed=tuple(k for k, v in parameters.items() if repr(v) != repr(defaults[k])),
             feature_names=None if names is None else tuple(map(str, names)),
-            constant_features=() if standardizer is None else standardizer.constant,
+            constant_features=tuple(np.flatnonzero(constant).tolist()),
             **facts,
         )  # fmt: skip
 
@@ -368,8 +366,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         strength : float or None
             Apply this multiple of the displacement instead of the fitted strength.
         out : (n, d) numpy array or None
-            Where to write the corrected rows; X itself corrects in place. See
-            :meth:`mgpa.CorrectionMap.transform`.
+            Where to write the corrected rows (:meth:`mgpa.CorrectionMap.transform`).
         """
         check_is_fitted(self)
         return self._transform(X, self.map_, strength=strength, out=out)
@@ -410,14 +407,9 @@ class GatedEstimator(CorrectionEstimator):
         warnings.warn(MissingEvidenceWarning(f"{reason} {consequence} (on_missing='warn')."), stacklevel=3)
 
     def coverage(self, pairs: Any) -> float:
-        """Return the share of directional energy that these pairs have inside the fitted gate.
+        """Return the share of directional energy that these pairs (A, B) have inside the fitted gate.
 
         Use pairs that were not fitted on: near 1, the gate covers their measurement change too.
-
-        Parameters
-        ----------
-        pairs : tuple (A, B) of (m, d) arrays
-            In the input's units.
         """
         check_is_fitted(self)
         contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
@@ -441,17 +433,8 @@ class SequentialEstimator(CorrectionEstimator):
     ) -> Any:
         """Correct embeddings. Never takes a source.
 
-        Parameters
-        ----------
-        X : (n, d) array or torch tensor
-            New embeddings.
-        strength : float or None
-            Apply this multiple of the whole displacement.
-        n_stages, fraction : int, float
-            Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
-        out : (n, d) numpy array or None
-            Where to write the corrected rows; X itself corrects in place. See
-            :meth:`mgpa.CorrectionMap.transform`.
+        With ``n_stages`` only so many stages are applied, the last of them by ``fraction``; ``strength`` is a
+        multiple of the whole displacement. ``out``: see :meth:`mgpa.CorrectionMap.transform`.
         """
         check_is_fitted(self)
         return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction, out=out)

@@ -21,7 +21,6 @@ from ..maps import CorrectionMap
 from ..moments import Means, Moments, Standardizer, sample_rows
 from ..pairs import (
     Contrasts,
-    check_labels,
     check_views,
     is_paired,
     matched_rows,
@@ -272,21 +271,15 @@ class MomentEstimator(CorrectionEstimator):
         self._solved = None
         return self
 
-    def add_pairs(self, pairs: LabelledPairs | tuple[Any, Any], groups: Any = None) -> Self:
-        """Add pairs that are not among the rows: aligned arrays (A, B), or rows with sources and ids.
-
-        ``groups`` are the participants of aligned arrays.
-        """
+    def add_pairs(self, pairs: LabelledPairs | tuple[Any, Any]) -> Self:
+        """Add pairs that are not among the rows: aligned arrays (A, B), or rows with sources and ids."""
         check_is_fitted(self)
         if self._looks_at_pairs:
             if isinstance(pairs, LabelledPairs):
                 check_views((pairs.X, pairs.X), self.n_features_in_)
-                more = Evidence(calibration=(pairs,))
+                self._data += Evidence(calibration=(pairs,))
             else:
-                A, B = check_views(pairs, self.n_features_in_)
-                people = None if groups is None else check_labels(groups, len(A), "pair_groups")
-                more = Evidence(pairs=((A, B, people),))
-            self._data = self._data + more
+                self._data += Evidence(pairs=((*check_views(pairs, self.n_features_in_), None),))
             self._solved = None
         return self
 
