@@ -214,17 +214,17 @@ ITERATIVE_DAMAGE = {
     ),
     "other record": (
         lambda m, a: m["state"]["stages_"][0].update(__record__="os.system"),
-        "where a ScoreStage is expected",
+        "neither a ScoreStage nor",
     ),
     "unknown critic": (
         lambda m, a: stage_fields(m)["full"][0]["fields"].update(kind="svm"),
-        "affine critics and at most one gelu",
+        "then at most one gelu",
     ),
     "two networks": (add_network, "at most one gelu"),
-    "stages with other critics": (drop_network, "differ in their critics"),
+    "stages with other critics": (drop_network, "must have the same critics"),
     "moving anchor": (move_anchor, "anchors move with the edit"),
     "two gates": (other_edit, "one gate"),
-    "other width": (lambda m, a: weight_array(m, a, np.ones(3, np.float32)), r"expected floats of shape"),
+    "other width": (lambda m, a: weight_array(m, a, np.ones(3, np.float32)), "damaged"),
     "not finite": (lambda m, a: weight_array(m, a, np.full(10, np.inf, np.float32)), "NaN or infinite"),
     "width as text": (lambda m, a: m["state"].update(n_features_in_="10"), "integer"),
 }
