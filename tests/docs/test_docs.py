@@ -283,7 +283,7 @@ def test_the_page_names_every_entry_of_a_map_file():
     from mgpa.maps.io.mapfile import _INFO_TYPES, FORMAT_VERSION, KINDS
 
     text = (DOCS / "formats/map.md").read_text()
-    assert f"; {FORMAT_VERSION} if it has" in text
+    assert f"| `format` | {FORMAT_VERSION}." in text
     for kind, cls in KINDS.items():
         assert f'kind "{kind}"' in text
         section = (

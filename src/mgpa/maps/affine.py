@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -15,7 +14,7 @@ from ..errors import MapError
 from ..pairs import encode_source, source_names
 from .base import CorrectionMap, Floats, MapInfo, copy_rows
 from .runtime.compiled import kernels, n_threads, on_blocks
-from .runtime.folding import Folded, fold_affine, fold_routed, fold_spread
+from .runtime.folding import Folded, fold_affine, fold_spread
 
 # Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
 # loading the compiler would cost more than it saves.
@@ -45,12 +44,10 @@ class AffineMap(CorrectionMap):
     def identity(cls, n_features: int, *, info: MapInfo | None = None, **standardisation: Floats) -> Self:
         """Return the map that changes nothing (a zero-rank gate)."""
         nothing = np.zeros((n_features, 0))
-        where: dict[str, Any] = {
-            "center": np.zeros(n_features),
-            "scale": np.ones(n_features),
-        } | standardisation
+        units: dict[str, Any] = {"center": np.zeros(n_features), "scale": np.ones(n_features)}
         info = info or MapInfo(method="identity")
-        return cls(**where, readout=nothing, direction=nothing, offset=np.zeros(0), info=info)
+        arrays = units | standardisation
+        return cls(**arrays, readout=nothing, direction=nothing, offset=np.zeros(0), info=info)
 
     @property
     def rank(self) -> int:
@@ -86,10 +83,7 @@ class AffineMap(CorrectionMap):
                 def shift(rows: slice) -> bool:
                     return bool(compiled.shift_rows(X[rows], center, readout, offset, back, out[rows]))
 
-                threads = n_threads()
-                size = -(-len(X) // threads)
-                with ThreadPoolExecutor(threads) as pool:
-                    return all(list(pool.map(shift, [slice(i, i + size) for i in range(0, len(X), size)])))
+                return on_blocks(shift, len(X), -(-len(X) // n_threads()))
         return self._apply_blocks(X, weights, back, out)
 
     def _apply_blocks(self, X: Floats, weights: Folded, back: Floats | None, out: Floats) -> bool:
@@ -201,11 +195,11 @@ class RoutedMap(CorrectionMap):
         return self._correct(X, lambda rows, into: self._apply_routed(rows, codes, into), out)
 
     def _apply_routed(self, X: Floats, codes: NDArray[np.int64], out: Floats) -> bool:
-        folded = fold_routed(self).cast(lambda array: array.astype(X.dtype))
-        readout, offset = self.strength * folded.readout, self.strength * folded.offset
+        center, readout, offset = (a.astype(X.dtype) for a in (self.center, self.readout, self.offset))
+        readout, offset = -self.strength * readout, -self.strength * offset
         for start in range(0, len(X), PRODUCT_ROWS):
             rows = slice(start, start + PRODUCT_ROWS)
-            centred, source = X[rows] - folded.center, codes[rows]
+            centred, source = X[rows] - center, codes[rows]
             if readout.ndim == 2:
                 edit = centred * readout[source] + offset[source]
             else:

@@ -45,12 +45,6 @@ def _json_types(hint: Any) -> tuple[type, ...]:
 
 
 _INFO_TYPES = {name: _json_types(hint) for name, hint in get_type_hints(MapInfo).items()}
-# What older versions do not know is left out where there is nothing to say.
-_LATER_INFO = (
-    "changed", "source_column", "constant_features", "token_layout", "encoder", "people", "row_sample",
-    "evidence",
-)  # fmt: skip
-_NOTHING_TO_SAY = MapInfo()
 
 
 def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
@@ -95,15 +89,10 @@ def _encode(m: CorrectionMap) -> bytes:
         tensors |= {FITTED + "features": m.fitted.features, FITTED + "distance": m.fitted.distance}
     document = _plain(
         {
-            "format": _first_version(m),
+            "format": FORMAT_VERSION,
             "kind": m.kind,
             "scalars": {name: float(getattr(m, name)) for name in m.scalar_names},
-            "info": {
-                name: value
-                for name in _INFO_TYPES
-                if (value := getattr(m.info, name)) != getattr(_NOTHING_TO_SAY, name)
-                or name not in _LATER_INFO
-            },
+            "info": vars(m.info),
         }
     )
     _info(document["info"])  # better to fail now than when the file is read
@@ -117,16 +106,6 @@ def _encode(m: CorrectionMap) -> bytes:
     if len(header) > MAX_HEADER_BYTES:
         raise MapError(f"The names, parameters and notes of a map must fit in {MAX_HEADER_BYTES} bytes.")
     return len(header).to_bytes(8, "little") + header + content[n:]
-
-
-def _first_version(m: CorrectionMap) -> int:
-    """Return the first version of the format that reads a map: no greater one is asked of readers."""
-    if m.fitted is not None:
-        return 4
-    plain = m.tensors.keys() <= set(m.tensor_names) and m.info.token_layout == "mean"
-    if not plain:
-        return 3
-    return 1 if m.coordinates is None else 2
 
 
 def _decode(path: Place) -> CorrectionMap:
@@ -207,23 +186,18 @@ def _info(stored: dict[str, Any]) -> MapInfo:
 
 def _plain(value: Any, depth: int = 0) -> Any:
     """Return ``value`` as JSON can hold it; what JSON has no form for becomes its ``repr``."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool):
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, str):
-        return str(value)
     if isinstance(value, int):
         return int(value) if value.bit_length() <= MAX_INT_BITS else hex(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else repr(float(value))
-    if depth < MAX_DEPTH:
-        if isinstance(value, np.ndarray):
-            value = value.tolist()
-        if isinstance(value, dict):
-            return {str(k): _plain(v, depth + 1) for k, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [_plain(v, depth + 1) for v in value]
+    if isinstance(value, dict) and depth < MAX_DEPTH:
+        return {str(k): _plain(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and depth < MAX_DEPTH:
+        return [_plain(v, depth + 1) for v in value]
     return repr(value)
 
 

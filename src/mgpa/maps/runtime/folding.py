@@ -57,11 +57,6 @@ def fold_affine(m: Any) -> Folded:
     return Folded(center=double(m.center), readout=readout, offset=offset, back=back)
 
 
-def fold_routed(m: Any) -> Folded:
-    """Fold a routed map: the affine displacements of its sources, stacked."""
-    return Folded(center=double(m.center), readout=-double(m.readout), offset=-double(m.offset))
-
-
 def fold_stages(m: Any) -> Folded:
     """Fold a staged map: S stages of L linear and N network scores, with H hidden units, in a gate of rank r.
 

@@ -74,11 +74,14 @@ def run_stages(
     return z
 
 
-def weighted_coefficients(gram: Array, e: Array, damping: float, radius: float, stabilizer: float) -> Array:
+def weighted_coefficients(
+    gram: Array, e: Array, damping: float, radius: float, stabilizer: float,
+    step: Callable[..., Array] = step_coefficients,
+) -> Array:  # fmt: skip
     """Return y, shape (n, J), with Δz = -Aᵀy, from the unweighted Gram matrix and residuals."""
     weight = smooth_weights(namespace(gram).diagonal(gram, 0, 1, 2), stabilizer)
     gram = gram * weight[:, :, None] * weight[:, None, :]
-    return step_coefficients(gram, e * weight, damping=damping, radius=radius) * weight
+    return step(gram, e * weight, damping=damping, radius=radius) * weight
 
 
 class Replay:
@@ -104,13 +107,9 @@ class Replay:
         )  # fmt: skip
 
     def apply(
-        self,
-        X: Floats,
-        out: Floats,
-        strength: float,
-        squares: Floats | None = None,
-        metric: Floats | None = None,
-    ) -> bool:
+        self, X: Floats, out: Floats, strength: float,
+        squares: Floats | None = None, metric: Floats | None = None,
+    ) -> bool:  # fmt: skip
         """Write the corrected rows of X into ``out``, which may be X; say whether all edits are finite.
 
         ``squares``, one number per stage, receives the sum of squared displacements after each:

@@ -45,10 +45,11 @@ def write_onnx(m: Any, path: Path) -> Path:
     graph = Graph()
     X = Tensor(graph, "X", "float32")
     shape = ["n", m.n_features]
-    inputs = [X.declare(shape)]
-    Y: Tensor = {"affine": _affine, "spread": _spread, "staged": _staged}[m.kind](X, m)
+    moves = m.strength and m.rank and (m.kind != "staged" or len(m))
+    Y: Tensor = {"affine": _affine, "spread": _spread, "staged": _staged}[m.kind](X, m) if moves else X
+    graph.node("Identity", [Y.name], output="Y")
     model = helper.make_model(
-        graph.close("correction", inputs, [Y.named("Y").declare(shape)]),
+        graph.close("correction", [X.declare(shape)], [Tensor(graph, "Y", "float32").declare(shape)]),
         producer_name="mgpa",
         producer_version=__version__,
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -66,16 +67,12 @@ def write_onnx(m: Any, path: Path) -> Path:
 
 
 def _affine(X: Tensor, m: Any) -> Tensor:
-    if m.strength == 0 or m.readout.shape[1] == 0:
-        return X
     weights = fold_affine(m).cast(lambda array: X.graph.constant(array.astype(np.float32)))
     edit: Tensor = ((X - weights.center) @ weights.readout + weights.offset) * m.strength
     return X + (edit if weights.back is None else edit @ weights.back)
 
 
 def _spread(X: Tensor, m: Any) -> Tensor:
-    if m.strength == 0:
-        return X
     folded = fold_spread(m)
     (q, K), r = folded.square_weight.shape, m.rank
 
@@ -101,8 +98,6 @@ def _spread(X: Tensor, m: Any) -> Tensor:
 
 def _staged(X: Tensor, m: Any) -> Tensor:
     n_stages, _, _, n_network = m.sizes
-    if m.strength == 0 or n_stages == 0 or m.rank == 0:
-        return X
     constant = X.graph.constant
     weights = fold_stages(m).cast(lambda array: array.astype(np.float32))
     n_anchor = 0 if m.anchor_offset is None else len(m.anchor_offset)
@@ -164,7 +159,7 @@ def _stage(z: Tensor, now: dict[str, Tensor], m: Any, point: Tensor | None) -> T
         [linear_gram.cut(0, i).cut(1, j) if i < L else (wide[i] * wide[j]).sum() for j in range(i + 1)]
         for i in range(J)
     ]
-    weight = [1.0 / (gram[j][j] + m.stabilizer * m.stabilizer).sqrt() for j in range(J)]
+    weight = [(gram[j][j] + m.stabilizer * m.stabilizer).sqrt().op("Reciprocal") for j in range(J)]
     y = _step_coefficients(
         [[gram[i][j] * weight[i] * weight[j] for j in range(i + 1)] for i in range(J)],
         [e[j] * weight[j] for j in range(J)],
@@ -242,7 +237,7 @@ def _sum(terms: Iterable[Tensor]) -> Tensor:
     return functools.reduce(operator.add, terms)
 
 
-def _minus(value: Tensor, terms: list[Tensor]) -> Tensor:
+def _minus(value: Tensor, terms: Iterable[Tensor]) -> Tensor:
     return functools.reduce(operator.sub, terms, value)
 
 
@@ -286,24 +281,20 @@ class Graph:
         before = self.value("state", state.dtype)
         slices = {name: self.value(name, value.dtype) for name, value in scanned.items()}
         self._scopes.append(([], []))
-        after = body(before, slices)
-        inputs = [value.declare() for value in (before, *slices.values())]
-        graph = self.close("stage", inputs, [after.declare(shape)])
+        outputs = [body(before, slices).declare(shape)]
+        graph = self.close("stage", [value.declare() for value in (before, *slices.values())], outputs)
         names = [value.name for value in (state, *scanned.values())]
-        name = self.node("Scan", names, body=graph, num_scan_inputs=len(scanned))
-        return Tensor(self, name, state.dtype)
+        return Tensor(self, self.node("Scan", names, body=graph, num_scan_inputs=len(scanned)), state.dtype)
 
     def loop(self, body: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, max_steps: int) -> Tensor:
         """Repeat ``body``, which returns the next state and whether to go on."""
         step, go_on = self.value("step", "int64"), self.value("go_on", "bool")
-        before = self.value("state", state.dtype)
-        limit = self.constant(np.array(max_steps))
+        before, limit = self.value("state", state.dtype), self.constant(np.array(max_steps))
         self._scopes.append(([], []))
         after, again = body(before)
         inputs = [step.declare([]), go_on.declare([]), before.declare()]
         graph = self.close("newton", inputs, [again.declare([]), after.declare()])
-        name = self.node("Loop", [limit.name, "", state.name], body=graph)
-        return Tensor(self, name, state.dtype)
+        return Tensor(self, self.node("Loop", [limit.name, "", state.name], body=graph), state.dtype)
 
 
 def _operator(kind: str) -> Callable[[Tensor, Tensor | float], Tensor]:
@@ -324,17 +315,10 @@ class Tensor:
 
     def op(self, kind: str, *others: Tensor | float, dtype: str = "", **attributes: Any) -> Tensor:
         """Return the result of an operator, of this value's type unless ``dtype`` says otherwise."""
-        values = [self, *(self._constant(other) for other in others)]
+        constant = self.graph.constant
+        values = [v if isinstance(v, Tensor) else constant(np.array(v, self.dtype)) for v in (self, *others)]
         name = self.graph.node(kind, [value.name for value in values], **attributes)
         return Tensor(self.graph, name, dtype or self.dtype)
-
-    def _constant(self, other: Tensor | float) -> Tensor:
-        if isinstance(other, Tensor):
-            return other
-        return self.graph.constant(np.array(other, dtype=self.dtype))
-
-    def __rtruediv__(self, other: float) -> Tensor:
-        return self._constant(other) / self
 
     __add__ = _operator("Add")
     __sub__ = _operator("Sub")
@@ -364,8 +348,3 @@ class Tensor:
         """Return entries ``start`` to ``stop`` of an axis, or the one at ``start``, keeping the axis."""
         bounds = [start, start + 1 if stop is None else stop, axis]
         return self.op("Slice", *(self.graph.constant(np.array([bound])) for bound in bounds))
-
-    def named(self, name: str) -> Tensor:
-        """Return the same tensor under a name of one's own."""
-        self.graph.node("Identity", [self.name], output=name)
-        return Tensor(self.graph, name, self.dtype)

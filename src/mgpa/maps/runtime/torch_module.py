@@ -15,7 +15,7 @@ import torch
 
 from ..._common.checks import require_finite
 from ...errors import MapError
-from ...trust_region import multiplier, smooth_weights
+from ...trust_region import multiplier, step_coefficients
 from .folding import Folded, fold_affine, fold_spread, fold_stages
 from .numpy_replay import run_stages, weighted_coefficients
 
@@ -30,9 +30,9 @@ WITHOUT_FLOAT64 = ("mps",)
 
 def as_module(m: Any) -> MapModule:
     """Return a map as a module: buffers instead of parameters, differentiable in its input."""
-    modules: dict[str, Any] = {"affine": AffineModule, "spread": SpreadModule, "staged": StagedModule}
-    module: MapModule = modules[m.kind](m)
-    return module
+    if m.kind == "staged":
+        return StagedModule(m, fold_stages(m))
+    return SpreadModule(m, fold_spread(m)) if m.kind == "spread" else AffineModule(m, fold_affine(m))
 
 
 class MapModule(torch.nn.Module):  # type: ignore[misc]
@@ -45,6 +45,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, m: Any, folded: Folded) -> None:
         super().__init__()
         self.n_features = m.n_features
+        self.moves = m.rank > 0 and (m.kind != "staged" or len(m) > 0)
         self.array_names = tuple(vars(folded))
         for name, array in vars(folded).items():
             if array is None:  # as a buffer, torch.export would count it
@@ -63,7 +64,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         return self._correct(X)
 
     def _correct(self, X: Tensor) -> Tensor:
-        if self._is_identity():
+        if not self.moves or self.strength == 0:
             if not _tracing():
                 self._require_finite(X, X)
             return X.clone()
@@ -79,9 +80,6 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
             if weights.back is None:
                 return torch.add(X, coordinates, alpha=self.strength)
             return torch.addmm(X, coordinates, weights.back, alpha=self.strength)
-
-    def _is_identity(self) -> bool:
-        raise NotImplementedError
 
     def _coordinates(self, X: Tensor, weights: Any) -> Tensor:
         raise NotImplementedError
@@ -145,14 +143,8 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
 class AffineModule(MapModule):
     """:class:`~mgpa.maps.AffineMap` as a module."""
 
-    def __init__(self, m: Any) -> None:
-        super().__init__(m, fold_affine(m))
-
-    def _is_identity(self) -> bool:
-        return bool(self.strength == 0 or self.readout.shape[1] == 0)
-
     def _correct(self, X: Tensor) -> Tensor:
-        kernels = None if _tracing() or self._is_identity() else _kernels_for(X)
+        kernels = None if _tracing() or not self.moves or self.strength == 0 else _kernels_for(X)
         if kernels is not None and kernels.fits_affine(weights := self._weights(X.dtype, X.device)):
             out = torch.empty_like(X)
             self._require_finite(kernels.correct(X, out, weights, self.strength), X)
@@ -166,12 +158,6 @@ class AffineModule(MapModule):
 class SpreadModule(MapModule):
     """:class:`~mgpa.maps.SpreadMap` as a module."""
 
-    def __init__(self, m: Any) -> None:
-        super().__init__(m, fold_spread(m))
-
-    def _is_identity(self) -> bool:
-        return bool(self.strength == 0)
-
     def _coordinates(self, X: Tensor, weights: Folded) -> Tensor:
         q, K = weights.square_weight.shape
         products = (X - weights.center) @ weights.first
@@ -183,13 +169,6 @@ class SpreadModule(MapModule):
 
 class StagedModule(MapModule):
     """:class:`~mgpa.maps.StagedMap` as a module."""
-
-    def __init__(self, m: Any) -> None:
-        super().__init__(m, fold_stages(m))
-
-    def _is_identity(self) -> bool:
-        n_stages, rank, _ = self.hidden_gate.shape
-        return bool(self.strength == 0 or n_stages == 0 or rank == 0)
 
     def _coordinates(self, X: Tensor, weights: Folded) -> Tensor:
         if _tracing():  # the number of blocks must not be baked into a graph
@@ -255,14 +234,11 @@ def _coefficients(gram: Tensor, e: Tensor, damping: float, radius: float, stabil
         with np.errstate(over="ignore", invalid="ignore"):
             y = weighted_coefficients(gram.numpy(), e.numpy(), damping, radius, stabilizer)
         return torch.from_numpy(y)
-    if not e.requires_grad:
-        return weighted_coefficients(gram, e, damping, radius, stabilizer)
-    weight = smooth_weights(gram.diagonal(dim1=1, dim2=2), stabilizer)
-    gram = gram * weight[:, :, None] * weight[:, None, :]
-    return _differentiable_step(gram, e * weight, damping, radius) * weight
+    step = _differentiable_step if e.requires_grad else step_coefficients
+    return weighted_coefficients(gram, e, damping, radius, stabilizer, step)
 
 
-def _differentiable_step(gram: Tensor, e: Tensor, damping: float, radius: float) -> Tensor:
+def _differentiable_step(gram: Tensor, e: Tensor, *, damping: float, radius: float) -> Tensor:
     """Return y = (G + (τ + ν) I)⁻¹ e with derivatives.
 
     Differentiating through eigenvectors fails where eigenvalues meet. So ν is found without a graph, and
