@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread a worker: the workers are what is counted
 
@@ -37,10 +36,10 @@ class SimulatedPart:
     n_features: int
 
     @property
-    def file(self):
+    def block_rows(self):
         from mgpa.tables.files import block_rows
 
-        return SimpleNamespace(block_rows=block_rows(4 * self.n_features))
+        return block_rows(4 * self.n_features)
 
     def batches(self, max_rows):
         from mgpa.tables import Table

@@ -101,11 +101,10 @@ def test_the_page_about_epochs_goes_from_two_devices_to_an_audit(tmp_path, monke
     # From installing to a report of one's own epochs: ten lines.
     install = blocks("start/from_epochs.md", "text")[0].splitlines()
     assert len([line for line in (*install, *yours.splitlines()) if line]) <= 10
-    opened, result = [], names["result"]
-    monkeypatch.setattr("webbrowser.open", opened.append)
+    result = names["result"]
     monkeypatch.setattr(mgpa.audit, "run", lambda *_: result)
     exec(yours.replace(', participant="subject"', ""), names | names["devices"])
-    assert opened == [(tmp_path / "my-report.html").as_uri()]
+    assert (tmp_path / "my-report.html").stat().st_size > 10_000
 
 
 def test_the_table_in_the_guide_to_studies_is_one():
