@@ -101,8 +101,7 @@ def test_the_page_about_epochs_goes_from_two_devices_to_an_audit(tmp_path, monke
     # From installing to a report of one's own epochs: ten lines.
     install = blocks("start/from_epochs.md", "text")[0].splitlines()
     assert len([line for line in (*install, *yours.splitlines()) if line]) <= 10
-    result = names["result"]
-    monkeypatch.setattr(mgpa.audit, "run", lambda *_: result)
+    monkeypatch.setattr(mgpa.audit, "run", lambda *_, result=names["result"]: result)
     exec(yours.replace(', participant="subject"', ""), names | names["devices"])
     assert (tmp_path / "my-report.html").stat().st_size > 10_000
 
