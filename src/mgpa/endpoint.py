@@ -162,11 +162,6 @@ def select_by_development(
 
     ``worst`` (n,) is the shortcut head's AUROC at its worst association, ``heads`` (n, n_heads) every head's
     AUROC at independent association, ``identity`` the uncorrected point.
-
-    Examples
-    --------
-    >>> select_by_development([0.5, 0.7, 0.8], [[0.62], [0.615], [0.6]], [0, 0.1, 0.2])   # 0.8 costs 0.02
-    1
     """
     worst, heads, movement = (np.asarray(a, dtype=np.float64) for a in (worst, heads, movement))
     if not np.isfinite(np.column_stack([worst, heads, movement])).all():

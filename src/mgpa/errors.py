@@ -11,11 +11,6 @@ def printable(text: str, *, lines: bool = False) -> str:
     """Return a text with control and invisible characters escaped; with ``lines``, line ends are kept.
 
     A terminal obeys some of these: they clear it, rename its window, or turn the reading direction around.
-
-    Examples
-    --------
-    >>> print(printable("a\\x1b[2Jb"), printable("für alle"))
-    a\\x1b[2Jb für alle
     """
     if text.isprintable():
         return text
@@ -28,13 +23,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def first_few(names: Sequence[str], most: int = 8) -> str:
-    """Return some names for a sentence: the first, and how many more there are.
-
-    Examples
-    --------
-    >>> first_few(["a", "b", "c"], 2), first_few(["a", "b"], 2)
-    ('a, b, and 1 more', 'a, b')
-    """
+    """Return some names for a sentence: the first, and how many more there are."""
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -61,9 +61,8 @@ def mean_over_units(values: Any, units: Any = None) -> tuple[Any, Any, int]:
 def jackknife(value: float, left_out: Any, n_sources: int, crossed: bool) -> tuple[float, int]:
     """Return the standard error of an estimate, and its degrees of freedom, from those without each unit.
 
-    ``left_out`` (P,) is NaN where a source had that one unit only: then nothing is known of the error, and it
-    is infinite. Where every unit has all sources (``crossed``), one mean was taken from P units; if not, one
-    of each source's.
+    ``left_out`` (P,) is NaN where a source had that one unit only: then the error is infinite. Where every
+    unit has all sources (``crossed``), one mean was taken from P units; if not, one of each source's.
     """
     left_out = np.asarray(left_out, dtype=np.float64)
     P = len(left_out)

@@ -307,20 +307,9 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
 def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) -> Floats:
     """Return the held-out directional energy inside gates of rank 1, 2, …: evidence for choosing a rank.
 
-    Parameters
-    ----------
-    contrasts : (m, d) array
-        Paired contrasts, standardised as the estimator would (divided by the feature scale).
-    groups : (m,) array or None
-        Participants; contrasts of one participant are never on both sides of a split.
-    n_splits : int
-        Number of folds.
-
-    Returns
-    -------
-    (k,) array
-        Mean over folds; entry i is the coverage of rank i + 1, up to the largest rank every fold supports.
-        The curve flattens where further directions are no longer shared between pairs.
+    ``contrasts`` (m, d) are divided by the feature scale, ``groups`` their participants, of whom none is on
+    both sides of a split. Entry i is the coverage of rank i + 1, a mean over folds, up to the largest rank
+    that every fold supports. The curve flattens where further directions are no longer shared.
     """
     contrasts = check_array(contrasts, dtype=np.float64, ensure_min_samples=2)
     splitter = KFold(n_splits, shuffle=True, random_state=0) if groups is None else GroupKFold(n_splits)

@@ -357,10 +357,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 def supported_basis(
     gate: Any, contrasts: Contrasts, standardizer: Standardizer, spread: Callable[[], Scatter]
 ) -> Floats:
-    """Return the part of a gate that held-out pairs support: a gate set by hand says where a map may act.
-
-    Without any support the mean contrast is left, which the rows are asked about.
-    """
+    """Return the part of a gate that held-out pairs support; without any, the mean contrast."""
     B: Floats = gate.basis_
     if getattr(gate, "rank", None) == "auto":
         return B
@@ -378,10 +375,9 @@ def supported_basis(
 def closed_form(
     data: FitData, contrasts: Contrasts, standardizer: Standardizer, B: Floats, ridge: float | str
 ) -> ClosedForm | None:
-    """Return the closed form within sources of a fit, as a function of moments of standardised rows.
+    """Return the closed form within sources, in the gate B, as a function of moments of standardised rows.
 
-    It works in the standardised coordinates and the gate of an iterative fit. None: the pairs show no mean
-    contrast, or do not connect all sources.
+    None: the pairs show no mean contrast, or do not connect all sources.
     """
     scale, center, K = standardizer.scale, standardizer.center, len(data.sources)
     try:

@@ -43,15 +43,7 @@ def outside(basis: Array, columns: Array) -> Array:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A sum of squares FᵀF: the matrix itself or, while F has fewer rows than features, F, which is smaller.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> few, many = Scatter.from_rows(np.ones((2, 5))), Scatter.from_rows(np.ones((9, 5)))
-    >>> few.factored, many.factored, (few + many).matrix[0, 0].item()
-    (True, False, 11.0)
-    """
+    """A sum of squares FᵀF: the matrix itself or, while F has fewer rows than features, F."""
 
     dense: Floats | None
     factors: tuple[tuple[Floats, Floats | None], ...] = ()  # rows of F, and what to divide their features by

@@ -84,9 +84,7 @@ class Contrasts:
 
     @classmethod
     def concatenate(cls, many: list[Contrasts]) -> Contrasts:
-        """Return all contrasts in one; an empty list gives none."""
-        if not many:
-            return cls.none(0)
+        """Return all contrasts in one."""
 
         def joined(name: str) -> Any:
             arrays = [getattr(c, name) for c in many]
@@ -221,13 +219,7 @@ def refuse_gaps_as_text(labels: NDArray[Any], name: str) -> None:
 
 
 def whole_numbers(ids: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Return ids that came as floats as the integers they stand for, or refuse those that are not exact.
-
-    Examples
-    --------
-    >>> whole_numbers(np.array([3.0, 12.0]), "participant").tolist()
-    [3, 12]
-    """
+    """Return ids that came as floats as the integers they stand for, or refuse those that are not exact."""
     least = 2.0 ** (np.finfo(ids.dtype).nmant + 1)
     wrong = np.flatnonzero((np.abs(ids) >= least) | (ids != np.rint(ids)))
     if len(wrong):

@@ -47,11 +47,7 @@ class AffinePoint:
 
 
 def anchored_point(moments: Moments, basis: Array, ridge: float | None) -> AffinePoint:
-    """Return q + B ẑ(q), with the gate coordinates expected from the preserved ones within sources.
-
-    ``moments`` are those of the standardised rows; see :func:`~mgpa.within.within_anchor` for the regression,
-    whose ridge is chosen by generalised cross-validation if None.
-    """
+    """Return q + B ẑ(q), with ẑ of :func:`~mgpa.within.within_anchor`, from moments of standardised rows."""
     B, n = double(to_numpy(basis)), moments.count
     # As n rows of weight one would scatter: weights are relative.
     spread = moments.within.scaled(np.full(len(B), np.sqrt(moments.weights.sum() / n)))
@@ -64,8 +60,7 @@ def anchored_point(moments: Moments, basis: Array, ridge: float | None) -> Affin
 class Stage:
     """One fitted stage: its critics, and what their scores aim for (linear scores first).
 
-    That is the critics' own scores at a point, or an affine function of the original row for each score:
-    weights (J, d), in the complement, and biases (J,).
+    That is their own scores at a point, or weights (J, d), in the complement, and biases (J,).
     """
 
     critics: Critics

@@ -164,14 +164,6 @@ def rank_evidence(
 
     The standard error is the larger of two: that of independent rows without any difference, and a jackknife
     over units. z is the normal quantile of the t statistic. Positives or negatives alone say nothing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> scores, positive = np.array([2.0, 3.0, 4.0, 1.0, 0.0, 2.0]), np.arange(6) < 3
-    >>> area, z = rank_evidence([(scores, positive, np.arange(6))])
-    >>> round(area, 3), round(z, 2)
-    (0.944, 1.42)
     """
     wins: list[tuple[Any, Any, float, int]] = []  # unit of the positives, of the negatives, wins, comparisons
     variance = 0.0

@@ -25,21 +25,11 @@ from .pairs import to_numpy
 
 
 def transform_tokens(m: Any, X: Any, **operating_point: Any) -> Any:
-    """Correct tokens (n, t, d) with a map fitted on tokens, or on their means.
+    """Correct tokens X (n, t, d), an array or a tensor, with a map fitted on tokens, or on their means.
 
-    Parameters
-    ----------
-    m : CorrectionMap, or any fitted estimator of this package
-        Correction of d-dimensional means; or, if its ``info.token_layout`` is "joint", of all tokens of a
-        row, one after another.
-    X : (n, t, d) array or torch tensor
-        Tokens.
-    **operating_point
-        Passed to the estimator's ``transform`` (``strength``, ``n_stages``, ``fraction``).
-
-    Returns
-    -------
-    (n, t, d) array or torch tensor of the same type
+    ``m`` is a map, or any fitted estimator of this package; if its ``info.token_layout`` is "joint", it takes
+    all tokens of a row, one after another. ``operating_point`` goes to its ``transform`` (``strength``,
+    ``n_stages``, ``fraction``).
     """
     if not is_tensor(X):
         X = as_tokens(X)

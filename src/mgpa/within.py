@@ -214,8 +214,8 @@ def measured_effect(
 ) -> Effect:
     """Return how much of the mean contrast the rows of different sources differ by, given q.
 
-    Where participants are known, the standard error is a jackknife over them: means and regression without
-    each of them in turn, with the penalty and C as they are. Otherwise rows are independent.
+    The standard error is a jackknife over participants where they are known, with the penalty and C as they
+    are. Otherwise rows are independent.
     """
     gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ

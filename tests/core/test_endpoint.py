@@ -109,15 +109,6 @@ def test_the_first_upward_crossing_counts():
     assert relative_movement(cut, X) == pytest.approx(budget, rel=1e-8)
 
 
-@pytest.mark.parametrize("fraction", [1.0, 0.4])
-def test_stage_movements_are_those_of_the_prefixes(fraction):
-    X, m = rows(), staged().prefix(5, fraction)
-    expected = [np.linalg.norm(m[:k].displacement(X)) for k in range(1, 5)] + [
-        np.linalg.norm(m.displacement(X))
-    ]
-    np.testing.assert_allclose(m.stage_movement(X), expected, rtol=1e-9)
-
-
 def test_operating_points_of_a_staged_map_are_its_prefixes():
     *prefixes, whole = operating_points(staged())
     assert [len(m) for m in (*prefixes, whole)] == list(range(7))

@@ -33,7 +33,6 @@ from ..pairs import (
 
 Floats = NDArray[Any]
 
-
 NO_PAIRS = (
     "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row, shared "
     "by the rows of one event in different sources. Source labels alone cannot tell a measurement effect "
@@ -95,7 +94,7 @@ class FitData:
 
 
 def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:
-    """Return the number of sources, or explain why one is not enough or why a weightless one is none."""
+    """Return the number of sources, at least two, each with some weight."""
     if len(sources) < 2:
         raise ValueError(
             f"source has 1 distinct value ({sources[0].item()!r}); a correction needs at least two "
@@ -153,8 +152,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
 class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: fit from source labels and pairs, then apply one stored map to anything."""
 
-    # Row-aligned metadata is requested by default, so that it follows X through pipelines and
-    # cross-validation when the user enables routing. ``pairs`` is not: it would reach every fold whole.
+    # Row-aligned metadata follows X through routed pipelines; ``pairs`` would reach every fold whole.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
 
     tags: ClassVar[MethodTags]
@@ -193,13 +191,12 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             Row i of both is the same event, first and second view: with sources "dry" and "wet", A is dry.
             With more than two sources use pair_id.
         pair_id : (n,) array
-            Instead of pairs: rows of X that share an id are views of one event, one per source. Negative
-            ids are unpaired. Safe under cross-validation.
+            Instead of pairs, and safe under cross-validation: rows of X that share an id are views of one
+            event, one per source. Negative ids are unpaired.
         X_val, source_val : (n_val, d) array, (n_val,) array
             Held-out rows, best of other participants, for methods that decide by them when to stop.
         sample_weight : (n,) array or None
-            Row weights. A weight of 2 equals a repeated row, except to :class:`~mgpa.ClosedFormMGPA`'s
-            within-source anchor, to which weights are relative. Pairs are not weighted.
+            Row weights: 2 is a repeated row; to within-source anchors they are relative.
         groups : (n,) array or None
             Participants of the rows: evidence is weighed over them, and none is on both sides of a split.
         pair_groups : (m,) array or None
@@ -209,10 +206,9 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self._forget()
         evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
         evidence["pair_groups"] = pair_groups
-        held = {"X_val": X_val, "source_val": source_val}
         try:
-            data = self._read(X, y, sample_weight=sample_weight, **evidence, **held)
-            self._fit(data)
+            data = self._read(X, y, sample_weight=sample_weight, **evidence)
+            self._fit(replace(data, X_val=X_val, source_val=source_val))
             self._rows_seen = sample_rows(data.X)
         except MissingEvidence as reason:
             self._tolerate(reason, "Returning the identity map")
@@ -234,8 +230,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _forget(self) -> None:
         """Become unfitted."""
         forget(self)
-        self._facts = {}
-        self._rows_seen = None
+        self._facts, self._rows_seen = {}, None
 
     @property
     def _looks_at_pairs(self) -> bool:
@@ -256,21 +251,18 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         sample_weight: Any = None,
         groups: Any = None,
         pair_groups: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
         reset: bool = True,
     ) -> FitData:
         """Validate one call's data. Raises MissingEvidence without a source."""
         X = self._validate_rows(X, reset=reset)
         if not self.tags.needs_source:
             return FitData(X, np.array([]), np.array([], dtype=np.int64), None, None)
-        pairs = pairs if self._looks_at_pairs else None
-        pair_id = pair_id if self._looks_at_pairs else None
+        if not self._looks_at_pairs:
+            pairs = pair_id = pair_groups = None
         weight = None
         if sample_weight is not None:
-            weights = to_numpy(sample_weight, "sample_weight") if is_tensor(sample_weight) else sample_weight
-            rows = np.empty(len(X))  # X may be a tensor, of which only its length matters
-            weight = _check_sample_weight(weights, rows, dtype=np.float64, ensure_non_negative=True)
+            weight, rows = to_numpy(sample_weight, "sample_weight"), np.empty(len(X))  # X may be a tensor
+            weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
         if source is None:
             raise MissingEvidence(
                 "source is missing: pass source=, one acquisition label per row of X "
@@ -279,39 +271,35 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         sources, codes = encode_source(source, len(X))
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
-        views = None if pairs is None else check_views(pairs, X.shape[1])
-        whose = None
-        if pair_groups is not None and self._looks_at_pairs:
-            if views is None:
-                raise ValueError("pair_groups are participants of pairs=(A, B); with pair_id pass groups.")
-            whose = check_labels(pair_groups, len(views[0]), "pair_groups")
+        views = people = None
+        if pairs is not None:
+            views = check_views(pairs, X.shape[1])
+            people = None if pair_groups is None else check_labels(pair_groups, len(views[0]), "pair_groups")
+        elif pair_groups is not None:
+            raise ValueError("pair_groups are participants of pairs=(A, B); with pair_id pass groups.")
         names = list(getattr(self, "feature_names_in_", []))
         for i, side in enumerate(pairs or ()):
             if names and names != list(getattr(side, "columns", names)):
-                raise ValueError(
-                    f"pairs[{i}] has other columns than X, or in another order; select X's columns."
-                )
+                raise ValueError(f"pairs[{i}] has other columns than X, or another order; select X's.")
         return FitData(
             X,
             sources,
             codes,
             views,
             None if pair_id is None else check_pair_id(pair_id, len(X)),
-            whose,
+            people,
             weight,
             self._read_task(y, len(X)),
             None if groups is None else check_labels(groups, len(X), "groups"),
-            X_val,
-            source_val,
         )
 
     def _read_held_out(
         self, data: FitData, purpose: str, *, every_source: bool = False, sources_needed: bool = True
     ) -> tuple[Floats | None, NDArray[np.int64] | None]:
         """Return held-out rows and their codes among the fitted sources; None for what was not given."""
-        if data.X_val is None and data.source_val is not None:
-            raise ValueError("source_val without X_val: pass the held-out rows too.")
         if data.X_val is None:
+            if data.source_val is not None:
+                raise ValueError("source_val without X_val: pass the held-out rows too.")
             return None, None
         held = self._validate_rows(data.X_val, reset=False, name="X_val")
         if data.source_val is None:
@@ -442,10 +430,7 @@ class SequentialEstimator(CorrectionEstimator):
 
 @contextmanager
 def complete_stages_kept(finish: Callable[[], None]) -> Iterator[None]:
-    """Call ``finish`` after the stages of a fit, and also when they are interrupted (Ctrl-C).
-
-    An interrupted fit keeps its complete stages, since a prefix is a map. After an error nothing is kept.
-    """
+    """Call ``finish`` after the stages of a fit, also if Ctrl-C interrupts them: a prefix is a map."""
     try:
         yield
     except KeyboardInterrupt:

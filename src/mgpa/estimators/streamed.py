@@ -120,13 +120,11 @@ class Evidence:
         """Return every contrast seen, from aligned arrays and from pair ids; none at all is an error."""
         contrasts = [Contrasts.from_pairs((A, B), A.shape[1], people) for A, B, people in self.pairs]
         if self._labelled:
-            X, codes, ids, people = self._paired()
-            contrasts.append(Contrasts.from_ids(X, codes, ids, people))
-        every = Contrasts.concatenate(contrasts)
-        if not len(every):
+            contrasts.append(Contrasts.from_ids(*self._paired()))
+        if not sum(map(len, contrasts)):
             raise MissingEvidence(NO_PAIRS)
         self._require_two_for_arrays()
-        return every
+        return Contrasts.concatenate(contrasts)
 
     def views(self, first: int, second: int) -> tuple[Floats, Floats]:
         """Return matched rows of two sources (positions among :attr:`sources`), one row per shared event."""
@@ -138,9 +136,8 @@ class Evidence:
             a, b = matched_rows(codes, ids, first, second)
             views.append((X[a], X[b]))
         if not sum(len(a) for a, _ in views):
-            labels = self.sources.tolist()
-            joined = f"No pair joins {labels[first]!r} and {labels[second]!r}."
-            raise MissingEvidence(joined if views else NO_PAIRS)
+            one, other = self.sources[[first, second]].tolist()
+            raise MissingEvidence(f"No pair joins {one!r} and {other!r}." if views else NO_PAIRS)
         A, B = (np.concatenate(side).astype(np.float64) for side in zip(*views, strict=True))
         return A, B
 
@@ -250,9 +247,8 @@ class MomentEstimator(CorrectionEstimator):
     ) -> Self:
         """Add rows and pairs. The map equals one fit on everything seen, to rounding.
 
-        Every batch needs its sources; pairs may come with any of them. Rows are reduced to moments at once.
-        Paired rows are kept, and a pair may be split between calls. The map is solved when it is next asked
-        for. Share the map, not the estimator: only the estimator holds people's paired rows.
+        Every batch needs its sources; pairs may come with any, and a pair may be split between them. Rows are
+        reduced to moments, but for paired ones: share the map, not the estimator.
         """
         check_parameters(self)
         seen = getattr(self, "_data", Evidence())
@@ -286,9 +282,7 @@ class MomentEstimator(CorrectionEstimator):
     def merge(self, other: Any) -> Self:
         """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
         if type(other) is not type(self):
-            raise TypeError(
-                f"Cannot merge {type(other).__name__} into {type(self).__name__}: they are different methods."
-            )
+            raise TypeError(f"Cannot merge {type(other).__name__} into {type(self).__name__}.")
         check_is_fitted(other)
         seen = getattr(self, "_data", Evidence())
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
