@@ -124,7 +124,7 @@ def _pairs(pairs: tuple[Floats, Floats]) -> str:
     arrow = f"M48,{low} H{SIZE - 48} M58,{low - 6} l-10,6 l10,6 M{SIZE - 58},{low - 6} l10,6 l-10,6"
     parts.append(f'<path class="gate" d="{arrow}"/>')
     parts.append(f'<text class="said" x="{SIZE / 2}" y="{SIZE - 16}" text-anchor="middle">')
-    return "".join(parts) + "the gate: the only way rows may move</text>"
+    return "".join(parts) + "the gate: where a shift is corrected</text>"
 
 
 def _legend() -> str:
