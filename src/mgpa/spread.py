@@ -174,10 +174,9 @@ def _grouped(whose: NDArray[np.int64], kind: NDArray[np.int64], length: Floats) 
 
 def _centred(rows: Floats, labels: NDArray[Any]) -> Floats:
     """Return rows less the mean of those with the same label."""
-    _, group = np.unique(labels, return_inverse=True)
-    sums = np.zeros((group.max() + 1, rows.shape[1]))
-    np.add.at(sums, group, rows)
-    return np.asarray(rows - (sums / np.bincount(group)[:, None])[group])
+    _, group, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    sums = np.add.reduceat(rows[np.argsort(group, kind="stable")], np.cumsum(counts) - counts)
+    return np.asarray(rows - (sums / counts[:, None])[group])
 
 
 def read_views(

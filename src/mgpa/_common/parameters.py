@@ -49,7 +49,7 @@ def number(
     def accepts(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             return False
-        return bool(np.isfinite(value) and least <= value <= most and above < value < below)
+        return bool(-np.inf < value < np.inf and least <= value <= most and above < value < below)
 
     return Constraint(", ".join(["a number", *filter(None, limits)]), accepts)
 
