@@ -18,7 +18,7 @@ from joblib import Parallel, delayed
 from scipy.stats import norm
 
 import mgpa
-from mgpa.audit.bootstrap import Resampling, contrast, estimate
+from mgpa.audit.bootstrap import contrast, estimate
 from mgpa.audit.ranks import between_auroc
 from mgpa.audit.verdict import ranking
 from mgpa.tables import Table, assign_roles, simulate_table
@@ -104,11 +104,11 @@ def changes(seed: int, n: int, spread: str) -> tuple[bool, bool, bool]:
         "heavy": rng.standard_t(3, n) / 3**0.5,
         "skewed": rng.exponential(size=n) - 1,
     }
-    loss, zero, wide = 0.02 * draws[spread] - 0.01, np.zeros(n), Resampling(widen=True)
+    loss, zero = 0.02 * draws[spread] - 0.01, np.zeros(n)
     kept, percentiles = (
-        contrast(loss, zero, "mean", how, n_draws=2000).low >= -0.01 for how in (wide, Resampling())
+        contrast(loss, zero, widen=widen, n_draws=2000).low >= -0.01 for widen in (True, False)
     )
-    return kept, percentiles, contrast(loss + 0.01, zero, "mean", wide, n_draws=2000).low > 0
+    return kept, percentiles, contrast(loss + 0.01, zero, widen=True, n_draws=2000).low > 0
 
 
 def kept(audits: int, jobs: int) -> None:
@@ -133,7 +133,7 @@ def covers(seed: int, per_cell: int, trait: float, shift: float) -> tuple[bool, 
     values = between_auroc(scores[:, None], source[unit], unit, label[unit])[:, 0]
     truth = norm.cdf(shift / np.sqrt(2 * (1 + trait**2)))
     intervals = (
-        estimate(values, "mean", Resampling(2 * source + label, 2.0, wide), n_draws=1000)
+        estimate(values, strata=2 * source + label, leverage=2.0, widen=wide, n_draws=1000)
         for wide in (True, False)
     )
     return tuple(e.low <= truth <= e.high for e in intervals)

@@ -119,7 +119,7 @@ def main():
     arguments = parser.parse_args()
     device, epochs = arguments.device, arguments.epochs
 
-    from mgpa.audit.readers import read_many_sources, read_sources
+    from mgpa.audit.readers import read_sources
 
     X, source, _ = simulated(N + N_EVAL)
     head, held = (X[:N], source[:N]), X[N:]
@@ -136,11 +136,6 @@ def main():
     name = f"reader bank on {device}, {N} x {D}, {epochs} epochs"
     report(name, whole, "bare steps + logistic readers", training + logistic, "1.5")
     report("  its networks", whole - logistic, "bare training steps", training, "1.5")
-    if device != "cpu":  # where those of several corrections train as one program
-        sets = [(X[:N] + 0.01 * i, held) for i in range(8)]
-        how = {"device": device, "checkpoints": checkpoints}
-        eight = min(timed(lambda: read_many_sources(sets, head[1], **how)) for _ in range(arguments.repeats))
-        report("  the banks of eight corrections", eight, "one bank", whole, "2")
     short = min(epochs, 10)
     tutorial = RESTARTS * timed(plain_torch(device, *head, short)) * epochs / short
     report("  its networks", whole - logistic, "one by one, plain torch", tutorial, "-")

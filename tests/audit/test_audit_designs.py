@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from mgpa import audit
 from mgpa.audit import AuditPlan
+from mgpa.audit.bootstrap import shares
 from mgpa.audit.design import find_design
 from mgpa.audit.plots import draw_all
 from mgpa.audit.ranks import between_auroc
@@ -92,7 +93,7 @@ def test_a_nested_study_has_its_known_answer(travelled):
     assert result.design.kind == ("mixed" if travelled else "nested")
     linear = before.source_auroc[..., [before.readers.index("linear")]].mean(axis=(0, 2))
     alone = ~before.travelled
-    weights = before.resampling.keep(alone).weights(alone.sum())
+    weights = shares(before.strata[alone], alone.sum())
     assert weights @ linear[alone] == pytest.approx(grouped_probe(table), abs=0.02)
     assert before.chance.excluded
     assert before.estimate("T_f").value > 0.8
@@ -181,16 +182,11 @@ def test_folds_are_balanced_over_sources_and_labels():
         assert max(map(strata.count, strata)) <= 3
 
 
-@pytest.mark.parametrize(
-    ("travelled", "n", "why"),
-    [(0, 6, "."), (6, 4, ": the smallest cell (A and B, 0) has 3 participants.")],
-    ids=["large cells", "a small cell"],
-)
-def test_how_many_folds_there_are_and_why_is_said(travelled, n, why, capsys):
+@pytest.mark.parametrize(("travelled", "n"), [(0, 6), (6, 4)], ids=["large cells", "a small cell"])
+def test_a_small_cell_makes_fewer_folds(travelled, n, capsys):
     table = patients(64, travelled=travelled, association=0.5)
-    plan = AuditPlan(table, [], readers={"restarts": 0}, verbose=True)
-    assert len(plan.folds) == n
-    assert f"Roles rotate over {n} folds{why}" in "".join(capsys.readouterr())
+    assert len(AuditPlan(table, [], readers={"restarts": 0}).folds) == n
+    assert f"Roles rotate over {n} folds." in "".join(capsys.readouterr())
 
 
 def test_what_cannot_be_balanced_is_said_before_anything_runs():

@@ -1,14 +1,10 @@
 """The list of metrics: their values, words and outcomes, and that there is no other list."""
 
-import importlib
-import pkgutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-import mgpa.audit.plots
-import mgpa.audit.report
 from audited import run
 from mgpa.audit import METRICS, Estimate, find_metric
 from mgpa.audit.verdict import text
@@ -61,14 +57,6 @@ def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monke
     assert ContrastSection(a="leace", metrics=["extra"]).metrics == ("extra",)
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_every_metric_has_its_words(metric):
-    assert metric.axis.endswith("(AUROC)") is (metric.unit == "AUROC")
-    assert metric.hint.endswith("is better") is (metric.better != "neither")
-    assert metric.latex.startswith("$")
-    assert not metric.part_of or metric.part_of in METRICS
-
-
 @pytest.mark.parametrize(
     ("metric", "change", "outcome"),
     [
@@ -96,10 +84,3 @@ def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
         with pytest.raises(ValueError, match=f"{name} was not measured for leace: .*{why}"):
             alone.values(name)
     assert not alone.has("T_f dry → wet")
-
-
-@pytest.mark.parametrize("package", [mgpa.audit, mgpa.audit.plots, mgpa.audit.report])
-def test_no_module_is_hidden_by_a_name_of_its_package(package):
-    for module in pkgutil.iter_modules(package.__path__):
-        found = importlib.import_module(f"{package.__name__}.{module.name}")
-        assert getattr(package, module.name) is found

@@ -21,7 +21,6 @@ from mgpa import audit
 from mgpa.audit import AuditPlan, verdict
 from mgpa.baselines import make
 from mgpa.coordinates import fit_coordinates
-from mgpa.errors import BudgetNotAttained
 from mgpa.tables import TableError, correct, fit_table
 from mgpa.tables.rows import in_coordinates
 from simulated import simulated_table
@@ -138,9 +137,7 @@ def test_cells_of_small_tables_are_measured_by_one_thread(table):
         if max(library["num_threads"] for library in threadpool_info()) < 2:
             pytest.skip("libraries have one thread here")
         run(table, ["leace"], head=Counting())
-    frozen, refitted = THREADS[:2], THREADS[2:]
-    assert len(refitted) == 4
-    assert set(refitted) == {1} != set(frozen)
+    assert THREADS == [1] * 6
 
 
 def test_maps_and_fitted_estimators_are_taken_as_they_are(table):
@@ -289,7 +286,7 @@ def other_arguments():
 
 def test_every_argument_of_an_audit_is_known_here():
     # Whether a method is left out, and what its map carries, are no numbers; the tests below are about both.
-    harmless = {"cache", "n_jobs", "verbose", "unattained", "coordinates"}
+    harmless = {"cache", "n_jobs", "verbose", "coordinates"}
     assert set(signature(audit.run).parameters) == {*other_arguments()[1], *harmless}
 
 
@@ -314,16 +311,11 @@ def test_another_argument_gives_other_cells_and_the_numbers_of_a_run_without_a_c
     assert_same(result, run(**changed))
 
 
-def test_a_budget_beyond_a_fit_is_an_error_or_leaves_the_method_out(table, tmp_path):
-    settings = {"budget": {"leace": 50.0}, "cache": tmp_path}
-    with pytest.raises(BudgetNotAttained):
-        run(table, ["leace", "closed_form_mgpa"], **settings)
-    found = run(table, ["leace", "closed_form_mgpa"], unattained="omit", **settings)
+def test_a_method_that_does_not_reach_its_budget_is_left_out(table, tmp_path):
+    found = run(table, ["leace", "closed_form_mgpa"], budget={"leace": 50.0}, cache=tmp_path)
     assert found.methods == ("identity", "closed_form_mgpa")
     assert "a budget of 50 is beyond fit 0" in found.settings["omitted"]["leace"]
     assert_same(found, run(table, ["closed_form_mgpa"]))
-    with pytest.raises(ValueError, match="unattained must be 'raise' or 'omit'"):
-        run(table, ["leace"], unattained="skip")
 
 
 def test_maps_carry_the_coordinates_that_a_table_is_in(table, tmp_path):
@@ -342,7 +334,7 @@ def test_a_plan_checks_everything_and_makes_nothing(table, tmp_path):
     plan = AuditPlan(table, ["leace"], **settings)
     assert not (tmp_path / "cells").exists()
     assert_same(plan.run(), run(table, ["leace"]))
-    with pytest.raises(TypeError, match="no parameter reader"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'reader'"):
         AuditPlan(table, ["leace"], reader="paper")
 
 
@@ -381,7 +373,7 @@ def test_maps_of_different_coordinates_are_not_audited_together(table):
         fit_table(make("leace"), table, components=components).to_map() for components in (3, 4, None)
     )
     for methods in ({"a": three, "b": four}, {"a": three, "b": plain}, {"a": [plain, four]}):
-        with pytest.raises(ValueError, match=r"The maps have different coordinates \(a .*, so one audit"):
+        with pytest.raises(ValueError, match=r"The maps have different coordinates \(a "):
             run(table, methods)
     there = correct(three.with_strength(0.0), table)
     there = replace(there, info={"coordinates": there.info["coordinates"]})
@@ -443,27 +435,3 @@ def test_the_same_rows_in_two_roles_are_reported(table, tmp_path):
     assert said in found.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert found["leace"].fitted_on == (judge,)
     assert not run(table, ["leace"]).settings["duplicates"]
-
-
-def test_readers_of_several_corrections_train_in_groups_that_do_not_depend_on_what_is_finished(
-    table, tmp_path, monkeypatch
-):
-    from mgpa.audit.measure import Ground
-
-    alone = run(table, ["leace", "closed_form_mgpa"], readers=SMALL, seeds=(17,), device="cpu")
-    groups, read = [], Ground.read
-
-    def noted(ground, corrections):
-        groups.append(len(corrections))
-        return read(ground, corrections)
-
-    monkeypatch.setattr(Ground, "banks_together", 2)  # as on a GPU
-    monkeypatch.setattr(Ground, "read", noted)
-    settings = {"readers": SMALL, "seeds": (17,), "device": "cpu", "cache": tmp_path / "cells"}
-    assert_same(run(table, ["leace", "closed_form_mgpa"], **settings), alone)
-    assert groups == [2, 2]  # identity and LEACE; the closed form and what its gate preserves
-    measured = next(p for p in sorted((tmp_path / "cells").rglob("*.npz")) if "readers" in np.load(p))
-    measured.unlink()  # as if stopped before
-    groups.clear()
-    assert_same(run(table, ["leace", "closed_form_mgpa"], **settings), alone)
-    assert groups == [2]

@@ -1,8 +1,5 @@
 """Source readers and task heads do what the protocol says, and find what was planted."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
@@ -165,38 +162,16 @@ def test_three_sources_give_probabilities():
     np.testing.assert_allclose(reading[:, 2], expected, atol=1e-5)
 
 
-def test_the_linear_readers_need_no_torch():
-    code = """
-import importlib.abc, sys
-class NoTorch(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            raise ModuleNotFoundError("No module named 'torch'")
-sys.meta_path.insert(0, NoTorch())
-import numpy as np
-from mgpa.audit.readers import read_sources
-X, source = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
-assert len(read_sources(X, source, X, restarts=0)) == 2
-try:
-    read_sources(X, source, X)
-except ImportError as error:
-    assert "pip install 'torch" in str(error)
-else:
-    raise SystemExit("no error")
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"source_head": np.zeros(40)}, "1 distinct value.*at least two"),
-        ({"source_head": np.arange(40) == 3}, "True has a single row"),
+        ({"source_head": np.zeros(40)}, "two sources of two rows or more"),
+        ({"source_head": np.arange(40) == 3}, "{False: 39, True: 1}; readers need"),
         ({"X_head": np.full((40, 6), np.nan)}, "X_head contains NaN"),
-        ({"X_eval": np.zeros((5, 4))}, "X_eval has 4 features; X_head has 6"),
+        ({"X_eval": np.zeros((5, 4))}, r"X_head has shape \(40, 6\), X_eval \(5, 4\)"),
         ({"X_head": np.zeros((40, 2, 6))}, "use read_token_sources"),
         ({"checkpoints": (5, 2)}, "increasing"),
-        ({"restarts": -1}, "0 .linear readers only"),
+        ({"restarts": -1}, "0 .no networks. or more"),
     ],
 )
 def test_bad_input_is_refused_with_a_reason(change, message):
@@ -263,8 +238,6 @@ def test_bad_tokens_are_refused_with_a_reason():
         ((X[:, 0], source, X), "expected tokens"),
         ((X, source, X[:, 1:]), r"X_eval has tokens of shape \(3, 8\)"),
         ((X * np.nan, source, X), "X_head contains NaN"),
-        ((X.astype(np.float16), source, X), "float16"),
-        ((X, source * 0, X), "1 distinct value"),
     ):
         with pytest.raises(ValueError, match=message):
             read_token_sources(*arguments, **QUICK)
@@ -345,11 +318,10 @@ def test_heads_that_cannot_be_are_refused_with_a_reason():
     X, y, source = task()
     lacking = (source == 1) & (y == 1)
     for arguments, message in (
-        ((X[~lacking], y[~lacking], source[~lacking]), r"Source 1 has no rows of class \[1\]"),
-        ((X, y * 0, source), "two classes"),
+        ((X[~lacking], y[~lacking], source[~lacking]), r"Source 1 has HEAD rows of classes \[0\]"),
+        ((X, y * 0, source), "two or more"),
         ((X, y, source * 0), "from one source to another"),
         ((X * np.nan, y, source), "contains NaN"),
-        ((X, y[1:], source), "y has shape"),
     ):
         with pytest.raises(ValueError, match=message):
             fit_heads(*arguments)
@@ -365,11 +337,9 @@ def test_heads_that_cannot_be_are_refused_with_a_reason():
     for classes in (None, [3, 2, 1, 0]):  # nobody knows which class a score is of
         heads = dict.fromkeys((0, 1), LogisticRegression().fit(X, y))
         heads = {name: Scorer(head, classes) for name, head in heads.items()}
-        with pytest.raises(ValueError, match="Scorer has no sorted classes_"):
+        with pytest.raises(ValueError, match="expected sorted classes_"):
             transfer_scores(heads, X, source)
     X, y, source = tokens_task(60)
-    with pytest.raises(ValueError, match="two classes"):
-        TokenNetworkHead().fit(X, y * 0)
     with pytest.raises(ValueError, match="epochs must be a whole number, 1 or more; got 0"):
         TokenNetworkHead(epochs=0).fit(X, y)
 
@@ -401,25 +371,6 @@ def test_a_gpu_reads_tokens_the_same():
         scores.append(stacked(read_token_sources(X, source, X, residual=residual, **schedule)))
     # Networks agree; logistic readers of the mean stop earlier on a CPU, as scikit-learn does.
     np.testing.assert_allclose(scores[1], scores[0], atol=5e-3)
-
-
-def test_banks_of_several_corrections_are_those_of_each_alone():
-    from mgpa.audit.readers import network_scores, read_many_sources, restart_seeds, train_networks
-
-    rng = np.random.default_rng(0)
-    codes = np.arange(120) % 2
-    sets = [(rng.normal(size=(120, 6)) + i * codes[:, None], rng.normal(size=(40, 6))) for i in range(3)]
-    how = {"restarts": 2, "checkpoints": (1, 3), "device": "cpu"}
-    alone = [read_sources(head, codes, held, **how) for head, held in sets]
-    for one, other in zip(alone, read_many_sources(sets, codes, **how), strict=True):
-        assert list(one) == list(other)
-        np.testing.assert_array_equal(stacked(one), stacked(other))
-    # As one program, which is what a GPU does.
-    heads = [head for head, _ in sets]
-    trained = train_networks("gelu", heads, codes, restart_seeds(98, 2), (1, 3), device=torch.device("cpu"))
-    for own, one, (_, held) in zip(trained, alone, sets, strict=True):
-        for name, scores in network_scores("gelu", own, held).items():
-            np.testing.assert_allclose(scores, one[name], atol=1e-5)
 
 
 @pytest.mark.parametrize("n_sources", [2, 3])

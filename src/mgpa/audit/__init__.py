@@ -8,11 +8,9 @@ from __future__ import annotations
 from .bootstrap import (
     Estimate,
     contrast,
-    curve_at,
     curve_coefficients,
     curve_minimum,
     estimate,
-    leave_one_out,
 )
 from .diagnostics import PairCheck, check_pairs, cramers_v
 from .heads import (
@@ -35,8 +33,8 @@ from .result import Audit
 __all__ = [
     "METRICS", "Audit", "AuditPlan", "Estimate", "MethodResult", "Metric", "PairCheck",
     "assign_endpoints", "assignment_probability", "association_auroc", "check_pairs",
-    "contrast", "cramers_v", "curve_at", "curve_coefficients", "curve_minimum", "estimate",
-    "find_metric", "fit_association_heads", "fit_heads", "leave_one_out", "movement_by_group",
+    "contrast", "cramers_v", "curve_coefficients", "curve_minimum", "estimate",
+    "find_metric", "fit_association_heads", "fit_heads", "movement_by_group",
     "participant_auroc", "read_residuals", "read_sources", "read_token_sources", "ridge_head", "run",
     "transfer_scores",
 ]  # fmt: skip

@@ -16,16 +16,16 @@ a function     [fit, participant, k]            means over participants (..., k)
 Further leading axes are fits too; one fit needs no fit axis. Participants must be in the same order
 everywhere: sorted as text, for the draws to be those of the paper.
 
-:class:`Resampling` says how participants are drawn. The default is the paper's: all alike, percentiles as
-they are. Audits draw within cells (of source and label in a nested design, each weighing the same) and widen
-the intervals, which are too narrow with few participants.
+By default participants are drawn as in the paper: all alike, percentiles as they are. Audits draw within
+cells (of source and label in a nested design, each weighing the same) and widen the intervals, which are too
+narrow with few participants.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,18 +66,14 @@ def number(x: float, spec: str = ".3f") -> str:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its interval.
-
-    Formats like a number, every part alike; the zero before the point is left out unless the format asks
-    for it.
+    """A value and its interval; it formats like a number, every part alike.
 
     Examples
     --------
     >>> gain = Estimate(0.0574, 0.0338, 0.0831)
-    >>> print(gain)
+    >>> print(gain), f"{gain:+.3f}", f"{gain:0.3f}"
     .057 [.034, .083]
-    >>> f"{gain:.4f}", f"{gain:+.3f}", f"{gain:0.3f}"
-    ('.0574 [.0338, .0831]', '+.057 [+.034, +.083]', '0.057 [0.034, 0.083]')
+    (None, '+.057 [+.034, +.083]', '0.057 [0.034, 0.083]')
     """
 
     value: float
@@ -92,12 +88,21 @@ class Estimate:
         return format(self)
 
 
-@dataclass(frozen=True)
-class Resampling:
-    """How participants are drawn.
+def estimate(
+    values: Any,
+    statistic: Statistic = "mean",
+    *,
+    strata: Any = None,
+    leverage: float = 1.0,
+    widen: bool = False,
+    n_draws: int = DRAWS,
+) -> Estimate:
+    """Return a statistic and its interval over participants.
 
-    Attributes
+    Parameters
     ----------
+    values, statistic : array, {"mean", "max", "worst"} or callable
+        See the table at the top of this module.
     strata : (P,) array or None
         The cell of each participant: draws keep the size of every cell, and all cells weigh the same. None:
         one cell.
@@ -107,50 +112,6 @@ class Resampling:
     widen : bool
         Widen intervals by √(n / (n - 1)) · t / 1.96, with n the mean size of a cell and t the quantile of
         Student's distribution with one degree of freedom less per cell; t intervals where those are wider.
-    """
-
-    strata: NDArray[Any] | None = None
-    leverage: float = 1.0
-    widen: bool = False
-
-    def keep(self, chosen: NDArray[np.bool_]) -> Resampling:
-        """Return the same for some of the participants."""
-        return self if self.strata is None else replace(self, strata=self.strata[chosen])
-
-    def cells(self, n: int) -> list[NDArray[np.intp]]:
-        """Return the participants of every cell."""
-        if self.strata is None:
-            return [np.arange(n)]
-        codes = np.unique(self.strata, return_inverse=True)[1]
-        return [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
-
-    def weights(self, n: int) -> Floats:
-        """Return the share of each participant in the mean."""
-        shares, cells = np.empty(n), self.cells(n)
-        for cell in cells:
-            shares[cell] = 1.0 / (len(cells) * len(cell))
-        return shares
-
-
-#: The paper's draws.
-PAPER = Resampling()
-
-
-def estimate(
-    values: Any,
-    statistic: Statistic = "mean",
-    resampling: Resampling = PAPER,
-    *,
-    n_draws: int = DRAWS,
-) -> Estimate:
-    """Return a statistic and its interval over participants.
-
-    Parameters
-    ----------
-    values, statistic : array, {"mean", "max", "worst"} or callable
-        See the table at the top of this module.
-    resampling : Resampling
-        How participants are drawn.
     n_draws : int
         Draws; the default is the paper's.
 
@@ -160,27 +121,17 @@ def estimate(
     .606 [.583, .631]
     """
     fits = _read(values, statistic)
-    return _interval(_evaluator(fits, statistic, resampling), fits.shape[1], resampling, n_draws)
+    evaluate = _evaluator(fits, statistic, strata, leverage)
+    return _interval(evaluate, cells_of(strata, fits.shape[1]), widen, n_draws)
 
 
 def contrast(
-    a: Any,
-    b: Any,
-    statistic: Statistic = "mean",
-    resampling: Resampling = PAPER,
-    *,
-    n_draws: int = DRAWS,
+    a: Any, b: Any, statistic: Statistic = "mean", *, n_draws: int = DRAWS, widen: bool = False, **cells: Any
 ) -> Estimate:
     """Return the statistic of a minus that of b, and the interval of the difference in shared draws.
 
-    Each side takes its own maximum or minimum in every draw, and is averaged over its own fits.
-
-    Parameters
-    ----------
-    a, b : arrays
-        The two methods, on the same participants.
-    statistic, resampling, n_draws
-        As in :func:`estimate`.
+    Each side takes its own maximum or minimum in every draw, and is averaged over its own fits. Both are of
+    the same participants; the other parameters are those of :func:`estimate`.
 
     Examples
     --------
@@ -189,30 +140,40 @@ def contrast(
     .007 [.000, .010]
     """
     first, second = _read(a, statistic, "a"), _read(b, statistic, "b")
-    if first.shape[1] != second.shape[1]:
-        raise ValueError(
-            f"a has {first.shape[1]} participants and b {second.shape[1]}; compare the same people."
-        )
-    n, (one, other) = first.shape[1], (_evaluator(side, statistic, resampling) for side in (first, second))
-    return _interval(lambda counts: one(counts) - other(counts), n, resampling, n_draws)
+    n = first.shape[1]
+    if n != second.shape[1]:
+        raise ValueError(f"a has {n} participants and b {second.shape[1]}; compare the same people.")
+    one, other = (_evaluator(side, statistic, **cells) for side in (first, second))
+    drawn = cells_of(cells.get("strata"), n)
+    return _interval(lambda counts: one(counts) - other(counts), drawn, widen, n_draws)
 
 
-def leave_one_out(values: Any, statistic: Statistic = "mean", resampling: Resampling = PAPER) -> Floats:
-    """Return the statistic without each participant in turn, in the order of the participants.
-
-    Examples
-    --------
-    >>> leave_one_out([0.5, 0.5, 0.8]).round(3).tolist()
-    [0.65, 0.65, 0.5]
-    """
+def leave_one_out(values: Any, statistic: Statistic, strata: Any = None, leverage: float = 1.0) -> Floats:
+    """Return the statistic without each participant in turn; the others of a cell stand in for the one."""
     fits = _read(values, statistic)
     n = fits.shape[1]
-    counts = np.empty((n, n))
-    for cell in resampling.cells(n):  # the others of a cell stand in for the one left out
-        counts[:, cell] = 1.0
+    counts = np.ones((n, n))
+    for cell in cells_of(strata, n):
         if len(cell) > 1:
             counts[np.ix_(cell, cell)] = (1.0 - np.eye(len(cell))) * len(cell) / (len(cell) - 1)
-    return _evaluator(fits, statistic, resampling)(counts)
+    return _evaluator(fits, statistic, strata, leverage)(counts)
+
+
+def cells_of(strata: Any, n: int) -> list[NDArray[np.intp]]:
+    """Return the participants of every cell; of one, if there are no strata."""
+    if strata is None:
+        return [np.arange(n)]
+    codes = np.unique(strata, return_inverse=True)[1]
+    return [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
+
+
+def shares(strata: Any, n: int) -> Floats:
+    """Return the share of each participant in the mean: cells weigh the same, and those in a cell do."""
+    cells = cells_of(strata, n)
+    share = np.empty(n)
+    for cell in cells:
+        share[cell] = 1.0 / (len(cells) * len(cell))
+    return share
 
 
 def curve_coefficients(values: Any) -> Floats:
@@ -224,14 +185,6 @@ def curve_coefficients(values: Any) -> Floats:
     reverse, independent, aligned = np.moveaxis(np.asarray(values, dtype=np.float64), -1, 0)
     half = (aligned + reverse) / 2
     return np.stack([half - independent, (aligned - reverse) / 2, independent], axis=-1)
-
-
-def curve_at(coefficients: Any, xi: Any) -> Any:
-    """Return aξ² + bξ + c: shape (...) for coefficients (..., 3) and one ξ, (..., m) for m of them."""
-    coefficients = np.asarray(coefficients, dtype=np.float64)
-    xi = np.asarray(xi, dtype=np.float64)
-    a, b, c = (x.reshape(x.shape + (1,) * xi.ndim) for x in np.moveaxis(coefficients, -1, 0))
-    return (a * xi + b) * xi + c
 
 
 def curve_minimum(coefficients: Any) -> tuple[Any, Any]:
@@ -263,34 +216,32 @@ def _read(values: Any, statistic: Statistic, name: str = "values") -> Floats:
     inner = 1 if statistic == "mean" else 2
     array = np.asarray(values, dtype=np.float64)
     if array.ndim < inner or not array.size or (statistic == "worst" and array.shape[-1] != 3):
-        wanted = {"mean": "[fit, participant]", "worst": "[fit, participant, 3]"}.get(
-            str(statistic), "[fit, participant, reader]"
-        )
-        raise ValueError(f"{name} has shape {array.shape}; statistic {statistic!r} takes {wanted}.")
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        raise ValueError(
-            f"{name} is NaN or infinite {len(bad)} times in {array.size}, first at {tuple(bad[0].tolist())}. "
-            "Compute every value, or leave the participant out of all methods."
-        )
+        wanted = {"mean": "", "worst": ", 3"}.get(str(statistic), ", reader")
+        raise ValueError(f"{name} has shape {array.shape}; expected [fit, participant{wanted}].")
+    if not np.isfinite(array).all():
+        first = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        raise ValueError(f"{name} is NaN or infinite at {first}; leave the participant out of all methods.")
     if array.shape[-inner] < 2:
         raise ValueError("Only one participant: an interval over participants needs two or more.")
     return array.reshape(int(np.prod(array.shape[:-inner])), array.shape[-inner], -1)
 
 
-def _evaluator(fits: Floats, statistic: Statistic, resampling: Resampling) -> Callable[[Floats], Floats]:
+def _evaluator(
+    fits: Floats, statistic: Statistic, strata: Any = None, leverage: float = 1.0
+) -> Callable[[Floats], Floats]:
     """Return the statistic, averaged over fits, as a function of how often (B, P) each participant counts."""
     n_fits, n, k = fits.shape
     flat = fits.transpose(1, 0, 2).reshape(n, n_fits * k)
-    whole = resampling.weights(n) @ flat
-    # To the paper's last digit: participants that are all alike are counted, not weighed.
-    weight = 1.0 if resampling.strata is None else resampling.weights(n)
+    weight: Any = shares(strata, n)
+    whole = weight @ flat
+    if strata is None:  # to the paper's last digit: participants that are all alike are counted, not weighed
+        weight = 1.0
 
     def evaluate(counts: Floats) -> Floats:
         share = counts * weight
         means = (share / share.sum(axis=1, keepdims=True)) @ flat
-        if resampling.leverage != 1.0:
-            means = whole + resampling.leverage * (means - whole)
+        if leverage != 1.0:
+            means = whole + leverage * (means - whole)
         means = means.reshape(-1, n_fits, k)
         if callable(statistic):
             each = np.asarray(statistic(means), dtype=np.float64)
@@ -303,14 +254,16 @@ def _evaluator(fits: Floats, statistic: Statistic, resampling: Resampling) -> Ca
     return evaluate
 
 
-def _interval(evaluate: Callable[[Floats], Floats], n: int, resampling: Resampling, n_draws: int) -> Estimate:
+def _interval(
+    evaluate: Callable[[Floats], Floats], cells: list[NDArray[np.intp]], widen: bool, n_draws: int
+) -> Estimate:
     """Return the value with every participant once, and its interval over bootstrap draws."""
+    n = sum(map(len, cells))
     value = float(evaluate(np.ones((1, n)))[0])
-    resampled = np.concatenate([evaluate(counts) for counts in _counts(resampling, n, n_draws)])
+    resampled = np.concatenate([evaluate(counts) for counts in _counts(cells, n, n_draws)])
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    if resampling.widen:
-        n_cells = len(resampling.cells(n))
-        size, freedom = n / n_cells, max(n - n_cells, 1)
+    if widen:
+        size, freedom = n / len(cells), max(n - len(cells), 1)
         quantile = student.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(size / max(size - 1, 0.5))
         half = quantile * float(resampled.std())
         factor = quantile / student.ppf((1 + LEVEL) / 2, np.inf)
@@ -318,12 +271,11 @@ def _interval(evaluate: Callable[[Floats], Floats], n: int, resampling: Resampli
     return Estimate(value, float(low), float(high))
 
 
-def _counts(resampling: Resampling, n: int, n_draws: int) -> Iterator[Floats]:
+def _counts(cells: list[NDArray[np.intp]], n: int, n_draws: int) -> Iterator[Floats]:
     """Yield how often each participant occurs in each draw, blocks of them (B, n) at a time.
 
     Every cell is drawn by itself; together, the draws of one are ``default_rng(SEED).integers``.
     """
-    cells = resampling.cells(n)
     generators = [np.random.default_rng(SEED + k) for k in range(len(cells))]
     for start in range(0, n_draws, BLOCK):
         size = min(BLOCK, n_draws - start)

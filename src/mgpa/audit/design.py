@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from ..errors import ParameterError, TableError, UsageError, first_few
 from ..maps import CorrectionMap
-from ..pairs import is_paired
 from ..tables.columns import ROLES, rotated, with_roles
 from ..tables.rows import person_digest, seen_people
 from ..tables.table import Table
@@ -121,25 +120,24 @@ class Design:
     @cached_property
     def sentence(self) -> str:
         """The design in a sentence."""
-        n_travelled = sum(map(self.travelled, self.units))
-        counts = ", ".join(
-            f"{source} {sum(sources == (source,) for sources, _ in self.units.values())}"
-            for source in self.sources
-        )
+        n, many = len(self.units), self.plural
+        alone = [sources[0] for sources, _ in self.units.values() if len(sources) == 1]
+        counts = ", ".join(f"{source} {alone.count(source)}" for source in self.sources)
         within = " within classes of the label" if self.labels == "between" else ""
         if self.kind == "crossed":
+            names = ", ".join(map(str, self.sources))
             return (
-                f"Crossed design: all {len(self.units)} {self.plural} have every source "
-                f"({', '.join(map(str, self.sources))}), so sources are compared within {self.plural}."
+                f"Crossed design: all {n} {many} have every source ({names}), so sources are compared within "
+                f"{many}."
             )
         if self.kind == "nested":
             return (
-                f"Nested design: each of {len(self.units)} {self.plural} has one source ({counts}), so "
-                f"sources are compared between {self.plural}{within}."
+                f"Nested design: each of {n} {many} has one source ({counts}), so sources are compared "
+                f"between {many}{within}."
             )
         return (
-            f"Mixed design: {n_travelled} of {len(self.units)} {self.plural} have several sources, the rest "
-            f"one ({counts}); sources are compared within the former and between the latter{within}."
+            f"Mixed design: {n - len(alone)} of {n} {many} have several sources, the rest one ({counts}); "
+            f"sources are compared within the former and between the latter{within}."
         )
 
     @cached_property
@@ -164,12 +162,9 @@ def pooled(designs: Sequence[Design]) -> Design:
     if all(design.units == first.units for design in designs):
         return first
     units = {unit: has for design in designs for unit, has in design.units.items()}
-    cells: Counter[tuple[Any, Any]] = Counter()
-    for design in designs:
-        cells.update(design.cells)
-    kinds = {design.kind for design in designs}
-    kind: Kind = first.kind if len(kinds) == 1 else "mixed"
-    return replace(first, kind=kind, units=units, cells=dict(cells))
+    cells = sum((Counter(design.cells) for design in designs), Counter())
+    kind: Kind = first.kind if len({design.kind for design in designs}) == 1 else "mixed"
+    return replace(first, kind=kind, units=units, cells=dict.fromkeys(first.cells, 0) | cells)
 
 
 def find_design(table: Table, task: str | None = None) -> Design:
@@ -181,52 +176,39 @@ def find_design(table: Table, task: str | None = None) -> Design:
         With source and participant; label, if there is a task.
     task : {"classification", "regression"} or None
         What the labels are; None: numbers of which there are many, differing between units, are a quantity.
-
-    Examples
-    --------
-    >>> from mgpa.tables import simulate_table
-    >>> design = find_design(simulate_table(8))
-    >>> design.kind, design.task, design.labels
-    ('crossed', 'classification', 'within')
-    >>> design.sentence.partition(":")[2]
-    ' all 8 participants have every source (dry, wet), so sources are compared within participants.'
     """
     if task not in (None, "classification", "regression"):
         raise ParameterError("task", task, "'classification', 'regression' or None")
-    labels, kind_of_task, classes = table.label, "", np.zeros(len(table), np.int64)
+    labels, what, classes = table.label, "", np.zeros(len(table), np.int64)
     if labels is None and task is not None:
         raise TableError(f"task is {task!r}, but the table has no column label.")
     if labels is not None:
-        kind_of_task = task or ("regression" if _are_numbers(labels, table.participant) else "classification")
-        if kind_of_task == "regression" and labels.dtype.kind not in "iuf":
+        what = task or ("regression" if _are_numbers(labels, table.participant) else "classification")
+        if what == "regression" and labels.dtype.kind not in "iuf":
             raise TableError(f"task is 'regression', but labels are {labels.dtype}; expected numbers.")
-        classes = label_parts(labels, table.participant) if kind_of_task == "regression" else labels
-    names = np.unique(table.participant).tolist()
-    has: dict[str, tuple[set[Any], set[Any]]] = {name: (set(), set()) for name in names}
+        classes = label_parts(labels, table.participant) if what == "regression" else labels
     combined = {*zip(table.participant.tolist(), table.source.tolist(), classes.tolist(), strict=True)}
+    has: dict[str, tuple[set[Any], set[Any]]] = {
+        u: (set(), set()) for u in sorted({u for u, _, _ in combined})
+    }
     for unit, source, label in combined:
         has[unit][0].add(source)
         has[unit][1].add(label)
-    units = {
-        unit: (tuple(sorted(sources, key=str)), tuple(sorted(labelled, key=str)))
-        for unit, (sources, labelled) in has.items()
-    }
+    units = {unit: (tuple(sorted(ss, key=str)), tuple(sorted(cs, key=str))) for unit, (ss, cs) in has.items()}
     all_sources, all_classes = table.sources.tolist(), np.unique(classes).tolist()
-    cells = dict.fromkeys(itertools.product(all_sources, all_classes), 0)
-    for _, source, label in combined:
-        cells[source, label] += 1
-    n_travelled = sum(len(sources) > 1 for sources, _ in units.values())
-    complete = sum(len(sources) == len(all_sources) for sources, _ in units.values())
-    kind: Kind = "crossed" if complete == len(units) else "mixed" if n_travelled else "nested"
-    full = sum((unit, s, c) in combined for unit, (ss, _) in units.items() for s in ss for c in all_classes)
-    wanted = sum(len(sources) for sources, _ in units.values()) * len(all_classes)
+    counts = Counter((source, label) for _, source, label in combined)
+    cells = {cell: counts[cell] for cell in itertools.product(all_sources, all_classes)}
+    n_sources = [len(sources) for sources, _ in units.values()]
+    kind: Kind = "mixed" if max(n_sources) > 1 else "nested"
+    if min(n_sources) == len(all_sources):
+        kind = "crossed"
     across = "" if labels is None else "between"
-    if kind_of_task == "classification" and full > wanted / 2 and len(all_classes) > 1:
-        across = "within"  # a few that lack a class are an error, and named
-    if kind_of_task == "regression" and kind == "crossed":
+    # A few units that lack a class are an error, and named.
+    complete = len(combined) > sum(n_sources) * len(all_classes) / 2 and len(all_classes) > 1
+    if (what == "classification" and complete) or (what == "regression" and kind == "crossed"):
         across = "within"
     heads = tuple(source for source in all_sources if all(cells[source, label] for label in all_classes))
-    return Design(kind, str(table.info.get("unit", "participant")), kind_of_task, across, units, cells, heads)
+    return Design(kind, str(table.info.get("unit", "participant")), what, across, units, cells, heads)
 
 
 def _are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:
@@ -272,12 +254,11 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
         return []
     elif not can_rotate:
         raise UsageError(
-            "Folds need methods that are fitted here, from the table's own pairs: a map that came fitted, or "
-            "pairs from elsewhere, may be of people who would be scored. Name methods, or pass 1 for folds."
+            "Folds need methods that are fitted here, from the table's own pairs: others may have seen the "
+            "people who would be scored. Name methods, or pass 1 for folds."
         )
     if not least <= folds <= most:
-        several = f"{least} to {most} folds of two {design.plural} or more"
-        sizes = several if least < n else f"{n} folds of one {unit}"
+        sizes = f"{least} to {most} folds of two {design.plural}" if least < n else f"{n} folds of one {unit}"
         raise UsageError(
             f"folds is {folds}; {n} {design.plural} make {sizes}, and 1 keeps the table's roles."
         )
@@ -290,22 +271,6 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
         roles = ALONE if n < 6 else ALONE_OF_SIX
         turns = [{who: roles[(i - f) % folds] for i, who in enumerate(people)} for f in range(folds)]
     return [with_roles(table, roles) for roles in turns]
-
-
-def folds_sentence(design: Design, n_folds: int) -> str:
-    """Return how many folds there are, and why fewer than six of units with one source or label each.
-
-    Examples
-    --------
-    >>> from mgpa.tables import simulate_table
-    >>> folds_sentence(find_design(simulate_table(12)), 5)
-    'Roles rotate over 5 folds.'
-    """
-    crossed = design.kind == "crossed" and design.labels != "between"
-    cell, n = design.smallest_cell(design.units)
-    small = not crossed and n_folds < NESTED_FOLDS and n < NESTED_FOLDS
-    why = f": the smallest cell ({cell}) has {n} {design.unit if n == 1 else design.plural}" if small else ""
-    return f"Roles rotate over {n_folds} folds{why}."
 
 
 def _turn(design: Design, rotation: int, folds: int) -> dict[str, str]:
@@ -345,16 +310,11 @@ def require_balanced(design: Design, folds: int) -> None:
 
 def is_crossed(table: Table) -> bool:
     """Return whether every unit has rows of every source and label and, if any has, pairs of each."""
-    keys: list[Any] = [table.source] if table.label is None else [table.source, table.label]
-    if table.label is not None and _are_numbers(table.label, table.participant):
-        keys = [table.source]
-    if not _has_all(table.participant, keys):
-        return False
-    if table.pair_id is None or table.label is None or len(table.sources) != 2 or len(keys) == 1:
-        return True
-    views = table.paired_views()
-    if views is None or not is_paired(table.pair_id).any():
-        return True
+    numbers = table.label is not None and _are_numbers(table.label, table.participant)
+    keys: list[Any] = [table.source] if table.label is None or numbers else [table.source, table.label]
+    views = table.paired_views() if len(keys) == 2 else None
+    if views is None or not _has_all(table.participant, keys):
+        return _has_all(table.participant, keys)
     seen = table.participant[views[0]]
     everyone = len(np.unique(seen)) == len(np.unique(table.participant))
     return everyone and _has_all(seen, [table.label[views[0]]])
@@ -405,6 +365,12 @@ def require_everyone(present: Any, table: Table, what: str) -> None:
             f"EVAL participants have no rows of {what}: {first_few([repr(who) for who in missing])}. Add "
             "such rows, give these participants the role FIT, which needs no labels, or leave them out."
         )
+
+
+def columns_only(table: Table) -> Table:
+    """Return the table with its first feature alone: what is found from columns needs no copies of rows."""
+    info = {k: v for k, v in table.info.items() if k != "feature_names"}
+    return replace(table, X=table.X[..., :1], info=info)
 
 
 def seen_by(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -30,9 +29,6 @@ from ..tables.table import Table
 from ..tokens import TokenEstimator, gate_of, row_estimator
 from .store import Arrays, Store, array_digest, cell_key
 
-# VAL rows that are moved at a time.
-BLOCK = 8192
-
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -54,13 +50,7 @@ def list_fits(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
     """Yield every fit of every method, the identity first; those that came fitted with their maps."""
     if isinstance(methods, str):
         raise TypeError(f"methods must be a list of names or a dict; got the single text {methods!r}.")
-    if not isinstance(methods, Mapping):
-        methods = list(methods)
-        twice = [name for name in methods if methods.count(name) > 1]
-        if twice:
-            raise ValueError(f"methods has {twice[0]!r} twice; give several fits of one a dict, with names.")
-        methods = {name: name for name in methods}
-    named = dict(methods)
+    named = dict(methods) if isinstance(methods, Mapping) else {name: name for name in methods}
     for name in named:
         if not isinstance(name, str):
             raise TypeError(f"methods has {name!r} in place of a name; give it one: {{'mine': {name!r}}}.")
@@ -85,9 +75,7 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
     if isinstance(model, CorrectionMap):
         return [model]
     if hasattr(model, "tags") and model.tags.acts_on != "embeddings":
-        raise ValueError(
-            f"{name} corrects signals: correct and embed them, then audit the embeddings with 'identity'."
-        )
+        raise ValueError(f"{name} corrects signals: correct and embed them, then audit these embeddings.")
     if isinstance(model, type) or not all(hasattr(model, a) for a in ("get_params", "fit", "to_map")):
         raise TypeError(
             f"{name} is {model!r}; expected a name, an estimator of this package, or a map. Standardisation "
@@ -109,11 +97,10 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
 
 def is_fitted(model: Any) -> bool:
     """Return whether a scikit-learn estimator is fitted."""
-    try:
+    with suppress(NotFittedError):
         check_is_fitted(model)
-    except NotFittedError:
-        return False
-    return True
+        return True
+    return False
 
 
 def common_coordinates(fits: list[Fit], table_coordinates: Coordinates | None) -> Coordinates | None:
@@ -124,8 +111,7 @@ def common_coordinates(fits: list[Fit], table_coordinates: Coordinates | None) -
     if len(set(digests)) > 1:
         listed = (f"{name} {digest or 'none'}" for (name, _), digest in zip(where, digests, strict=True))
         raise ValueError(
-            f"The maps have different coordinates ({', '.join(listed)}), so one audit cannot compare them. "
-            "Audit maps of the same coordinates together, and the others apart."
+            f"The maps have different coordinates ({', '.join(listed)}); audit those of one together."
         )
     return where[0][1] if where else None
 
@@ -169,21 +155,25 @@ def pairs_in(coordinates: Any, pairs: Any) -> Any:
 
 
 class FittingData:
-    """What methods are fitted from: FIT rows and after them VAL rows, and the pairs of all or of each method.
+    """What methods are fitted from: a table's FIT and VAL rows, and the pairs of all or of each method.
 
-    Maps carry the ``coordinates`` that the rows are in, so that raw features can be taken to them.
+    Rows of a role are copied where they are used, and not kept: the table may be large. ``coordinates`` are
+    those that the rows are in; maps carry them.
     """
 
     def __init__(
         self, rows: Table, pairs: Any = None, standardize: bool = True, coordinates: Coordinates | None = None
     ) -> None:
         self.rows, self.pairs, self.standardize, self.coordinates = rows, pairs, standardize, coordinates
-        n_fit = int((rows.role == "FIT").sum())
-        self.fit, self.val = rows.take(slice(0, n_fit)), rows.take(slice(n_fit, None))
         # Mean and spread of the FIT rows; of tokens, each is a row.
-        X = self.fit.X.reshape(-1, rows.X.shape[-1])
+        X = rows.X[rows.role == "FIT"].reshape(-1, rows.X.shape[-1])
         self.standardizer = Standardizer.from_rows(X, None, standardize)
-        self._digests: dict[int | str, str] = {"rows": rows.digest}
+        self._digests: dict[int | str, str] = {}
+
+    @property
+    def val(self) -> Table:
+        """The VAL rows."""
+        return self.rows.rows("VAL")
 
     def standardizer_for(self, m: CorrectionMap) -> Standardizer:
         """Return the standardizer of a map's features: those of every token, if it corrects them together."""
@@ -199,6 +189,8 @@ class FittingData:
     def key(self, fit: Fit) -> str:
         """Return the name of a fit."""
         pairs = self.pairs_for(fit.method)
+        if "rows" not in self._digests:
+            self._digests["rows"] = " ".join(self.rows.rows(role).digest for role in ("FIT", "VAL"))
         if id(pairs) not in self._digests:  # several methods mostly share their pairs
             sides = () if pairs is None else tuple(np.asarray(side) for side in pairs)
             self._digests[id(pairs)] = array_digest(*sides)
@@ -269,22 +261,16 @@ def cut_back(fit: Fit, budget: float, data: FittingData, store: Store, key: str)
 
 def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
     """Return how far a map moves VAL rows, in all and after every stage; nothing without such rows."""
-    if not len(data.val):
+    val = data.val
+    if not len(val):
         return {}
     # The same coordinates for all, whatever each standardised by.
-    H, where = vectors(data.val, m.info.token_layout), data.standardizer_for(m)
-    squares: defaultdict[str, Any] = defaultdict(float)
-    total = 0.0
-    for start in range(0, len(H), BLOCK):
-        block = slice(start, start + BLOCK)
-        rows, source = H[block], data.val.source[block]
-        size = np.square(((rows - where.center) / where.scale)[:, where.varies]).sum()
-        moved: Any = relative_movement(m, rows, source=source, coordinates=where)
-        squares["validation_movement"] += moved**2 * size
-        if isinstance(m, SequentialMap):
-            squares["stage_movement"] += stage_movement(m, rows, coordinates=where) ** 2 * size
-        total += size
-    return {name: np.sqrt(value / total) for name, value in squares.items()}
+    H, where = vectors(val, m.info.token_layout), data.standardizer_for(m)
+    moved = relative_movement(m, H, source=val.source, coordinates=where)
+    facts = {"validation_movement": np.array(moved)}
+    if isinstance(m, SequentialMap):
+        facts["stage_movement"] = stage_movement(m, H, coordinates=where)
+    return facts
 
 
 def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
@@ -294,9 +280,10 @@ def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
         "gate_scale": np.asarray(m.scale, dtype=np.float64),
         "gate_energy": np.asarray(gate.cumulative_energy_, dtype=np.float64),
     }
-    views = data.val.paired_views() if len(data.val) else None
+    val = data.val
+    views = val.paired_views() if len(val) else None
     if views is not None:
-        H = vectors(data.val, m.info.token_layout)
+        H = vectors(val, m.info.token_layout)
         contrasts = (H[views[1]].astype(np.float64) - H[views[0]]) / m.scale
         # Features that never varied have no size, and no gate can cover them.
         facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer_for(m).varies))

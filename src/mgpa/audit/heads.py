@@ -24,6 +24,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier, RidgeCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from .._common.extras import torch_device
 from .._common.parameters import Constraint, check_parameters, read_seed, seed, text, whole
@@ -84,12 +85,10 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_parameters(self)
         tokens = check_tokens(X, "X")
         self.classes_, codes = encode_source(y, len(tokens), "y")
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has {len(self.classes_)} distinct value; a head needs two classes or more.")
         self.center_, self.scale_ = token_scaling(tokens)
         place = torch_device(self.device, "TokenNetworkHead")
         rows, seeds = (tokens - self.center_) / self.scale_, [read_seed(self.random_state)]
-        [trained] = train_networks("grid_gelu", [rows], codes, seeds, [self.epochs], device=place)
+        trained = train_networks("grid_gelu", rows, codes, seeds, [self.epochs], device=place)
         self.network_ = trained[self.epochs]
         return self
 
@@ -134,14 +133,11 @@ def fit_heads(
         Task and source of each row. Every source needs every class.
     head : scikit-learn classifier or regressor, or None
         Copies of it are fitted. Classifiers need ``decision_function`` or ``predict_proba``, and sorted
-        ``classes_``. None: :func:`ridge_head` for vectors, :class:`TokenNetworkHead` for tokens, ridge
-        regression for numbers.
+        ``classes_``. None: :func:`ridge_head` for vectors, a network for tokens, ridge for numbers.
     seed : int
         Of every ``random_state`` that the head leaves at None: ``seed`` + 10 + k for the k-th source.
-    task : {"classification", "regression"}
-        What the labels are.
-    device : str
-        Where a :class:`TokenNetworkHead` trains if ``head`` is None.
+    task, device : str
+        "classification" or "regression"; where a network trains if ``head`` is None.
 
     Examples
     --------
@@ -172,16 +168,14 @@ def fit_heads(
 
 
 def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> NDArray[Any]:
-    """Return labels as scikit-learn takes them; every source needs every class."""
+    """Return labels as scikit-learn takes them; every source needs every class, and there must be two."""
     classes, targets = encode_source(y, len(codes), "y")
-    if len(classes) < 2:
-        raise ValueError(f"y has {len(classes)} distinct value; a head needs two classes or more.")
     for k, name in enumerate(names):
-        missing = np.delete(classes, np.unique(targets[codes == k]))
-        if len(missing):
+        present = np.unique(targets[codes == k])
+        if len(present) < max(len(classes), 2):
             raise ValueError(
-                f"Source {name!r} has no rows of class {missing.tolist()} in HEAD; its head could not score "
-                "it. Pass such rows, or leave the class out."
+                f"Source {name!r} has HEAD rows of classes {classes[present].tolist()}; a head needs all of "
+                f"{classes.tolist()}, and two or more. Pass such rows, or leave the class out."
             )
     # scikit-learn refuses 12.5 and 13.5 Hz as classes; it takes their numbers in order.
     return targets if classes.dtype.kind == "f" and (classes % 1).any() else classes[targets]
@@ -189,10 +183,10 @@ def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> NDArray
 
 def check_head(head: Any, task: str) -> None:
     """Raise if a head cannot do the task."""
-    if task == "regression":
-        if not hasattr(head, "predict") or is_classifier(head):
-            raise ValueError(f"Labels are numbers and {type(head).__name__} does not predict numbers.")
-    elif not (hasattr(head, "decision_function") or hasattr(head, "predict_proba")):
+    scores = hasattr(head, "decision_function") or hasattr(head, "predict_proba")
+    if task == "regression" and (not hasattr(head, "predict") or is_classifier(head)):
+        raise ValueError(f"Labels are numbers and {type(head).__name__} does not predict numbers.")
+    if task != "regression" and not scores:
         raise ValueError(
             f"{type(head).__name__} has neither decision_function nor predict_proba; a head must score rows."
         )
@@ -201,12 +195,8 @@ def check_head(head: Any, task: str) -> None:
 def _seeded(head: Any, seed: int) -> Any:
     """Return an unfitted copy whose open random states are set, so that an audit can be repeated."""
     copy = clone(head)
-    unset = {
-        name: seed
-        for name, value in copy.get_params().items()
-        if name.rpartition("__")[2] == "random_state" and value is None
-    }
-    return copy.set_params(**unset)
+    states = {k: v for k, v in copy.get_params().items() if k.rpartition("__")[2] == "random_state"}
+    return copy.set_params(**{name: seed for name, value in states.items() if value is None})
 
 
 def transfer_scores(
@@ -214,19 +204,10 @@ def transfer_scores(
 ) -> dict[tuple[Any, Any], tuple[NDArray[np.intp], Floats, NDArray[Any]]]:
     """Score the EVAL rows of every source with the head of every other one.
 
-    Parameters
-    ----------
-    heads : dict of source to head
-        From :func:`fit_heads`.
-    X_eval, source_eval : (n, d) array or tokens (n, t, d), (n,) labels
-        Corrected EVAL rows and their sources; sources without a head are left out.
-
-    Returns
-    -------
-    dict
-        For each ordered pair (a, b) of sources, the rows of b, the scores that a's head gives them (n,) for
-        two classes, higher meaning the second, or (n, K), and the numbers of the classes that it predicts.
-        Where labels are numbers, scores and predictions are both what the head predicts.
+    ``heads`` are from :func:`fit_heads`; sources without one are left out. For each ordered pair (a, b) of
+    sources: the rows of b, the scores that a's head gives them, (n,) for two classes, higher meaning the
+    second, or (n, K), and the numbers of the classes that it predicts. Where labels are numbers, scores and
+    predictions are both what the head predicts.
     """
     rows = check_rows(X_eval, "X_eval")
     sources, codes = encode_source(source_eval, len(rows), "source_eval")
@@ -251,21 +232,15 @@ def _scores(head: Any, X: Any) -> Floats:
     """
     classes = np.asarray(getattr(head, "classes_", []))
     K = len(classes)
-    if K < 2 or (np.sort(classes) != classes).any():
-        raise ValueError(
-            f"{type(head).__name__} has no sorted classes_, so what its scores are of is not known. Set "
-            "classes_ = np.unique(y) in fit, as scikit-learn's classifiers do."
-        )
     prefers = ("decision_function", "predict_proba") if K == 2 else ("predict_proba", "decision_function")
     method = next(name for name in prefers if hasattr(head, name))
     scores = np.asarray(getattr(head, method)(X), dtype=np.float64)
     if K == 2 and scores.ndim == 2:
         scores = scores[:, 1]
-    expected = (len(X),) if K == 2 else (len(X), K)
-    if scores.shape != expected:
+    if K < 2 or (np.sort(classes) != classes).any() or scores.shape != (len(X), K)[: 1 if K == 2 else 2]:
         raise ValueError(
-            f"{type(head).__name__}.{method} gave scores of shape {scores.shape}; expected {expected}, one "
-            "per class. For support vector machines set decision_function_shape='ovr'."
+            f"{type(head).__name__} has classes_ {classes.tolist()} and scores {scores.shape}; expected "
+            "sorted classes_ and a score for each (an SVC needs decision_function_shape='ovr')."
         )
     return scores
 
@@ -276,21 +251,14 @@ def _scores(head: Any, X: Any) -> Floats:
 def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
     """Return (source, label) that go together, of two sources and two labels; both ways, if they do not.
 
-    The other label then goes with the other source. Rows whose association is none to speak of (Cramér's V,
-    corrected for chance, below .1) have no direction. The label is the rarer one, or that of the first row,
-    so that names do not matter.
-
-    Examples
-    --------
-    >>> find_directions(["dry", "wet", "dry", "wet"], ["left", "right", "left", "right"])
-    (('dry', 'left'),)
+    Rows whose association is none to speak of (Cramér's V, corrected for chance, below .1) have no direction.
+    The label is the rarer one, or that of the first row, so that names do not matter.
     """
-    sources, labels = to_numpy(source), to_numpy(label)
-    names, first = np.unique(sources, return_index=True)
-    classes, counts = np.unique(labels, return_counts=True)
-    rare = labels[0] if counts[0] == counts[1] else classes[counts.argmin()]
-    share = [np.mean(labels[sources == name] == rare) for name in names]
-    if cramers_v(count_rows(sources, labels)) >= UNASSOCIATED:
+    names, first = np.unique(source, return_index=True)
+    classes, counts = np.unique(label, return_counts=True)
+    rare = label[0] if counts[0] == counts[1] else classes[counts.argmin()]
+    if cramers_v(count_rows(source, label)) >= UNASSOCIATED:
+        share = [np.mean(label[source == name] == rare) for name in names]
         return ((names[int(np.argmax(share))].item(), rare.item()),)
     return tuple((name.item(), rare.item()) for name in names[np.argsort(first)])
 
@@ -303,24 +271,20 @@ def choose_directions(
     No direction, where association shift cannot be measured: it needs events of two sources and two classes
     that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
     """
-    views = head.paired_views()
-    if views is None or evaluation.paired_views() is None or head.label is None:
-        return (), ""
-    labels = np.unique(head.label)
-    if len(labels) != 2:
+    views, labels = head.paired_views(), np.unique([] if head.label is None else head.label)
+    if views is None or evaluation.paired_views() is None or len(labels) != 2:
         return (), ""
     if len(np.unique(head.participant[views[0]])) < 2:
         return (), "HEAD has paired events of one participant, and shortcuts are learned of two or more"
     if stated is not None:
         # Compared as text, as a command line states them.
-        chosen = []
-        for what, value, entries in zip(("source", "label"), stated, (head.sources, labels), strict=True):
-            same = [entry for entry in entries.tolist() if str(entry) == str(value)]
-            if not same:
-                names = ", ".join(map(str, entries.tolist()))
-                raise UsageError(f"association names the {what} {value!r}; the table has {names}.")
-            chosen.append(same[0])
-        return ((chosen[0], chosen[1]),), "stated"
+        pairs = {(str(s), str(y)): (s, y) for s in head.sources.tolist() for y in labels.tolist()}
+        source, label = map(str, stated)
+        if (source, label) not in pairs:
+            raise UsageError(
+                f"association is {source!r}, {label!r}; expected one of {', '.join(map(str, pairs))}."
+            )
+        return (pairs[source, label],), "stated"
     # FIT rows may have the labels of another task; they then say nothing about this one's.
     same_task = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
     rows, role = (fit, "FIT") if same_task and len(fit.sources) == 2 else (head, "HEAD")
@@ -394,20 +358,16 @@ def association_auroc(
     >>> association_auroc([0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0], ["p"] * 4)[1].round(3)
     array([[0.1, 0.5, 0.9]])
     """
-    scores0, scores1 = check_scores(scores0, "scores0"), check_scores(scores1, "scores1")
-    labels = _labels(y)
+    scores0, scores1, labels = check_scores(scores0), check_scores(scores1), _labels(y)
     if not scores0.shape == scores1.shape == labels.shape:
-        raise ValueError(
-            f"scores0 {scores0.shape}, scores1 {scores1.shape} and y {labels.shape} must describe the same "
-            "events, one entry each. Leave out events that only one device saw."
-        )
+        raise ValueError("scores0, scores1 and y must be of the same events; leave out those seen once.")
     people = _people(participants, len(labels))
     twice = np.concatenate([scores0, scores1]), np.tile(labels, 2), np.tile(people, 2)
     curves = []
     for xi in ASSOCIATIONS:
         second = assignment_probability(labels, people, xi)
         weight = np.concatenate([1 - second, second])
-        names, values = participant_auroc(*twice, classes=(False, True), weight=weight)
+        names, values = participant_auroc(*twice, weight=weight)
         curves.append(values)
     return names, np.stack(curves, axis=-1)
 
@@ -427,31 +387,22 @@ def fit_association_heads(X0: Any, X1: Any, y: Any, participants: Any) -> tuple[
         Task labels, 0 or 1, and who each event is from: two or more, each with both labels.
     """
     X0, X1, labels = check_rows(X0, "X0"), check_rows(X1, "X1"), _labels(y)
-    if not (X0.shape == X1.shape and len(X0) == len(labels)):
-        raise ValueError(
-            f"X0 has shape {X0.shape}, X1 {X1.shape} and y {labels.shape}; they must be two views and the "
-            "label of the same events. Leave out events that only one device saw."
-        )
     people = _people(participants, len(labels))
     everyone = np.unique(people)
-    if len(everyone) < 2:
+    if not (X0.shape == X1.shape and len(X0) == len(labels)) or len(everyone) < 2:
         raise ValueError(
-            f"All events are from participant {str(everyone[0])!r}; choosing C leaves out each participant "
-            "in turn and needs two or more."
+            f"X0 has shape {X0.shape}, X1 {X1.shape}, y {labels.shape}, of {len(everyone)} participants; "
+            "expected two views and the label of the same events, of two participants or more."
         )
     shortcut, control = (
         np.where(assign_endpoints(labels, people, xi)[:, None] == 1, X1, X0) for xi in (1, 0)
     )
     scores = np.full((2, len(labels), len(C_GRID)), 0.5)
-    # Every participant needs both labels; better known before anything is fitted.
-    participant_auroc(scores[0], labels, people, classes=(False, True))
     for name in everyone:
         out = people == name
         for k, head in enumerate(_fit_heads(control[~out], labels[~out], people[~out], C_GRID)):
             scores[:, out, k] = shortcut_scores(head, X0[out]), shortcut_scores(head, X1[out])
-    _, auroc = participant_auroc(
-        np.concatenate(scores), np.tile(labels, 2), np.tile(people, 2), classes=(False, True)
-    )
+    _, auroc = participant_auroc(np.concatenate(scores), np.tile(labels, 2), np.tile(people, 2))
     best = [C_GRID[int(auroc.mean(axis=0).argmax())]]
     return _fit_heads(shortcut, labels, people, best)[0], _fit_heads(control, labels, people, best)[0]
 
@@ -467,7 +418,11 @@ def _fit_heads(
     # In float64, as scikit-learn itself did up to 1.7: in float32 its solver can stop before it has begun.
     scaled = scaler.transform(X).astype(np.float64)
     weight = balanced_weights(labels, weight)
-    models = [LogisticRegression(C=C, max_iter=2000).fit(scaled, labels, sample_weight=weight) for C in grid]
+    # Products of a matrix and a vector gain nothing from threads, which wait for each other.
+    with threadpool_limits(1, user_api="blas"):
+        models = [
+            LogisticRegression(C=C, max_iter=2000).fit(scaled, labels, sample_weight=weight) for C in grid
+        ]
     return [make_pipeline(scaler, model) for model in models]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from .._common.extras import torch_device
 from ..endpoint import movement
 from ..errors import UsageError
 from ..maps import CorrectionMap
@@ -19,7 +17,7 @@ from ..moments import Standardizer
 from ..tables.rows import corrected_rows
 from ..tables.table import Table
 from ..tokens import token_mean
-from .design import Design, require_everyone
+from .design import Design, columns_only, require_everyone
 from .fits import is_fitted
 from .heads import (
     association_auroc,
@@ -29,82 +27,52 @@ from .heads import (
     transfer_scores,
 )
 from .ranks import between_auroc, within_auroc
-from .readers import Scores, moves_tokens_alike, read_many_sources, read_residuals, read_token_sources
+from .readers import Scores, moves_tokens_alike, read_residuals, read_sources, read_token_sources
 from .store import Arrays, array_digest, cell_key
 
-Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
-
-# Corrections whose readers train as one program on a GPU, where eight take two and a half times as long as
-# one; fewer, if their HEAD rows would take more than so much of its memory.
-BANKS_TOGETHER, BANK_BYTES = 8, 2**33
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
 # Rows that are corrected and standardised at a time: double precision of all of them would take more memory
 # than the table.
-BLOCK = 8192
+BLOCK = 2048
+# Values of HEAD rows up to which everything is computed by one thread.
+SMALL = 2**22
 
 
-@dataclass(frozen=True)
 class Ground:
-    """What every method is measured on: original HEAD and EVAL in FIT's coordinates, and their heads.
+    """What every method is measured on: HEAD and EVAL rows in FIT's coordinates, and their heads.
 
-    Attributes
-    ----------
-    head, evaluation : Table
-        In the input's units.
-    standardizer : Standardizer
-        Mean and spread of the FIT rows (of their tokens, for tokens).
-    design : Design
-        What is compared with what.
-    task_head : classifier, regressor or None
-        Cloned for every fit; None is a ridge head, or a network of tokens. A fitted one is used as it is, on
-        rows in the input's units, where heads are frozen.
-    device : str
-        Where networks are trained.
-    bank : dict
-        ``bank``, ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's.
-    directions : tuple of (source, label)
-        Which label is associated with which source where shortcut heads are trained; curves of several are
-        averaged.
+    Rows are read from the table when they are needed, in blocks: reading again costs less than the memory.
+    The table is in the audit's coordinates and the input's units; the standardizer is that of the FIT rows
+    (of their tokens, for tokens). A fitted ``task_head`` is used as it is, on rows in the input's units,
+    where heads are frozen; any other is cloned for every fit. ``directions`` are the (source, label) that
+    go together where shortcut heads are trained; curves of several are averaged.
     """
 
-    head: Table
-    evaluation: Table
-    standardizer: Standardizer
-    design: Design
-    task_head: Any = None
-    device: str = "auto"
-    bank: dict[str, Any] = field(default_factory=dict)
-    directions: tuple[tuple[Any, Any], ...] = ()
+    def __init__(
+        self,
+        table: Table,
+        standardizer: Standardizer,
+        design: Design,
+        task_head: Any,
+        device: str,
+        bank: dict[str, Any],
+        directions: tuple[tuple[Any, Any], ...],
+    ) -> None:
+        self.table, self.standardizer, self.design = table, standardizer, design
+        self.task_head, self.device, self.bank, self.directions = task_head, device, bank, directions
+        self.positions = {role: np.flatnonzero(table.role == role) for role in ("HEAD", "EVAL")}
+        self.head, self.evaluation = (columns_only(table).take(rows) for rows in self.positions.values())
+        self.deployed = task_head is not None and is_fitted(task_head)
+        self.tokens = table.X.ndim == 3
+        # EVAL units, sorted as text (the first axis of whatever is measured), and that of every row.
+        self.units = tuple(np.unique(self.evaluation.participant).tolist())
+        self.unit_codes = np.searchsorted(np.array(self.units), self.evaluation.participant)
+        self.travelled = np.array([design.travelled(unit) for unit in self.units])
+        self.classes = self._classes()
 
-    @cached_property
-    def key(self) -> str:
-        """A name for all of this, as part of the names of measured cells."""
-        scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
-        rows = (self.head.digest, self.evaluation.digest)
-        head = joblib.hash(self.task_head) if self.deployed else self.task_head
-        settings = (head, self.device, self.bank, self.directions)
-        design = (self.design.task, self.design.labels, list(self.design.heads), self.classes)
-        return cell_key("ground", rows, scaling, settings, design)
-
-    @property
-    def deployed(self) -> bool:
-        """Whether the task head came fitted."""
-        return self.task_head is not None and is_fitted(self.task_head)
-
-    @cached_property
-    def units(self) -> tuple[str, ...]:
-        """EVAL units, sorted as text: the first axis of whatever is measured."""
-        return tuple(np.unique(self.evaluation.participant).tolist())
-
-    @cached_property
-    def unit_codes(self) -> NDArray[np.int64]:
-        """The unit of every EVAL row."""
-        return np.asarray(np.searchsorted(np.array(self.units), self.evaluation.participant))
-
-    @cached_property
-    def classes(self) -> NDArray[np.int64]:
-        """The class of every EVAL row within which sources are compared."""
+    def _classes(self) -> NDArray[np.int64]:
+        """Return the class of every EVAL row within which sources are compared."""
         if self.design.task == "classification":
             return np.asarray(np.searchsorted(np.unique(self.head.label), self.evaluation.label))
         if self.design.task == "regression" and self.design.labels == "between":
@@ -113,56 +81,42 @@ class Ground:
         return np.zeros(len(self.evaluation), np.int64)
 
     @cached_property
-    def travelled(self) -> NDArray[np.bool_]:
-        """Which EVAL units have several sources."""
-        return np.array([self.design.travelled(unit) for unit in self.units])
+    def key(self) -> str:
+        """A name for all of this, as part of the names of measured cells."""
+        scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
+        head = joblib.hash(self.task_head) if self.deployed else self.task_head
+        settings = (head, self.device, self.bank, self.directions)
+        design = (self.design.task, self.design.labels, list(self.design.heads), self.classes)
+        return cell_key("ground", self.table.digest, scaling, settings, design)
 
-    @property
-    def tokens(self) -> bool:
-        """Whether rows are sequences of tokens."""
-        return self.head.X.ndim == 3
-
-    def standardized(self, X: Any) -> NDArray[Any]:
-        """Return rows in FIT's coordinates, in their own precision.
+    def read(self, role: str, m: CorrectionMap | None = None) -> NDArray[Any]:
+        """Return the rows of a role in FIT's coordinates, as they are or as a map leaves them.
 
         Features that were constant in FIT are there too, centred: maps leave them in the rows that users
         deploy, where readers find them.
         """
-        H: NDArray[Any] = np.empty_like(X)
-        for start in range(0, len(X), BLOCK):
-            block = X[start : start + BLOCK]
-            H[start : start + BLOCK] = (block - self.standardizer.center) / self.standardizer.scale
+        X, rows = self.table.X, self.positions[role]
+        H = np.empty((len(rows), *X.shape[1:]), X.dtype)
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK]
+            values = X[block] if m is None else corrected_rows(m, self.table.take(block))
+            H[start : start + BLOCK] = self.standardized(values)
         return H
+
+    def standardized(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Return rows in FIT's coordinates, in their own precision."""
+        H = (X - self.standardizer.center) / self.standardizer.scale
+        return np.asarray(H, dtype=X.dtype)
 
     def sized(self, H: NDArray[Any]) -> NDArray[Any]:
         """Return the (mean) rows' features that varied in FIT: the units of others are arbitrary."""
         return _flat_mean(H)[:, self.standardizer.varies]
 
-    # Not kept: standardising again costs less than the memory.
-    @property
-    def H_head(self) -> NDArray[Any]:
-        """Original HEAD rows."""
-        return self.standardized(self.head.X)
-
-    @property
-    def H_eval(self) -> NDArray[Any]:
-        """Original EVAL rows."""
-        return self.standardized(self.evaluation.X)
-
-    def corrected(self, m: CorrectionMap) -> Rows:
-        """Return HEAD and EVAL rows as a map leaves them."""
-        corrected = np.empty_like(self.head.X), np.empty_like(self.evaluation.X)
-        for rows, table in zip(corrected, (self.head, self.evaluation), strict=True):
-            for start in range(0, len(rows), BLOCK):
-                block = slice(start, start + BLOCK)
-                rows[block] = self.standardized(corrected_rows(m, table.take(block)))
-        return corrected
-
     @cached_property
     def frozen_heads(self) -> dict[Any, Any]:
         """Task heads that exist before any correction, by source."""
         if not self.deployed:
-            return self.fit_heads(self.H_head)
+            return self.fit_heads(self.read("HEAD"))
         if self.design.task == "classification":
             trained, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
             if trained != set(classes.tolist()):
@@ -193,7 +147,7 @@ class Ground:
         """Shortcut and control heads of every direction, of the events that both sources saw."""
         if not self.directions:
             return ()
-        flat = _flat_mean(self.H_head)
+        flat = _flat_mean(self.read("HEAD"))
         return tuple(
             fit_association_heads(*_paired_events(self.head, flat, direction))
             for direction in self.directions
@@ -202,7 +156,7 @@ class Ground:
     @cached_property
     def residual_reading(self) -> Scores:
         """What readers make of differences between tokens, which a common shift cannot change."""
-        return self.read_residuals(self.H_head, self.H_eval)
+        return self.read_residuals(self.read("HEAD"), self.read("EVAL"))
 
     def read_residuals(self, head: NDArray[Any], held: NDArray[Any]) -> Scores:
         """Return what readers of centred HEAD tokens make of EVAL tokens, before or after a correction."""
@@ -213,31 +167,25 @@ class Ground:
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
         """EVAL rows to draw, their mean and their two leading directions before any correction."""
         rows = np.sort(np.random.default_rng(0).permutation(len(self.evaluation))[:PICTURE_ROWS])
-        H = self.sized(self.standardized(self.evaluation.X[rows])).astype(np.float64)
+        H = self.sized(self.standardized(self.table.X[self.positions["EVAL"][rows]])).astype(np.float64)
         mean = H.mean(axis=0)
         return rows, mean, np.linalg.svd(H - mean, full_matrices=False)[2][:2].T
 
     @property
-    def banks_together(self) -> int:
-        """Corrections whose source readers should train as one program: several on a GPU that holds them."""
-        if self.tokens or not self.bank.get("restarts", 1):
-            return 1
-        if torch_device(self.device, "read_sources").type != "cuda":
-            return 1
-        return max(1, min(BANKS_TOGETHER, BANK_BYTES // (4 * self.head.X.size)))
+    def n_threads(self) -> int | None:
+        """One for few rows: libraries that compute in parallel then cost each other more than they gain."""
+        return 1 if len(self.head) * self.table.X[:1].size < SMALL else None
 
-    def read(self, corrections: list[Rows]) -> list[Scores]:
-        """Return what source readers make of the same rows, no tokens, after several corrections."""
-        return read_many_sources(corrections, self.head.source, device=self.device, **self.bank)
-
-    def read_tokens(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Scores:
-        """Return what source readers make of corrected tokens."""
-        pairs = ((self.H_head, C_head), (self.H_eval, C_eval))
+    def read_sources(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Scores:
+        """Return what source readers make of corrected rows."""
+        source, how = self.head.source, {"device": self.device, **self.bank}
+        if not self.tokens:
+            return read_sources(C_head, source, C_eval, **how)
+        pairs = ((self.read("HEAD"), C_head), (self.read("EVAL"), C_eval))
         # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
         alike = all(moves_tokens_alike(before, after) for before, after in pairs)
         residual = self.residual_reading if alike else self.read_residuals(C_head, C_eval)
-        source = self.head.source
-        return read_token_sources(C_head, source, C_eval, residual=residual, device=self.device, **self.bank)
+        return read_token_sources(C_head, source, C_eval, residual=residual, **how)
 
     def prepare(self) -> None:
         """Fit what is shared now, so that workers receive it instead of fitting it again."""
@@ -256,16 +204,14 @@ def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(token_mean(H)) if H.ndim == 3 else H
 
 
-def measure(ground: Ground, rows: Rows, reading: Scores | None = None) -> Arrays:
-    """Return every measurement of one correction, given corrected HEAD and EVAL rows in FIT's coordinates.
-
-    ``reading`` is what source readers made of them, if they have been read already.
-    """
-    C_head, C_eval = rows
-    result = source_accessibility(ground, rows, reading)
+def measure(ground: Ground, m: CorrectionMap) -> Arrays:
+    """Return every measurement of one correction."""
+    C_head, C_eval = ground.read("HEAD", m), ground.read("EVAL", m)
+    result = source_accessibility(ground, C_head, C_eval)
     result |= task_utility(ground, C_head, C_eval)
+    del C_head  # which is large, and no longer needed
     held, varies = ground.evaluation, ground.standardizer.varies
-    people, result["movement"] = movement_by_group(ground.H_eval, C_eval, held.participant, varies)
+    people, result["movement"] = movement_by_group(ground.read("EVAL"), C_eval, held.participant, varies)
     result |= association(ground, C_eval)
     rows_shown, mean, axes = ground.picture
     result["picture"] = ((ground.sized(C_eval[rows_shown]) - mean) @ axes).astype(np.float32)
@@ -276,17 +222,10 @@ def measure(ground: Ground, rows: Rows, reading: Scores | None = None) -> Arrays
 def movement_by_group(
     before: Any, after: Any, groups: NDArray[Any], varies: NDArray[np.bool_] | None = None
 ) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Return ‖H' - H‖_F / ‖H‖_F within each group, and the groups, sorted as text.
+    """Return the groups, sorted as text, and ‖H' - H‖_F / ‖H‖_F within each, in standardised coordinates.
 
-    Parameters
-    ----------
-    before, after : (n, d) or (n, t, d) arrays
-        Rows, or tokens, in standardised coordinates.
-    groups : (n,) array
-        Participants, or sources.
-    varies : (d,) array of bool or None
-        Which features varied in the fitting rows. The units of the others are arbitrary, so they have no
-        size; where they move, that counts all the same. None: all varied.
+    ``varies`` says which features varied in the fitting rows (None: all). The units of the others are
+    arbitrary, so they have no size; where they move, that counts all the same.
 
     Examples
     --------
@@ -304,13 +243,12 @@ def movement_by_group(
     return tuple(names.tolist()), np.array(moved)
 
 
-def source_accessibility(ground: Ground, rows: Rows, reading: Scores | None = None) -> Arrays:
+def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
     """Return each reader's AUROC on every EVAL unit, and its scores.
 
     Units with several sources are compared within themselves, the others with each other.
     """
-    if reading is None:
-        reading = ground.read_tokens(*rows) if ground.tokens else ground.read([rows])[0]
+    reading = ground.read_sources(C_head, C_eval)
     scores, units = np.stack(list(reading.values()), axis=1), ground.unit_codes
     codes = np.searchsorted(ground.head.sources, ground.evaluation.source)
     values = within_auroc(scores, codes, units)
@@ -359,9 +297,8 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
 def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
     """Return AUROC and balanced accuracy of every unit that a head scored; labels within or between units."""
     n = len(ground.units)
-    values: Arrays = {"": np.full(n, np.nan), "_accuracy": np.full(n, np.nan)}
     if transfer is None:
-        return values
+        return dict.fromkeys(("", "_accuracy"), np.full(n, np.nan))
     rows, scores, predicted = transfer
     units, codes = ground.unit_codes[rows], ground.classes[rows]
     n_classes = int(ground.classes.max()) + 1
@@ -369,7 +306,7 @@ def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> 
     # One entry for every unit and class: the mean score, and the share that is right.
     entry, place = np.unique(units * n_classes + codes, return_inverse=True)
     right = np.bincount(place, predicted == codes) / np.bincount(place)
-    values["_accuracy"] = _unit_means(right, entry // n_classes, n)
+    accuracy = _unit_means(right, entry // n_classes, n)
     if ground.design.labels == "within":
         auroc = within_auroc(scores, codes, units)
     else:
@@ -379,8 +316,9 @@ def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> 
         everything = np.zeros(len(entry), np.int64)
         placed = between_auroc(means, entry % n_classes, np.arange(len(entry)), everything)
         auroc = _unit_means(placed[:, 0], entry // n_classes, n)[:, None]
-    values[""][: len(auroc)] = auroc[:, 0]
-    return values
+    values = np.full(n, np.nan)
+    values[: len(auroc)] = auroc[:, 0]
+    return {"": values, "_accuracy": accuracy}
 
 
 def _numbers_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
@@ -429,13 +367,12 @@ def gate_basis(facts: Arrays, scale: NDArray[Any]) -> NDArray[Any]:
     return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
 
 
-def preserved_rows(ground: Ground, basis: NDArray[Any]) -> Rows:
-    """Return HEAD and EVAL rows without what a gate lets be changed; no admissible correction takes the rest.
+def measure_floor(ground: Ground, basis: NDArray[Any]) -> Arrays:
+    """Read the source from what a gate does not let be changed: no admissible correction takes that away.
 
     ``basis`` is the gate's, orthonormal in FIT's coordinates.
     """
-
-    tokens_alike = ground.tokens and len(basis) == ground.head.X.shape[-1]
+    tokens_alike = ground.tokens and len(basis) == ground.table.X.shape[-1]
 
     def preserved(H: NDArray[Any]) -> NDArray[Any]:
         for start in range(0, len(H), BLOCK):
@@ -447,4 +384,4 @@ def preserved_rows(ground: Ground, basis: NDArray[Any]) -> Rows:
                 flat[...] = flat - (flat @ basis) @ basis.T
         return H
 
-    return preserved(ground.H_head), preserved(ground.H_eval)
+    return source_accessibility(ground, preserved(ground.read("HEAD")), preserved(ground.read("EVAL")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,14 +15,13 @@ from numpy.typing import NDArray
 from ..maps import MapInfo
 from .bootstrap import (
     Estimate,
-    Resampling,
     Statistic,
     contrast,
-    curve_at,
     curve_coefficients,
     curve_minimum,
     estimate,
     leave_one_out,
+    shares,
 )
 from .design import Design, pooled
 from .fits import Fit
@@ -45,28 +45,21 @@ class MethodResult:
 
     Attributes
     ----------
-    name : str
     participants, readers, directions : tuples of str
         What the axes of the arrays stand for.
     source_auroc : (F, P, R) array
         Each reader's AUROC on each EVAL participant.
+    movement : (F, P) array
     heads : dict of name to (F, P, D) array
         What frozen and refitted task heads do in every direction of transfer between sources: AUROC
         ("frozen", "refitted"), "_accuracy" at their own threshold; of numbers "_bias", "_square" and
         "_relative" errors. NaN: the unit has no such source.
-    movement : (F, P) array
     shortcut, control : (F, P, 3) arrays or None
         AUROC at association -1, 0 and 1.
     floor_auroc : (F, P, R) array or None
         Readers of what the gate preserves.
-    facts : list of dict
-        Per fit: validation movement, stage movement, gate spectrum and coverage, drift.
-    cells : list of dict
-        Per fit: everything else that was measured.
-    provenance : tuple of MapInfo
-        Provenance of every fit's map; of pooled splits, that of the first.
-    fitted_elsewhere : bool
-        The map came fitted.
+    facts, cells : lists of dict
+        Per fit: facts about it (movement of VAL rows, gate), and everything else that was measured.
     fitted_on : tuple of str or None
         EVAL participants that a fit is known to have seen; None: none known, but a map does not record whom
         it was fitted on, or saw HEAD participants.
@@ -123,13 +116,11 @@ class MethodResult:
     def pool(cls, parts: Sequence[MethodResult]) -> MethodResult:
         """Pool the results of one method on different participants; fit i of all parts is fit i."""
         first = parts[0]
-        for other in parts[1:]:
-            for name in ("readers", "directions", "n_fits"):
-                if getattr(other, name) != getattr(first, name):
-                    raise ValueError(
-                        f"{first.name} has {name} {getattr(first, name)} in one split and "
-                        f"{getattr(other, name)} in another."
-                    )
+        for name in ("readers", "directions", "n_fits"):
+            if any(getattr(part, name) != getattr(first, name) for part in parts):
+                raise ValueError(
+                    f"{first.name} has other {name} in some splits: {getattr(first, name)} in one."
+                )
         people = [person for part in parts for person in part.participants]
         if len(set(people)) != len(people):
             twice = sorted({person for person in people if people.count(person) > 1})
@@ -160,21 +151,23 @@ class MethodResult:
         return np.array([self.design.travelled(unit) for unit in self.participants])
 
     @cached_property
-    def resampling(self) -> Resampling:
-        """How units are drawn."""
-        strata = None if self.design is None else self.design.strata(self.participants)
-        return Resampling(strata, widen=self.widen)
+    def strata(self) -> NDArray[Any] | None:
+        """The cells that units are drawn from, each weighing the same; None if all units are alike."""
+        return None if self.design is None else self.design.strata(self.participants)
 
-    def sample(self, metric: str) -> tuple[Statistic, Floats, Resampling]:
-        """Return the statistic of a metric, the values of units that have it, and how those are drawn."""
+    def sample(self, metric: str) -> tuple[Statistic, Floats, dict[str, Any]]:
+        """Return the statistic of a metric, the values of units that have it, and how those are drawn.
+
+        The last are ``strata``, ``leverage`` and ``widen`` of :func:`mgpa.audit.estimate`.
+        """
         statistic, values = self.values(metric)
         flat = values.reshape(*values.shape[:2], -1)
         kept = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
         if not kept.any():
             raise ValueError(f"{metric} was not measured for {self.name}: no unit has it.")
-        twice = self.compares_units(metric, kept)
-        drawn = replace(self.resampling.keep(kept), leverage=2.0 if twice else 1.0)
-        return statistic, values[:, kept], drawn
+        strata = None if self.strata is None else self.strata[kept]
+        leverage = 2.0 if self.compares_units(metric, kept) else 1.0
+        return statistic, values[:, kept], {"strata": strata, "leverage": leverage, "widen": self.widen}
 
     def compares_units(self, metric: str, units: NDArray[Any]) -> bool:
         """Return whether a metric compares these units with each other.
@@ -201,22 +194,25 @@ class MethodResult:
         """What L, the best of the linear readers, would be."""
         return self._chance("L", self._linear)
 
+    @property
+    def _within(self) -> bool:
+        """Whether chance is that of units that travelled: they are the majority."""
+        return bool(2 * self.travelled.sum() > len(self.travelled))
+
     def _chance(self, metric: str, readers: list[int]) -> Chance:
         """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.ranks`)."""
         drawn = self._by_chance[..., readers].max(axis=-1).mean(axis=0)
-        within = 2 * self.travelled.sum() > len(self.travelled)
-        if not within:  # the first draw is what was measured
+        if not self._within:  # the first draw is what was measured
             return compare(float(drawn[0]), drawn[1:])
-        measured = self.estimate(metric).value
-        by_rows = compare(measured, drawn)
-        units = self.source_auroc[:, self.travelled][..., readers]
-        return with_units_flipped(by_rows, units) if self.widen and units.shape[1] >= FLIPPED else by_rows
+        by_rows, units = compare(self.estimate(metric).value, drawn), self.source_auroc[:, self.travelled]
+        flip = self.widen and units.shape[1] >= FLIPPED
+        return with_units_flipped(by_rows, units[..., readers]) if flip else by_rows
 
     @cached_property
     def beyond_linear(self) -> bool:
         """Whether other readers find more than linear ones, by more than .01 (95 %)."""
         statistic, values, drawn = self.sample("S")
-        return contrast(values, values[..., self._linear], statistic, drawn).low > 0.01
+        return contrast(values, values[..., self._linear], statistic, **drawn).low > 0.01
 
     @property
     def _linear(self) -> list[int]:
@@ -226,15 +222,14 @@ class MethodResult:
     def _by_chance(self) -> Floats:
         """What every reader reaches, on average over units, with sources exchanged, (F, draws, R)."""
         of_fits: list[Any] = [[] for _ in range(self.n_fits)]
-        within = 2 * self.travelled.sum() > len(self.travelled)
         for i, cell in enumerate(self.cells):  # of pooled splits, each has all fits
             scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))
             went = np.array([self.design is None or self.design.travelled(u) for u in cell["participants"]])
-            rows = went[units] == within
+            rows = went[units] == self._within
             if not rows.any():
                 continue
             units = np.unique(units[rows], return_inverse=True)[1]
-            if within:
+            if self._within:
                 drawn = permuted_auroc(scores[rows], codes[rows], units)
             else:
                 drawn = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])[:, None]
@@ -254,25 +249,30 @@ class MethodResult:
 
     def values(self, metric: str) -> tuple[Statistic, Floats]:
         """Return the statistic of a metric and the values it is taken of; NaN for units without any."""
-        known = find_metric(metric)
-        found = known.values(self)
-        if found is None:
-            raise ValueError(f"{metric} was not measured for {self.name}: {known.missing}")
-        return known.statistic, found
+        asked = find_metric(metric)
+        values = asked.values(self)
+        if values is None:
+            raise ValueError(f"{metric} was not measured for {self.name}: {asked.missing}")
+        if callable(asked.statistic) and values.ndim == 2:
+            values = values[..., None]
+        return asked.statistic, values
 
     def has(self, metric: str) -> bool:
         """Return whether a metric was measured."""
-        try:
-            self.values(metric)
-        except ValueError:
-            return False
-        return True
+        with suppress(ValueError):
+            return self.values(metric) is not None
+        return False
+
+    def influence(self, metric: str) -> Floats:
+        """Return the metric without each participant in turn: does one participant drive the result?"""
+        statistic, values, drawn = self.sample(metric)
+        return leave_one_out(values, statistic, drawn["strata"], drawn["leverage"])
 
     def estimate(self, metric: str) -> Estimate:
         """Return a metric with its interval over participants."""
         if metric not in self._estimates:
             statistic, values, drawn = self.sample(metric)
-            interval, known = estimate(values, statistic, drawn), find_metric(metric)
+            interval, known = estimate(values, statistic, **drawn), find_metric(metric)
             share = known.unit in ("AUROC", "balanced accuracy")
             low = 0.0 if share or known.better == "lower" or metric == "M" else -np.inf
             low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
@@ -283,11 +283,6 @@ class MethodResult:
     def _estimates(self) -> dict[str, Estimate]:
         return {}
 
-    def influence(self, metric: str) -> Floats:
-        """Return the metric without each participant in turn: does one participant drive the result?"""
-        statistic, values, drawn = self.sample(metric)
-        return leave_one_out(values, statistic, drawn)
-
     @cached_property
     def floor_explains(self) -> bool:
         """Whether S is, to within .01, what readers reach from what the gate preserves alone."""
@@ -295,12 +290,12 @@ class MethodResult:
             return False
         statistic, values, drawn = self.sample("S")
         _, floor, _ = self.sample("floor")
-        return self.chance.excluded and contrast(values, floor, statistic, drawn).low <= 0.01
+        return self.chance.excluded and contrast(values, floor, statistic, **drawn).low <= 0.01
 
     def reader_means(self) -> Floats:
         """Return each reader's participant-mean AUROC, averaged over fits."""
         _, values, drawn = self.sample("S")
-        return np.asarray(drawn.weights(values.shape[1]) @ values.mean(axis=0))
+        return np.asarray(shares(drawn["strata"], values.shape[1]) @ values.mean(axis=0))
 
     def by_participant(self, metric: str) -> Floats:
         """Return a metric of every participant, averaged over fits; their mean is the metric itself.
@@ -313,12 +308,12 @@ class MethodResult:
             return np.asarray(statistic(values).mean(axis=0))
         if statistic == "max":
             _, kept, drawn = self.sample(metric)
-            best = np.einsum("p,fpr->fr", drawn.weights(kept.shape[1]), kept).argmax(axis=-1)
+            best = np.einsum("p,fpr->fr", shares(drawn["strata"], kept.shape[1]), kept).argmax(axis=-1)
             values = np.stack([fit[:, reader] for fit, reader in zip(values, best, strict=True)])
         elif statistic == "worst":
             curves = curve_coefficients(values)
             xi = curve_minimum(curves.mean(axis=1))[1]
-            values = np.stack([curve_at(c, float(x)) for c, x in zip(curves, xi, strict=True)])
+            values = np.stack([np.polyval(c.T, x) for c, x in zip(curves, xi, strict=True)])
         return np.asarray(values.mean(axis=0))
 
     def association_curve(self) -> tuple[Floats, float, float]:
@@ -333,13 +328,7 @@ class MethodResult:
 
 
 def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    """Return the participants in any of the parts; None if none is named and a part is unknown.
-
-    Examples
-    --------
-    >>> people_known([("p1",), None]), people_known([(), None]), people_known([(), ()])
-    (('p1',), None, ())
-    """
+    """Return the participants in any of the parts; None if none is named and a part is unknown."""
     parts = list(parts)
     names = sorted({name for part in parts for name in part or ()})
     return tuple(names) if names or None not in parts else None

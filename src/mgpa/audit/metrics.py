@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .bootstrap import ASSOCIATIONS, Estimate, Statistic
+from .bootstrap import ASSOCIATIONS, Estimate, Statistic, shares
 from .readers import FURTHER
 
 if TYPE_CHECKING:
@@ -37,10 +37,9 @@ class Metric:
         Which way is good.
     kept : float or None
         A change counts as kept if its interval excludes a loss of more than this.
-    statistic : "mean", "max", "worst" or function
-        What is computed of the values, in every draw of :mod:`mgpa.audit.bootstrap`.
-    values : function of a MethodResult
-        The values: fits first, then units; None if they were not measured, NaN for units without any.
+    statistic, values : "mean", "max", "worst" or function, function of a MethodResult
+        What is computed in every draw (:mod:`mgpa.audit.bootstrap`), and of what: fits first, then units.
+        None if it was not measured, NaN for units without any.
     missing : str
         Why they may not have been measured.
     part_of : str
@@ -76,13 +75,7 @@ class Metric:
 
     @property
     def wanted(self) -> str:
-        """The name and what one wants of it, for a narrow column.
-
-        Examples
-        --------
-        >>> METRICS["S"].wanted, METRICS["T_f"].wanted, METRICS["M"].wanted
-        ('S (want .5)', 'T_f (want high)', 'M')
-        """
+        """The name and what one wants of it, for a narrow column: "S (want .5)", "T_f (want high)", "M"."""
         low = ".5" if self.unit == "AUROC" else "low"
         return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
 
@@ -134,16 +127,6 @@ def _transfer(heads: str, direction: str | None = None) -> Values:
     return values
 
 
-def _column(values: Values) -> Values:
-    """Return values as a single column, for statistics that are functions."""
-
-    def column(result: MethodResult) -> Floats | None:
-        measured = values(result)
-        return None if measured is None else measured[..., None]
-
-    return column
-
-
 def _each_direction(heads: str) -> Values:
     """Return values of every direction whose means over units are those of the units that have it."""
 
@@ -151,7 +134,7 @@ def _each_direction(heads: str) -> Values:
         measured = result.heads.get(heads)
         if measured is None:
             return None
-        present, weight = ~np.isnan(measured[0]), result.resampling.weights(measured.shape[1])
+        present, weight = ~np.isnan(measured[0]), shares(result.strata, measured.shape[1])
         return np.asarray(np.where(present, measured, 0.0) / (weight @ present))
 
     return values
@@ -234,7 +217,7 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
             name=f"RMSEP_{letter}", title=f"Root mean squared error of {subject}",
             subject=f"error, {subject}", symbol=rf"\mathrm{{RMSEP}}_{letter}",
             statistic=lambda means: np.sqrt(means[..., 0]),
-            values=_column(_transfer(f"{heads}_square")), **numbers,  # type: ignore[arg-type]
+            values=_transfer(f"{heads}_square"), **numbers,  # type: ignore[arg-type]
         ),
         Metric(
             name=f"bias_{letter}", title=f"Size of the bias of {subject}", subject=f"bias, {subject}",
@@ -244,7 +227,7 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
         Metric(
             name=f"R2_{letter}", title=f"$R^2$ of {subject}", subject=f"explained, {subject}",
             symbol=f"R^2_{letter}", unit="", statistic=lambda means: 1.0 - means[..., 0],
-            values=_column(_transfer(f"{heads}_relative")), missing=_NO_NUMBERS,
+            values=_transfer(f"{heads}_relative"), missing=_NO_NUMBERS,
         ),
         *(
             replace(task, name=f"T_{letter}_{word}", title=f"{task.title}, units that {word}",
@@ -325,6 +308,4 @@ def find_metric(name: str) -> Metric:
     one = replace(whole, name=name, title=f"{whole.title}, {direction}", part_of=task,
                   subject=f"{whole.subject}, {direction}", values=values,
                   missing="the table has no labels, or no heads go that way.")  # fmt: skip
-    if what == "_bias":
-        return replace(one, statistic="mean", better="neither")
-    return replace(one, values=_column(values)) if what in ("_square", "_relative") else one
+    return replace(one, statistic="mean", better="neither") if what == "_bias" else one

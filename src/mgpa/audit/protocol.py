@@ -11,7 +11,8 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, TypeVar
+from inspect import signature
+from typing import Any, TypeVar
 
 import numpy as np
 from joblib import delayed
@@ -21,7 +22,7 @@ from .. import __version__
 from .._common.extras import torch_device
 from .._common.progress import in_processes, waiting
 from ..coordinates import Coordinates
-from ..errors import ParameterError, TableError, UsageError, printable
+from ..errors import TableError, UsageError, printable
 from ..maps.io.mapfile import map_digest
 from ..pairs import warn_of_singles
 from ..tables.columns import ROLES
@@ -29,10 +30,10 @@ from ..tables.rows import in_coordinates, row_digests
 from ..tables.table import Table
 from .design import (
     FEWEST_PEOPLE,
+    columns_only,
     duplicates,
     find_design,
     fold_tables,
-    folds_sentence,
     require_measurable,
     seen_by,
 )
@@ -52,16 +53,12 @@ from .fits import (
     stored_fit,
 )
 from .heads import check_head, choose_directions
-from .measure import Ground, Rows, gate_basis, measure, preserved_rows, source_accessibility
+from .measure import Ground, gate_basis, measure, measure_floor
 from .method_result import MethodResult, people_known
 from .metrics import METRICS
-from .readers import CHECKPOINTS, SEED, Scores, check_bank
+from .readers import CHECKPOINTS, SEED, check_bank
 from .result import Audit
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
-from .words import label as shown_as
-
-# Values of HEAD rows up to which a cell is measured by one thread.
-SMALL = 2**22
 
 DEFAULT_METHODS = ("identity", "leace", "mgpa")
 
@@ -75,7 +72,6 @@ def run(
     pairs: Any = None,
     seeds: Sequence[int] = (17, 29, 43),
     budget: float | Mapping[str, float] | None = None,
-    unattained: Literal["raise", "omit"] = "raise",
     coordinates: Coordinates | None = None,
     head: Any = None,
     task: str | None = None,
@@ -95,7 +91,7 @@ def run(
     ----------
     table : Table
         With roles: methods are fitted on FIT (and VAL), readers and heads on HEAD, everything is scored on
-        EVAL. Every EVAL participant needs rows of every source.
+        EVAL. Without, or with few EVAL participants, roles rotate (``folds``).
     methods : names, or dict of name to method
         Names as in :func:`mgpa.baselines.available`. A dict's values are names, estimators, fitted
         estimators, maps, or lists of them (several fits of one method). "identity" is always measured too.
@@ -107,16 +103,14 @@ def run(
         Fits of every method that has a ``random_state`` of None; the others are fitted once.
     budget : float, dict of name to float, or None
         Compare at this relative movement of the VAL rows instead of with complete maps: all methods, or those
-        of the dict.
-    unattained : {"raise", "omit"}
-        What becomes of a method that cannot move as far as its budget in every fit: an error, or it is left
-        out, and ``settings["omitted"]`` says why.
+        of the dict. A method that does not move as far in every fit is left out, and
+        ``settings["omitted"]`` says why.
     coordinates : Coordinates or None
         Those that the table is in (``info["coordinates"]``); fitted maps will carry them.
     head : scikit-learn classifier or regressor, or None
-        Task head; None is the paper's balanced ridge head, or its network for tokens, or ridge regression
-        where labels are numbers. One that is fitted, your deployed model, is scored as it is on corrected and
-        uncorrected rows, in the table's own units; copies of it are refitted.
+        Task head; None is the paper's balanced ridge head, its network for tokens, ridge regression for
+        numbers. One that is fitted, your deployed model, is scored as it is on corrected and uncorrected
+        rows, in the table's own units; copies of it are refitted.
     task : {"classification", "regression"} or None
         What labels are. None: many distinct numbers that differ between participants are a quantity.
     readers : {"full", "paper"} or dict
@@ -133,14 +127,12 @@ def run(
         coordinates: where several tables share them, they are not to be made again from each.
     cache : path or None
         Folder for finished cells. Running again with the same data and settings reads them; a run that was
-        killed goes on where it was. Code is not among the settings: after changing a class of your own,
-        take another folder.
+        killed goes on where it was. After changing a class of your own, take another folder.
     folds : int or None
         Let roles rotate over this many folds, so that each participant is EVAL once, scored by models trained
-        on others; 1 keeps the table's roles. None makes five (four with eight or nine people, one a person
-        with three to seven; six where people have one source or label each, or as many as the smallest cell
-        of sources and label has people, but four at least) where fewer than twelve people are EVAL or the
-        table has no roles, if all methods are fitted here.
+        on others; 1 keeps the table's roles. None makes folds where the table has no roles or fewer than
+        twelve EVAL participants, if all methods are fitted here: five, or six where participants have one
+        source or label each; fewer of small cells; one a participant of three to seven.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -185,28 +177,29 @@ class AuditPlan:
     def __init__(
         self, table: Table, methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS, **settings: Any
     ) -> None:
-        unknown = sorted(set(settings) - set(run.__kwdefaults__ or ()))
-        if unknown:
-            raise TypeError(f"An audit has no parameter {', '.join(unknown)}.")
-        options = (run.__kwdefaults__ or {}) | settings
+        bound = signature(run).bind(table, methods, **settings)
+        bound.apply_defaults()
+        options = bound.arguments
         if not isinstance(table, Table):
             raise TypeError(
-                f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does."
+                f"table is a {type(table).__name__}; expected a Table (Table.from_frame makes one)."
             )
         self.table, self.options = table.require("source", "participant"), options
         self.store, self.verbose = Store(options["cache"]), options["verbose"]
         self.bank = _bank(options["readers"])
         self.device = resolve_device(options["device"])
-        self.no_networks = (
-            self.bank["bank"] == "full" and self.bank["restarts"] > 0 and find_spec("torch") is None
-        )
+        full = self.bank["bank"] == "full"
+        self.no_networks = full and self.bank["restarts"] > 0 and find_spec("torch") is None
         if self.no_networks:  # other readers need no torch; verdict and report say what is missing
             self.bank["restarts"] = 0
         elif self.bank["restarts"]:
             torch_device(self.device, "The bank of source readers")
         self.fits = list(list_fits(methods, options["seeds"], self.device))
         names = list(dict.fromkeys(fit.method for fit in self.fits))
-        self._check_names(names)
+        for what in ("budget", "pairs"):
+            unknown = set(options[what]) - set(names) if isinstance(options[what], Mapping) else set()
+            if unknown:
+                raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
         self.budgets = _budgets(options["budget"], names)
         coordinates = options["coordinates"]
         if coordinates is not None and table.info.get("coordinates") != coordinates.digest:
@@ -225,17 +218,16 @@ class AuditPlan:
             check_head(options["head"], self.design.task)
         can_rotate = options["pairs"] is None and all(fit.map is None for fit in self.fits)
         rotated = fold_tables(table, self.design, options["folds"], can_rotate=can_rotate)
-        if not rotated and table.role is not None and len(measured := _columns(table).rows("EVAL")):
+        if not rotated and table.role is not None and len(measured := columns_only(table).rows("EVAL")):
             self.design = find_design(measured, self.design.task or None)
-        chosen = rotated and options["folds"] is None
-        folds = [folds_sentence(self.design, len(rotated))] if chosen else []
+        folds = [f"Roles rotate over {len(rotated)} folds."] if rotated else []
         for line in (self.design.sentence, *self.design.notes, *folds):
             self._say(line)
         # Rows are recognised as they came and, where these differ, in the audit's coordinates.
         rows = in_coordinates(self.where, table)
         self.digests = [row_digests(form.X) for form in ([table] if rows is table else [table, rows])]
         self.width = rows.X.shape[-1]
-        self.settings = self._settings(names, rows.X.shape[1:])
+        self.settings = self._settings(rows.X.shape[1:])
         self.folds: list[AuditPlan] = []
         self.turn = ""  # which fold this is, for progress
         for fold in rotated:
@@ -250,22 +242,7 @@ class AuditPlan:
         else:
             self._take_roles(fewest=2)
 
-    def _check_names(self, names: list[str]) -> None:
-        """Raise if two methods would be shown alike, or options name methods that there are not."""
-        by_label: dict[str, str] = {}
-        for name in names:
-            other = by_label.setdefault(shown_as(name), name)
-            if other != name:
-                raise ValueError(f"{other!r} and {name!r} are both shown as {shown_as(name)}; rename one.")
-        for what in ("budget", "pairs"):
-            by_method = self.options[what]
-            unknown = sorted(set(by_method) - set(names)) if isinstance(by_method, Mapping) else []
-            if unknown:
-                raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
-        if self.options["unattained"] not in ("raise", "omit"):
-            raise ParameterError("unattained", self.options["unattained"], "'raise' or 'omit'")
-
-    def _settings(self, names: list[str], features: tuple[int, ...]) -> dict[str, Any]:
+    def _settings(self, features: tuple[int, ...]) -> dict[str, Any]:
         """Return what the result says about how it was made; what depends on roles comes later."""
         options, bank, info = self.options, self.bank, self.table.info
         pairs, budget, readers = options["pairs"], options["budget"], options["readers"]
@@ -301,7 +278,7 @@ class AuditPlan:
     def _take_roles(self, *, fewest: int) -> None:
         """Check that everything asked for can be done with the table's roles; note what they are."""
         table = self.table.require("role")
-        columns = _columns(table)
+        columns = columns_only(table)
         require_applicable(self.fits, columns, self.width, self.options["pairs"])
         parts = {role: columns.rows(role) for role in ROLES}
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
@@ -329,15 +306,12 @@ class AuditPlan:
 
     def rows(self) -> tuple[FittingData, Ground]:
         """Return what methods are fitted from, and what they are measured on."""
-        rows, role = in_coordinates(self.where, self.table), self.table.role
+        rows = in_coordinates(self.where, self.table)
         # Pairs come in the coordinates that the table came in.
         pairs = self.options["pairs"] if rows is self.table else pairs_in(self.where, self.options["pairs"])
-        fit, val, head, evaluation = (np.flatnonzero(role == name) for name in ROLES)
-        standardize = self.options["standardize"]
-        data = FittingData(rows.take(np.concatenate([fit, val])), pairs, standardize, self.where)
+        data = FittingData(rows, pairs, self.options["standardize"], self.where)
         settings = (self.options["head"], self.device, self.bank, self.directions)
-        ground = Ground(rows.take(head), rows.take(evaluation), data.standardizer, self.design, *settings)
-        return data, ground
+        return data, Ground(rows, data.standardizer, self.design, *settings)
 
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
@@ -350,27 +324,22 @@ class AuditPlan:
         started = time.monotonic()
         data, ground = self.rows()
         fits, omitted, unattained = self._fit(data, ground)
-        del data  # which is large, and no longer needed
         cells = self._measure(fits, ground)
         self._say(f"{self.turn}done in {time.monotonic() - started:.0f} s")
-        held, participant = np.isin(self.table.role, ("HEAD", "EVAL")), self.table.participant
-        scored = np.unique(ground.evaluation.participant).tolist()
+        held, scored = np.isin(self.table.role, ("HEAD", "EVAL")), ground.units
+        people, digests = self.table.participant[held], [rows[held] for rows in self.digests]
         results = {}
         for name in dict.fromkeys(fit.method for fit in fits):
             chosen = [i for i, fit in enumerate(fits) if fit.method == name]
-            seen = [
-                seen_by(fits[i].map, participant[held], [digests[held] for digests in self.digests], scored)
-                for i in chosen
-            ]
             results[name] = MethodResult.collect(
                 [fits[i] for i in chosen],
                 [cells[i][0] for i in chosen],
                 [cells[i][1] for i in chosen],
-                fitted_on=people_known(seen),
+                fitted_on=people_known(seen_by(fits[i].map, people, digests, scored) for i in chosen),
                 design=self.design,
                 widen=self.settings["rules"] == "default",
             )
-        fit, paired = _columns(self.table).rows("FIT"), None
+        fit, paired = columns_only(self.table).rows("FIT"), None
         if self.options["pairs"] is None and has_pairs(fit):
             paired = in_coordinates(self.where, self.table).rows("FIT")
         return Audit(
@@ -386,15 +355,7 @@ class AuditPlan:
         audits = []
         for i, plan in enumerate(self.folds, start=1):
             plan.turn = f"fold {i} of {len(self.folds)}, "
-            try:
-                audits.append(replace(plan.run(), paired_rows=None))
-            except UsageError as error:
-                if not plan.settings["participants"]["VAL"]:
-                    error.add_note(
-                        "Three participants leave one to fit on and none for VAL: methods that hold rows "
-                        "out, as iterative_mgpa does, need a fourth. Audit the others."
-                    )
-                raise
+            audits.append(replace(plan.run(), paired_rows=None))
         pooled, table = Audit.pool(audits), self.table
         return replace(
             pooled,
@@ -413,12 +374,10 @@ class AuditPlan:
     ) -> tuple[list[Fit], dict[str, str], dict[str, list[int]]]:
         """Return every fit at its budget, methods to leave out with why, and how many fits miss it."""
         keys = [data.key(fit) for fit in self.fits]
-        # Arms that differ in their operating point alone share a fit, named after the first of them.
-        first = {key: fit for fit, key in reversed(list(zip(self.fits, keys, strict=True)))}
-        calls = {
-            key: (first[key].method, partial(fit_one, first[key], data, self.store, key))
-            for key in dict.fromkeys(keys)
-        }
+        calls: dict[str, tuple[str, Callable[[], Fit]]] = {}
+        for fit, key in zip(self.fits, keys, strict=True):  # arms that differ in their budget share a fit
+            calls.setdefault(key, (fit.method, partial(fit_one, fit, data, self.store, key)))
+        first = dict(zip(reversed(keys), reversed(self.fits), strict=True))
         made = self._complete(calls, lambda key: stored_fit(first[key], self.store, key), ground, "fits")
         whole = [
             replace(fit, map=made[key].map, facts=made[key].facts)
@@ -428,10 +387,9 @@ class AuditPlan:
         unattained = {name: [0, 0] for name in self.budgets}
         for fit in (fit for fit in whole if fit.method in self.budgets):
             moved = np.max(fit.facts.get("stage_movement", fit.facts["validation_movement"]), initial=0)
-            beyond = self.options["unattained"] == "omit" and moved < self.budgets[fit.method]
-            unattained[fit.method][0] += bool(beyond)
             unattained[fit.method][1] += 1
-            if beyond:
+            if moved < self.budgets[fit.method]:
+                unattained[fit.method][0] += 1
                 # A mean over the fits that do get there would be about other fits.
                 omitted[fit.method] = (
                     f"a budget of {self.budgets[fit.method]:g} is beyond fit {fit.number}, which moves VAL "
@@ -451,41 +409,18 @@ class AuditPlan:
 
     def _measure(self, fits: list[Fit], ground: Ground) -> list[tuple[Arrays, Arrays | None]]:
         """Return each fit's measurements and, for gated methods, the source floor of its gate."""
-        # Of each cell: what it is of, its rows, and what is measured on them.
-        cells: dict[str, tuple[str, Callable[[], Rows], Callable[..., Arrays]]] = {}
+        calls: dict[str, tuple[str, Callable[[], Arrays]]] = {}
         keys: list[tuple[str, str | None]] = []
         for fit in fits:
             key, floor = cell_key("measure", ground.key, map_digest(fit.map)), None
-            cells[key] = fit.method, partial(ground.corrected, fit.map), measure
+            calls[key] = fit.method, partial(_cell, fit.method, self.store, key, measure, ground, fit.map)
             if self.options["floor"] and "gate_basis" in fit.facts:
-                basis = gate_basis(fit.facts, ground.standardizer.scale)
+                basis, what = gate_basis(fit.facts, ground.standardizer.scale), f"the gate of {fit.method}"
                 floor = cell_key("floor", ground.key, array_digest(basis))
-                rows = partial(preserved_rows, ground, basis)
-                cells[floor] = f"{fit.method}, what its gate preserves", rows, source_accessibility
+                calls[floor] = what, partial(_cell, what, self.store, floor, measure_floor, ground, basis)
             keys.append((key, floor))
-        readings = self._read_together({key: rows for key, (_, rows, _) in cells.items()}, ground)
-        calls = {
-            key: (what, partial(_cell, what, measures, ground, rows, readings.get(key), self.store, key))
-            for key, (what, rows, measures) in cells.items()
-        }
         done = self._complete(calls, self.store.get, ground, "cells to measure")
         return [(done[key], None if floor is None else done[floor]) for key, floor in keys]
-
-    def _read_together(self, rows: dict[str, Callable[[], Rows]], ground: Ground) -> dict[str, Scores]:
-        """Return what source readers make of cells' rows where all of them train as one program: on a GPU.
-
-        Cells go in groups that do not depend on which of them are finished: another group could round
-        differently, and a run that was stopped and taken up again would not give the same bits.
-        """
-        readings: dict[str, Scores] = {}
-        cells, together = list(rows), ground.banks_together
-        for start in range(0, len(cells) if together > 1 else 0, together):
-            group = cells[start : start + together]
-            if all(self.store.get(key) is not None for key in group):
-                continue
-            with waiting(f"audit: {self.turn}reading sources after {len(group)} corrections", self.verbose):
-                readings |= dict(zip(group, ground.read([rows[key]() for key in group]), strict=True))
-        return readings
 
     def _complete(
         self,
@@ -501,15 +436,12 @@ class AuditPlan:
             self._say(f"{self.turn}{len(calls)} {what}, {len(results)} of them finished before")
         if missing:
             # First: that a head cannot be fitted is better known before the maps are.
-            with waiting(f"audit: {self.turn}training heads on uncorrected rows", self.verbose):
+            what_first = f"audit: {self.turn}training heads on uncorrected rows"
+            with waiting(what_first, self.verbose), threadpool_limits(ground.n_threads):
                 ground.prepare()
         computed = in_processes((delayed(calls[key][1])() for key in missing), self.options["n_jobs"])
-        started = time.monotonic()
-        for i, key in enumerate(missing):
-            seconds = (time.monotonic() - started) / max(i, 1) * (len(missing) - i)
-            about = f", about {seconds:.0f} s left" if seconds >= 1 else ""
-            label = f"audit: {self.turn}{i + 1}/{len(missing)} {what}: {calls[key][0]}{about}"
-            with waiting(label, self.verbose):
+        for i, key in enumerate(missing, start=1):
+            with waiting(f"audit: {self.turn}{i}/{len(missing)} {what}: {calls[key][0]}", self.verbose):
                 results[key] = next(computed)
         return results
 
@@ -517,13 +449,6 @@ class AuditPlan:
         if self.verbose:
             sys.stderr.write(f"audit: {printable(text)}\n")
             sys.stderr.flush()
-
-
-def _columns(table: Table) -> Table:
-    """Return the table with its first feature alone: what is found from columns needs no copies of rows."""
-    return replace(
-        table, X=table.X[..., :1], info={k: v for k, v in table.info.items() if k != "feature_names"}
-    )
 
 
 def _with_one_source(rows: Table) -> int:
@@ -556,16 +481,8 @@ def _budgets(budget: float | Mapping[str, float] | None, names: list[str]) -> di
 
 
 def _cell(
-    what: str,
-    measures: Callable[..., Arrays],
-    ground: Ground,
-    rows: Callable[[], Rows],
-    reading: Scores | None,
-    store: Store,
-    key: str,
+    what: str, store: Store, key: str, measures: Callable[[Ground, Any], Arrays], ground: Ground, of: Any
 ) -> Arrays:
     """Measure a cell and keep it."""
-    # Of few rows, libraries that compute in parallel cost each other more than they gain.
-    with explain(f"measuring {what}", store), threadpool_limits(1 if ground.head.X.size < SMALL else None):
-        arrays = measures(ground, rows(), reading)
-    return store.put(key, arrays)
+    with explain(f"measuring {what}", store), threadpool_limits(ground.n_threads):
+        return store.put(key, measures(ground, of))

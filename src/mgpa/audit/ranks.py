@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
+from sklearn.metrics import roc_auc_score
 
 from ..pairs import encode_source, to_numpy
 
@@ -33,7 +34,7 @@ FLIPPED = 6
 
 
 def participant_auroc(
-    scores: Any, labels: Any, participants: Any, classes: Any = None, weight: Any = None
+    scores: Any, labels: Any, participants: Any, weight: Any = None
 ) -> tuple[tuple[str, ...], Floats]:
     """Return every participant's AUROC: binary, or the macro average of one class against the rest.
 
@@ -41,19 +42,16 @@ def participant_auroc(
     ----------
     scores : array
         With two classes (n,), or (n, R) for R readers, larger meaning the second class. With K > 2 classes
-        (n, K), or (n, R, K), one column for each class.
+        (n, K), or (n, R, K), one column for each of the sorted classes.
     labels, participants : (n,) arrays
         The classes of the rows, and whose rows they are. Every participant needs every class.
-    classes : (K,) array or None
-        The classes, in the order of the score columns; None takes those in ``labels``, sorted.
     weight : (n,) array or None
         Weights of the rows; None is one each.
 
     Returns
     -------
-    participants : tuple of str
-        Sorted as text.
-    values : (P,) array, or (P, R) for several readers
+    tuple of str, (P,) array or (P, R) for several readers
+        The participants, sorted as text, and their values.
 
     Examples
     --------
@@ -62,26 +60,18 @@ def participant_auroc(
     """
     scores, n = check_scores(scores), len(scores)
     names, who = encode_source(participants, n, name="participants")
-    present, codes = encode_source(labels, n, name="labels")
-    classes_scored = present.tolist() if classes is None else np.asarray(classes).tolist()
-    unknown = [label for label in present.tolist() if label not in classes_scored]
-    if unknown or len(classes_scored) < 2:
+    classes, codes = encode_source(labels, n, name="labels")
+    if len(classes) < 2:
+        raise ValueError(f"labels has {classes.tolist()}; AUROC needs two classes or more.")
+    counts = np.bincount(who * len(classes) + codes, minlength=len(names) * len(classes))
+    if not counts.all():
+        person, k = divmod(int(counts.argmin()), len(classes))
         raise ValueError(
-            f"labels has {present.tolist()}, classes are {classes_scored}; AUROC needs two or more of them."
-        )
-    codes = np.array([classes_scored.index(label) for label in present.tolist()])[codes]
-    weights = np.ones(n) if weight is None else to_numpy(weight).astype(np.float64)
-    totals = np.zeros((len(names), len(classes_scored)))
-    np.add.at(totals, (who, codes), weights)
-    if not (totals > 0).all():
-        person, k = np.argwhere(~(totals > 0))[0]
-        raise ValueError(
-            f"Participant {str(names[person])!r} has no rows of class {classes_scored[k]!r}; AUROC needs "
+            f"Participant {str(names[person])!r} has no rows of class {classes.tolist()[k]!r}; AUROC needs "
             "every class for every participant. Leave the participant or the class out of all methods."
         )
-    several = scores.ndim == (2 if len(classes_scored) == 2 else 3)
-    readers = scores if several else scores[:, None]
-    values = within_auroc(readers, codes, who, weights)
+    several = scores.ndim == (2 if len(classes) == 2 else 3)
+    values = within_auroc(scores if several else scores[:, None], codes, who, weight)
     people = [str(name) for name in names.tolist()]
     order = sorted(range(len(people)), key=people.__getitem__)
     return tuple(people[i] for i in order), values[order] if several else values[order, 0]
@@ -92,17 +82,28 @@ def within_auroc(scores: NDArray[Any], codes: Codes, units: Codes, weight: Float
 
     ``scores`` are (n, R) or (n, R, K), ``codes`` and ``units`` the number of each row's class and unit.
     """
-    weight = np.ones(len(codes)) if weight is None else weight
     columns, order = score_columns(scores), np.argsort(units, kind="stable")
     values = np.full((int(units.max()) + 1, scores.shape[1]), np.nan)
     for rows in np.split(order, np.flatnonzero(np.diff(units[order])) + 1):
-        present = np.unique(codes[rows]).tolist()
+        present = np.unique(codes[rows])
         if len(present) > 1:
-            areas = [
-                _area(column[rows], codes[rows] == k, weight[rows]) for k, column in columns if k in present
-            ]
+            weights = None if weight is None else weight[rows]
+            areas = [_auroc(column[rows], codes[rows] == k, weights) for k, column in columns if k in present]
             values[units[rows[0]]] = np.mean(areas, axis=0)
     return values
+
+
+def _auroc(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats | None) -> Floats:
+    """Return the AUROC of every column: by ranks or, where rows have weights, by scikit-learn."""
+    if weight is not None:
+        return np.array([roc_auc_score(positive, column, sample_weight=weight) for column in scores.T])
+    total = rankdata(scores, axis=0)[positive].sum(axis=0)
+    return np.asarray(rank_auroc(total, int(positive.sum()), len(positive)))
+
+
+def rank_auroc(total: Any, m: int, n: int) -> Any:
+    """Return the AUROC of m positive rows of n whose ranks have this sum."""
+    return (total - m * (m + 1) / 2) / (m * (n - m))
 
 
 def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Codes) -> Floats:
@@ -111,12 +112,6 @@ def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Cod
     Every unit weighs the same. The mean over units of a class and source, then over sources, then over
     classes, is the AUROC over rows (of one source against the rest, if there are more than two). A unit in
     several classes has the mean of its values there; one that nothing compares with has NaN.
-
-    Examples
-    --------
-    >>> scores = np.array([[0.1], [0.3], [0.2], [0.9]])
-    >>> between_auroc(scores, np.array([0, 0, 1, 1]), np.arange(4), np.zeros(4, int)).ravel().tolist()
-    [1.0, 0.5, 0.5, 1.0]
     """
     n_units, columns = int(units.max()) + 1, score_columns(scores)
     total, count = np.zeros((n_units, scores.shape[1])), np.zeros(n_units)
@@ -146,25 +141,14 @@ def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Cod
 
 def placements(scores: NDArray[Any], reference: NDArray[Any], weight: Floats) -> Floats:
     """Return the share of the reference below each score, by weight, ties counting half."""
-    return np.asarray(_beaten(scores, reference, weight) / (2 * weight.sum()))
-
-
-def _beaten(scores: NDArray[Any], reference: NDArray[Any], weight: Floats) -> Floats:
-    """Return twice the weight of the reference below each score; exact, if weights are whole numbers."""
-    beaten = np.empty(scores.shape)
+    shares = np.empty(scores.shape)
     for k in range(scores.shape[1]):
         # Stable, so that sums of weights within ties do not depend on the processor's sorting code.
         order = np.argsort(reference[:, k], kind="stable")
         ordered, total = reference[order, k], np.concatenate([[0.0], np.cumsum(weight[order])])
         first, last = np.searchsorted(ordered, scores[:, k]), np.searchsorted(ordered, scores[:, k], "right")
-        beaten[:, k] = total[first] + total[last]
-    return beaten
-
-
-def _area(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats) -> Floats:
-    above, below = weight[positive], weight[~positive]
-    beaten = above @ _beaten(scores[positive], scores[~positive], below)
-    return np.asarray(np.clip(beaten / (2 * above.sum() * below.sum()), 0.0, 1.0))
+        shares[:, k] = total[first] + total[last]
+    return np.asarray(shares / (2 * weight.sum()))
 
 
 def score_columns(scores: NDArray[Any]) -> list[tuple[int, NDArray[Any]]]:
@@ -188,12 +172,11 @@ class Chance:
     ----------
     p : float
         Share of draws that reach the S that was measured.
-    mean, high : float
-        Their mean, and what the ``LEVEL`` share of them exceeds.
+    high : float
+        What the ``LEVEL`` share of them exceeds.
     """
 
     p: float
-    mean: float
     high: float
 
     @property
@@ -203,16 +186,10 @@ class Chance:
 
 
 def compare(measured: float, exchanged: Floats) -> Chance:
-    """Return where a value lies among draws of it by chance.
-
-    Examples
-    --------
-    >>> compare(0.61, np.linspace(0.49, 0.55, 999)).p
-    0.001
-    """
+    """Return where a value lies among draws of it by chance."""
     at_least = int((exchanged >= measured - 1e-9).sum())
     p = (1 + at_least) / (1 + len(exchanged))
-    return Chance(p, float(exchanged.mean()), float(np.quantile(exchanged, 1 - LEVEL)))
+    return Chance(p, float(np.quantile(exchanged, 1 - LEVEL)))
 
 
 def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
@@ -231,7 +208,7 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
         for k, column in columns:
             ranks, m = rankdata(column[rows], axis=0), int((codes[rows] == k).sum())
             if 0 < m < n:
-                by_class.append(((swapped == k) @ ranks - m * (m + 1) / 2) / (m * (n - m)))
+                by_class.append(rank_auroc((swapped == k) @ ranks, m, n))
         areas[:, person] = np.mean(by_class, axis=0)
     return areas
 
@@ -251,9 +228,8 @@ def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Ch
         )
         for middles in (np.full(len(auroc), 0.5), auroc.mean(axis=1))
     )
-    p = max(by_rows.p, compare(float(best), about_chance).p)
     level = max(by_rows.high, float(np.quantile(about_mean, 1 - LEVEL)))
-    return Chance(p, max(by_rows.mean, float(about_mean.mean())), level)
+    return Chance(max(by_rows.p, compare(float(best), about_chance).p), level)
 
 
 def permuted_between(
@@ -263,14 +239,6 @@ def permuted_between(
 
     Units weigh the same, comparisons are within classes of the label, and sources are exchanged among the
     units of a class. Arguments are those of :func:`between_auroc`.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> units = np.repeat(np.arange(20), 5)
-    >>> exchanged = permuted_between(rng.normal(size=(100, 3)), units % 2, units, units // 10)
-    >>> exchanged.shape, bool(abs(exchanged[1:].mean() - 0.5) < 0.01)
-    ((1000, 3), True)
     """
     rng = np.random.default_rng(SEED)
     columns = score_columns(scores)

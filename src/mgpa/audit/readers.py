@@ -19,13 +19,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from joblib import cpu_count
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.special import softmax
@@ -35,7 +33,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.extmath import randomized_svd
-from threadpoolctl import threadpool_limits
 
 from .._common.arrays import double, namespace, zeros
 from .._common.checks import as_float_matrix, require_finite
@@ -59,8 +56,7 @@ CHECKPOINTS = (12, 50, 200)
 SHRINKAGE = 0.01
 RIDGE = 1e-8
 WIDE = 4096  # features whose products are a matrix too large to decompose
-BLOCK = 8192  # rows that are read at a time
-NETWORK_BLOCK = 2048
+BLOCK = 2048  # rows that are read at a time
 
 # Features that trees are grown on, and principal directions in which spreads are compared: wider rows would
 # cost more than they tell.
@@ -77,7 +73,17 @@ TOKEN_ITERATIONS = 10_000
 RESIDUAL_TOLERANCE = 2e-4
 
 
-def read_sources(X_head: Any, source_head: Any, X_eval: Any, **bank: Any) -> Scores:
+def read_sources(
+    X_head: Any,
+    source_head: Any,
+    X_eval: Any,
+    *,
+    bank: str = "paper",
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    device: str = "auto",
+) -> Scores:
     """Train the bank of source readers on HEAD rows and score EVAL rows with each.
 
     The readers are "linear", "whitened_linear" and, for each restart and checkpoint, "gelu r0 e12"; in the
@@ -115,68 +121,29 @@ def read_sources(X_head: Any, source_head: Any, X_eval: Any, **bank: Any) -> Sco
     >>> list(scores), round(float(roc_auc_score(source[100:], scores["linear"])), 2)
     (['linear', 'whitened_linear'], 0.75)
     """
-    return read_many_sources([(X_head, X_eval)], source_head, **bank)[0]
+    head, held = check_rows(X_head, "X_head"), check_rows(X_eval, "X_eval")
+    if head.ndim == 3 or head.shape[1:] != held.shape[1:]:
+        raise ValueError(
+            f"X_head has shape {head.shape}, X_eval {held.shape}; expected rows of as many features; for "
+            "tokens (n, t, d) use read_token_sources."
+        )
+    codes, n_sources = source_codes(source_head, len(head))
+    epochs = check_bank(bank, restarts, checkpoints)
+    if not restarts:
+        scores = linear_scores(head, codes, n_sources, held)
+    else:
+        place = torch_device(device, "read_sources")
+        scores = linear_scores(_where(head, place), codes, n_sources, _where(held, place))
+        trained = train_networks("gelu", head, codes, restart_seeds(seed, restarts), epochs, device=place)
+        scores |= network_scores("gelu", trained, held)
+    return scores | (further_scores(head, codes, held, seed) if bank == "full" else {})
 
 
-def read_many_sources(
-    corrections: Sequence[tuple[Any, Any]],
-    source_head: Any,
-    *,
-    bank: str = "paper",
-    restarts: int = 3,
-    checkpoints: Sequence[int] = CHECKPOINTS,
-    seed: int = SEED,
-    device: str = "auto",
-) -> list[Scores]:
-    """Read the sources of the same rows after several corrections (X_head, X_eval), with a bank for each.
-
-    On a GPU the networks of all banks train as one program, those of eight three times as fast as one after
-    the other, and trees grow beside them. The other parameters are those of :func:`read_sources`.
-    """
-    sets = [(check_rows(head, "X_head"), check_rows(held, "X_eval")) for head, held in corrections]
-    for head, held in sets:
-        if head.ndim == 3:
-            raise ValueError(f"X_head has shape {head.shape}; for tokens (n, t, d) use read_token_sources.")
-        if held.shape[1] != head.shape[1]:
-            raise ValueError(f"X_eval has {held.shape[1]} features; X_head has {head.shape[1]}.")
-        if head.shape != sets[0][0].shape:
-            raise ValueError(f"Corrected HEAD rows have shapes {head.shape} and {sets[0][0].shape}.")
-    codes, n_sources = source_codes(source_head, len(sets[0][0]))
-    checkpoints = check_bank(bank, restarts, checkpoints)
-    place = torch_device(device, "read_sources") if restarts else None
-
-    def networks_of(part: list[tuple[NDArray[Any], NDArray[Any]]]) -> list[Scores]:
-        if not restarts:
-            return [{} for _ in part]
-        heads, seeds = [head for head, _ in part], restart_seeds(seed, restarts)
-        trained = train_networks("gelu", heads, codes, seeds, checkpoints, device=place)
-        return [
-            network_scores("gelu", networks, held) for networks, (_, held) in zip(trained, part, strict=True)
-        ]
-
-    def further_of(head: NDArray[Any], held: NDArray[Any], threads: int | None = None) -> Scores:
-        if bank != "full":
-            return {}
-        with threadpool_limits(threads):
-            return further_scores(head, codes, held, seed)
-
-    if place is None or place.type != "cuda":
-        return [
-            linear_scores(head, codes, n_sources, held)
-            | networks_of([(head, held)])[0]
-            | further_of(head, held)
-            for head, held in sets
-        ]
+def _where(X: NDArray[Any], place: Any) -> Array:
+    """Return rows where the networks are, if that is a GPU."""
     import torch
 
-    # Trees grow on the host meanwhile, those of each bank on its share of the cores.
-    threads = max(1, cpu_count() // len(sets))
-    with ThreadPoolExecutor(len(sets)) as pool:
-        further = [pool.submit(further_of, *rows, threads) for rows in sets]
-        on_device = partial(torch.as_tensor, device=place)
-        linear = [linear_scores(on_device(head), codes, n_sources, on_device(held)) for head, held in sets]
-        parts = zip(linear, networks_of(sets), (trees.result() for trees in further), strict=True)
-        return [a | b | c for a, b, c in parts]
+    return torch.as_tensor(X, device=place) if place.type == "cuda" else X
 
 
 # --- networks --------------------------------------------------------------------------------------------
@@ -187,23 +154,21 @@ Trained = dict[int, Callable[[NDArray[Any]], NDArray[np.float32]]]
 
 def train_networks(
     architecture: str,
-    sets: Sequence[NDArray[Any]],
+    X: NDArray[Any],
     codes: Codes,
     seeds: Sequence[int],
     checkpoints: Sequence[int],
     *,
     device: Any,
-) -> list[Trained]:
-    """Train one network per set of rows and seed, all of them side by side.
+) -> Trained:
+    """Train one network per seed on the same rows, side by side, and return them at each checkpoint.
 
     ``architecture`` is "gelu" for one hidden layer over all values of a row, or "grid_gelu" for one that all
-    tokens of a row (t, d) share. Returned are, for each set, its networks at each checkpoint.
+    tokens of a row (t, d) share.
     """
-    import torch
-
     from ..networks import HiddenLayerNetwork, TokenNetwork, Training
 
-    shape, n_classes, n_sets = sets[0].shape[1:], int(codes.max()) + 1, len(sets)
+    shape, n_classes = X.shape[1:], int(codes.max()) + 1
     network: HiddenLayerNetwork | TokenNetwork
     if architecture == "gelu":
         network = HiddenLayerNetwork(math.prod(shape), HIDDEN_WIDTH, n_classes)
@@ -211,16 +176,12 @@ def train_networks(
     else:
         network = TokenNetwork(shape[0], shape[1], n_classes)
         optimizer = {"learning_rate": 5e-4, "batch_size": 128, "clip": 5.0}
-    inputs = [_as_input(X, device) for X in sets]
-    rows = inputs[0] if n_sets == 1 else torch.cat(inputs)
-    training = Training(network, rows, codes, seeds, n_sets=n_sets, **optimizer)
-    trained: list[Trained] = [{} for _ in sets]
+    training = Training(network, _as_input(X, device), codes, seeds, **optimizer)
+    trained: Trained = {}
     for epoch in range(1, max(checkpoints) + 1):
         training.epoch()
         if epoch in checkpoints:
-            by_set = zip(*(p.chunk(n_sets) for p in training.parameters()), strict=True)
-            for networks, parameters in zip(trained, by_set, strict=True):
-                networks[epoch] = partial(_logits, network, list(parameters))
+            trained[epoch] = partial(_logits, network, list(training.parameters()))
     return trained
 
 
@@ -231,8 +192,8 @@ def _logits(network: Any, parameters: list[Array], X: NDArray[Any]) -> NDArray[n
     from ..networks import network_logits
 
     blocks = [torch.zeros((len(parameters[0]), 0, network.n_outputs))]
-    for start in range(0, len(X), NETWORK_BLOCK):
-        x = _as_input(X[start : start + NETWORK_BLOCK], parameters[0].device)
+    for start in range(0, len(X), BLOCK):
+        x = _as_input(X[start : start + BLOCK], parameters[0].device)
         blocks.append(network_logits(network, parameters, x).cpu())
     return np.asarray(torch.cat(blocks, dim=1).numpy())
 
@@ -433,48 +394,18 @@ def _model_scores(model: Any, X: Floats) -> Floats:
 # --- tokens ----------------------------------------------------------------------------------------------
 
 
-def read_residuals(
-    X_head: Any,
-    source_head: Any,
-    X_eval: Any,
-    *,
-    restarts: int = 3,
-    checkpoints: Sequence[int] = CHECKPOINTS,
-    seed: int = SEED,
-    device: str = "auto",
-) -> Scores:
+def read_residuals(X_head: Any, source_head: Any, X_eval: Any, **schedule: Any) -> Scores:
     """Read sources from centred tokens: by a standardised logistic reader and by token networks.
 
     A correction that shifts all tokens of a row alike leaves these as they are, so one reading of uncorrected
     tokens serves all such corrections. The parameters are those of :func:`read_token_sources`.
     """
-    head, held = (
-        token_residuals(check_tokens(X, name)) for X, name in ((X_head, "X_head"), (X_eval, "X_eval"))
-    )
-    codes, n_sources = source_codes(source_head, len(head))
-    center, scale = token_scaling(head)
-    head, held = (head - center) / scale, (held - center) / scale
-    linear = _fit_token_logistic("residual linear_standardized", head, codes, n_sources, C=0.01)
-    scores = {"linear_standardized": logistic_scores(linear, _flat(held))}
-    if restarts:
-        seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_residuals")
-        epochs = check_bank("paper", restarts, checkpoints)
-        [trained] = train_networks("grid_gelu", [head], codes, seeds, epochs, device=place)
-        scores |= network_scores("grid_gelu", trained, held)
-    return {f"residual {name}": values for name, values in scores.items()}
+    head, held = (token_residuals(X) for X in _token_sets(X_head, X_eval))
+    return _read_tokens("residual", head, source_head, held, {"grid_gelu": "grid_gelu"}, **schedule)
 
 
 def read_token_sources(
-    X_head: Any,
-    source_head: Any,
-    X_eval: Any,
-    *,
-    residual: Scores | None = None,
-    bank: str = "paper",
-    restarts: int = 3,
-    checkpoints: Sequence[int] = CHECKPOINTS,
-    seed: int = SEED,
-    device: str = "auto",
+    X_head: Any, source_head: Any, X_eval: Any, *, residual: Any = None, bank: str = "paper", **schedule: Any
 ) -> Scores:
     """Train source readers on HEAD tokens and score EVAL tokens with each.
 
@@ -491,30 +422,59 @@ def read_token_sources(
     bank, restarts, checkpoints, seed, device
         As in :func:`read_sources`.
     """
+    head, held = _token_sets(X_head, X_eval)
+    mean = read_sources(token_mean(head), source_head, token_mean(held), bank=bank, **schedule)
+    readings = {f"mean {name}": scores for name, scores in mean.items()}
+    codes, n_sources = source_codes(source_head, len(head))
+    raw = _fit_token_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
+    readings["tokens linear_raw"] = logistic_scores(raw, _flat(held))
+    networks = {"flat_gelu": "gelu", "grid_gelu": "grid_gelu"}
+    readings |= _read_tokens("tokens", head, source_head, held, networks, **schedule)
+    if bank == "full":
+        head, held = _standardized(head, held)
+        further = further_scores(_flat(head), codes, _flat(held), schedule.get("seed", SEED))
+        readings |= {f"tokens {name}": scores for name, scores in further.items()}
+    return readings | (residual or {})
+
+
+def _read_tokens(
+    prefix: str,
+    head: Tokens,
+    source_head: Any,
+    held: Tokens,
+    networks: dict[str, str],
+    *,
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    device: str = "auto",
+) -> Scores:
+    """Read standardised tokens by a logistic reader and by networks: architectures by name."""
+    codes, n_sources = source_codes(source_head, len(head))
+    epochs = check_bank("paper", restarts, checkpoints)
+    head, held = _standardized(head, held)
+    name = f"{prefix} linear_standardized"
+    linear = _fit_token_logistic(name, head, codes, n_sources, C=0.01)
+    readings = {name: logistic_scores(linear, _flat(held))}
+    for name, architecture in networks.items() if restarts else ():
+        seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_token_sources")
+        trained = train_networks(architecture, head, codes, seeds, epochs, device=place)
+        readings |= network_scores(f"{prefix} {name}", trained, held)
+    return readings
+
+
+def _token_sets(X_head: Any, X_eval: Any) -> tuple[Tokens, Tokens]:
+    """Return HEAD and EVAL tokens, checked."""
     head, held = check_tokens(X_head, "X_head"), check_tokens(X_eval, "X_eval")
     if head.shape[1:] != held.shape[1:]:
         raise ValueError(f"X_eval has tokens of shape {held.shape[1:]}; X_head has {head.shape[1:]}.")
-    codes, n_sources = source_codes(source_head, len(head))
-    checkpoints = check_bank(bank, restarts, checkpoints)
-    how: dict[str, Any] = {"bank": bank, "restarts": restarts, "checkpoints": checkpoints}
-    mean = read_sources(token_mean(head), source_head, token_mean(held), seed=seed, device=device, **how)
-    readings = {f"mean {name}": scores for name, scores in mean.items()}
+    return head, held
 
-    raw = _fit_token_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
-    readings["tokens linear_raw"] = logistic_scores(raw, _flat(held))
+
+def _standardized(head: Tokens, held: Tokens) -> tuple[Tokens, Tokens]:
+    """Return HEAD and EVAL tokens in units of the HEAD tokens' spread."""
     center, scale = token_scaling(head)
-    head, held = (head - center) / scale, (held - center) / scale
-    standard = _fit_token_logistic("tokens linear_standardized", head, codes, n_sources, C=0.01)
-    readings["tokens linear_standardized"] = logistic_scores(standard, _flat(held))
-    if restarts:
-        seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_token_sources")
-        for name, architecture in (("tokens flat_gelu", "gelu"), ("tokens grid_gelu", "grid_gelu")):
-            [trained] = train_networks(architecture, [head], codes, seeds, checkpoints, device=place)
-            readings |= network_scores(name, trained, held)
-    if bank == "full":
-        further = further_scores(_flat(head), codes, _flat(held), seed)
-        readings |= {f"tokens {name}": scores for name, scores in further.items()}
-    return readings | (residual or {})
+    return (head - center) / scale, (held - center) / scale
 
 
 def token_scaling(X: Tokens) -> tuple[Tokens, Tokens]:
@@ -524,28 +484,14 @@ def token_scaling(X: Tokens) -> tuple[Tokens, Tokens]:
 
 
 def token_residuals(X: Any) -> Tokens:
-    """Return tokens minus their mean over the row, taken in float64, as float32.
-
-    Examples
-    --------
-    >>> token_residuals([[[1.0], [2.0], [6.0]]]).ravel()
-    array([-2., -1.,  3.], dtype=float32)
-    """
+    """Return tokens minus their mean over the row, taken in float64, as float32."""
     tokens = np.asarray(X)
     residuals: Tokens = (tokens - tokens.mean(axis=1, dtype=np.float64, keepdims=True)).astype(np.float32)
     return residuals
 
 
 def moves_tokens_alike(original: Any, corrected: Any) -> bool:
-    """Return whether a correction left the centred tokens of these rows as they were, up to rounding.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> tokens = np.zeros((2, 3, 4))
-    >>> moves_tokens_alike(tokens, tokens + 1.0), moves_tokens_alike(tokens, tokens + np.eye(3, 4))
-    (True, False)
-    """
+    """Return whether a correction left the centred tokens of these rows as they were, up to rounding."""
     drift = np.abs(token_residuals(corrected) - token_residuals(original))
     return bool(drift.max(initial=0.0) <= RESIDUAL_TOLERANCE)
 
@@ -566,10 +512,7 @@ def _fit_token_logistic(name: str, X: Tokens, codes: Codes, n_sources: int, *, C
             warnings.simplefilter("error", ConvergenceWarning)
             return fit_logistic(_flat(X), codes, n_sources, C=C, max_iter=TOKEN_ITERATIONS)
     except ConvergenceWarning as warning:
-        raise RuntimeError(
-            f"The reader {name!r} did not converge in {TOKEN_ITERATIONS} iterations, and half a fit would "
-            "understate what can be read. Bring the tokens to a common scale first."
-        ) from warning
+        raise RuntimeError(f"{name} did not converge; bring the tokens to a common scale first.") from warning
 
 
 # --- what all share --------------------------------------------------------------------------------------
@@ -578,26 +521,23 @@ def _fit_token_logistic(name: str, X: Tokens, codes: Codes, n_sources: int, *, C
 def source_codes(source: Any, n: int) -> tuple[Codes, int]:
     """Return each HEAD row's source as a number, and how many sources there are."""
     sources, codes = encode_source(source, n, "source_head")
-    if len(sources) < 2:
-        raise ValueError(f"source_head has {len(sources)} distinct value; a reader needs at least two.")
     counts = np.bincount(codes)
-    if counts.min() < 2:
-        raise ValueError(
-            f"Source {sources.tolist()[int(counts.argmin())]!r} has a single row in HEAD: too few to learn "
-            "it. Pass more of its rows, or leave the source out."
-        )
+    if len(sources) < 2 or counts.min() < 2:
+        listed = dict(zip(sources.tolist(), counts.tolist(), strict=True))
+        raise ValueError(f"HEAD rows of each source: {listed}; readers need two sources of two rows or more.")
     return codes, len(sources)
 
 
 def check_bank(bank: str, restarts: int, checkpoints: Sequence[int]) -> tuple[int, ...]:
     """Return the checkpoints as a tuple, or say what is wrong with a bank of readers."""
+    epochs = tuple(int(epoch) for epoch in checkpoints)
     if bank not in BANKS:
         raise ValueError(f"No bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
-    epochs = tuple(int(epoch) for epoch in checkpoints)
-    if not epochs or epochs[0] < 1 or any(a >= b for a, b in pairwise(epochs)):
-        raise ValueError(f"checkpoints={tuple(checkpoints)}; expected increasing numbers of epochs, from 1.")
-    if restarts < 0:
-        raise ValueError(f"restarts={restarts}; expected 0 (linear readers only) or more.")
+    if restarts < 0 or not epochs or epochs[0] < 1 or any(a >= b for a, b in pairwise(epochs)):
+        raise ValueError(
+            f"restarts={restarts}, checkpoints={epochs}; expected 0 (no networks) or more restarts, and "
+            "increasing numbers of epochs, from 1."
+        )
     return epochs
 
 

@@ -149,7 +149,7 @@ class Audit:
         """Return method a minus method b, paired over participants and draws."""
         key = f"contrast {a!r} {b!r} {metric}"
         if key not in self._cache:
-            statistic, first, resampling = self[a].sample(metric)
+            statistic, first, drawn = self[a].sample(metric)
             _, second, _ = self[b].sample(metric)
             few, many = sorted((len(first), len(second)))
             if many % few:
@@ -159,7 +159,7 @@ class Audit:
                 )
             # Several variants with the same seeds each, such as random gates: fit i corresponds to fit i.
             first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
-            self._cache[key] = contrast(first, second, statistic, resampling)
+            self._cache[key] = contrast(first, second, statistic, **drawn)
         return self._cache[key]  # type: ignore[no-any-return]
 
     def outcome(self, method: str, metric: str) -> str | None:

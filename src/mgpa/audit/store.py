@@ -47,13 +47,13 @@ def installed(*packages: str) -> dict[str, str]:
 
 def resolve_device(device: str) -> str:
     """Return the device that "auto" means, so that cells of different devices are different cells."""
-    if device != "auto":
-        return device
-    try:
-        import torch
-    except ImportError:
-        return "cpu"
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "auto":
+        device = "cpu"
+        with suppress(ImportError):
+            import torch
+
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+    return device
 
 
 def cell_key(kind: str, *parts: Any) -> str:
@@ -109,7 +109,7 @@ class Store:
     def get(self, key: str) -> Arrays | None:
         """Return a finished cell, or None; a damaged or exchanged file is reported and counts as none."""
         cell = self.get_fit(key, with_map=False)
-        return None if cell is None else cell[1]
+        return cell and cell[1]
 
     def get_fit(self, key: str, *, with_map: bool = True) -> tuple[Any, Arrays] | None:
         """Return the map of a finished cell and the arrays kept with it, or None, as :meth:`get` does."""
@@ -119,12 +119,10 @@ class Store:
         try:
             with open(path, "rb") as stream:
                 arrays = dict(np.load(stream, allow_pickle=False))
-            name, digest, map_sum = arrays.pop(SEAL).tolist()
-            if name != key or digest != _digest(arrays):
-                raise ValueError("its content is not that of this cell")
             m = load_map(path.with_suffix(".safetensors")) if with_map else None
-            if m is not None and map_digest(m) != map_sum:
-                raise ValueError("the map beside it is not that of this cell")
+            name, digest, map_sum = arrays.pop(SEAL).tolist()
+            if (name, digest) != (key, _digest(arrays)) or (m is not None and map_digest(m) != map_sum):
+                raise ValueError("its content, or the map beside it, is not that of this cell")
         except Exception as error:  # truncated, altered or something else entirely
             warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=3)
             return None

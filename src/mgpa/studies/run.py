@@ -173,7 +173,6 @@ def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[st
         "pairs": pairs_by_method(study, split),
         "seeds": study.seeds,
         "budget": budgets or None,
-        "unattained": "omit",
         "coordinates": split.coordinates,
         "readers": study.readers.model_dump(),
         "folds": 1,

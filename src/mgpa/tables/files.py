@@ -8,6 +8,7 @@ name. Nothing in a file is ever run, and whatever is wrong with it is a :class:`
 from __future__ import annotations
 
 import math
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,6 +113,9 @@ class TableFile:
                 every = len(here) == len(columns["X"])
                 pieces.append(columns if every else {n: v[here] for n, v in columns.items()})
         joined = _joined(pieces or [columns for _, columns in self.scan(0, 0, names, 1)])
+        pieces.clear()
+        if "pyarrow" in sys.modules:  # its pool would keep half of what was read
+            sys.modules["pyarrow"].default_memory_pool().release_unused()
         if not np.array_equal(order, np.arange(len(order))):
             joined = {name: values[order] for name, values in joined.items()}
         return self.make_table(joined)

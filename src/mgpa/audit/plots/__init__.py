@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.files import write_atomically
-from ..bootstrap import curve_at, number
+from ..bootstrap import number
 from ..metrics import METRICS, find_metric
 from ..verdict import warnings
 from ..words import reader_rows
@@ -120,7 +120,7 @@ def plot_association(audit: Audit) -> Any:
         for name, look in looks(audit).items():
             curve, lowest, where = audit[name].association_curve()
             title = f"{look.label}: lowest {number(lowest)} at ξ = {number(where, '.2f')}"
-            (line,) = ax.plot(xi, curve_at(curve, xi), color=look.color, ls="--" if look.hollow else "-")
+            (line,) = ax.plot(xi, np.polyval(curve, xi), color=look.color, ls="--" if look.hollow else "-")
             draw.mark(line, title, name)
             draw.whisker(ax, where, audit[name].estimate("worst"), look)
             points(ax, where, lowest, look, title, ms=4.6, clip_on=False)
