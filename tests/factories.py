@@ -1,6 +1,7 @@
 """Small random embeddings, estimators and maps for tests."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -244,3 +245,13 @@ def edge_cases(staged: Any, scores: Any) -> dict[str, Any]:
         "no-rank": lambda: random_staged_map(r=0),
         "no-strength": lambda: random_staged_map().with_strength(0),
     }
+
+
+class Payload:
+    """Pickles to code that leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))

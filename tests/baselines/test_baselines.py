@@ -32,7 +32,6 @@ from mgpa.baselines.projections import leading_differences
 from mgpa.endpoint import BudgetNotAttained, movement_budget, operating_points, relative_movement
 from mgpa.errors import NotEnoughMemory
 from mgpa.moments import Scatter
-from shared import FIXTURES, needs_shared
 
 CLOSED = ["leace", "oracle_leace", "quadratic_leace", "splince", "ncm", "pisco", "featmap", "coral", "combat"]
 CLOSED += ["sst", "pds"]  # EPO is NCM in other units
@@ -84,21 +83,7 @@ def problem(request):
     return Problem(request.param)
 
 
-# --- equal to the references -------------------------------------------------------------------------------
-
-
-@needs_shared
-@pytest.mark.parametrize("folder", ["open_a", "open_b"])
-@pytest.mark.parametrize("key", ["leace", "coral_to_0", "coral_to_1", "featmap_to_0", "featmap_to_1"])
-def test_the_papers_baselines_equal_the_authors(folder, key):
-    with np.load(FIXTURES / folder / "fixture.npz") as arrays:
-        pairs = tuple(np.swapaxes(arrays["pairs"], 0, 1))
-        name, _, reference = key.partition("_to_")
-        settings = {"reference": int(reference)} if reference else {}
-        model = make(name, standardize=False, **settings)
-        model.fit(arrays["X"], source=arrays["source"], pairs=pairs)
-        known = {"source": arrays["source_new"]} if reference else {}
-        np.testing.assert_allclose(model.transform(arrays["X_new"], **known), arrays[key], rtol=0, atol=1e-10)
+# --- equal to the references (the paper's: tests/core/test_fixtures.py) -----------------------------------
 
 
 @pytest.mark.parametrize("K", [2, 3, 5])

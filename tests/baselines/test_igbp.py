@@ -303,8 +303,6 @@ def test_rows_do_not_depend_on_their_block_and_bad_ones_are_named(monkeypatch, d
     ("changes", "message"),
     [
         ({"hidden_weight": np.zeros((4, 10))}, r"hidden_weight has shape \(4, 10\); expected \(S, H, 10\)"),
-        ({"hidden_bias": np.zeros((4, 9))}, "hidden_bias has shape"),
-        ({"output_bias": np.zeros((3, 2))}, "output_bias has shape"),
         ({"output_weight": np.zeros((4, 1, 10)), "output_bias": np.zeros((4, 1))}, "at least two logits"),
         ({"fraction": 1.5}, "fraction must lie in"),
     ],
@@ -320,7 +318,5 @@ def test_inconsistent_maps_are_refused(changes, message):
 @pytest.mark.parametrize("K", [2, 3])
 def test_cuda_fits_the_same_correction(K):
     known = held_out(K)
-    cpu, cuda = (
-        IGBP(**QUICK | {"patience": 99, "device": device}).fit(**known) for device in ("cpu", "cuda")
-    )
+    cpu, cuda = (IGBP(**QUICK | {"patience": 99, "device": name}).fit(**known) for name in ("cpu", "cuda"))
     np.testing.assert_allclose(cuda.map_.hidden_weight, cpu.map_.hidden_weight, atol=1e-3)

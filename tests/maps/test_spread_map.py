@@ -49,32 +49,22 @@ def test_it_is_its_formula(stored, rows):
     np.testing.assert_array_equal(stored.with_strength(0).transform(rows), rows)
 
 
-def test_files_and_precisions(stored, rows, tmp_path):
+def test_files_precisions_torch_and_onnx_agree(stored, rows, tmp_path):
+    expected, single = stored.transform(rows), rows.astype(np.float32)
     loaded = mgpa.load_map(stored.save(tmp_path / "m.safetensors"))
-    np.testing.assert_array_equal(loaded.transform(rows), stored.transform(rows))
-    single = stored.transform(rows.astype(np.float32))
-    assert single.dtype == np.float32
-    np.testing.assert_allclose(single, stored.transform(rows), rtol=1e-5)
-
-
-def test_torch(stored, rows):
+    np.testing.assert_array_equal(loaded.transform(rows), expected)
+    assert stored.transform(single).dtype == np.float32
+    np.testing.assert_allclose(stored.transform(single), expected, rtol=1e-5)
     torch = pytest.importorskip("torch")
     X = torch.tensor(rows, requires_grad=True)
     Y = stored.to_torch()(X)
-    np.testing.assert_allclose(Y.detach().numpy(), stored.transform(rows), rtol=1e-12)
+    np.testing.assert_allclose(Y.detach().numpy(), expected, rtol=1e-12)
     Y.sum().backward()
     assert torch.isfinite(X.grad).all()
-    np.testing.assert_allclose(
-        stored.transform(X.detach().float()).numpy(), stored.transform(rows), rtol=1e-5
-    )
-
-
-def test_onnx(stored, rows, tmp_path):
+    np.testing.assert_allclose(stored.transform(torch.from_numpy(single)).numpy(), expected, rtol=1e-5)
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(stored.to_onnx(tmp_path / "m.onnx"))
-    np.testing.assert_allclose(
-        session.run(None, {"X": rows.astype("f4")})[0], stored.transform(rows), rtol=1e-5
-    )
+    np.testing.assert_allclose(session.run(None, {"X": single})[0], expected, rtol=1e-5)
 
 
 def test_arrays_must_fit_together(stored):

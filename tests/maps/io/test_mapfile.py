@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import mgpa
 from factories import (
+    Payload,
     embeddings,
     random_affine_map,
     random_projective_map,
@@ -140,19 +141,9 @@ def test_parameters_that_json_cannot_hold_are_stored_as_text(tmp_path):
     assert loaded.keys() == set(map(str, parameters))
 
 
-scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text()
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text()
+scalars |= st.floats(allow_nan=False, allow_infinity=False)
 trees = st.recursive(scalars, lambda t: st.lists(t) | st.dictionaries(st.text(), t), max_leaves=8)
-
-
-def finite(value):
-    """What floats without a JSON form become."""
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [finite(v) for v in value]
-    return repr(value) if isinstance(value, float) and not np.isfinite(value) else value
-
-
 NAMES = st.lists(st.text(), min_size=4, max_size=4).map(tuple)
 INFO = st.builds(
     MapInfo, notes=st.text(), method=st.text(), feature_names=NAMES, source_names=NAMES,
@@ -165,8 +156,7 @@ INFO = st.builds(
 @given(info=INFO)
 def test_any_text_and_parameters_survive(tmp_path_factory, info):
     path = tmp_path_factory.getbasetemp() / "hypothesis.safetensors"
-    loaded = load_map(random_affine_map(d=4, info=info).save(path))
-    assert loaded.info == replace(info, parameters=finite(info.parameters))
+    assert load_map(random_affine_map(d=4, info=info).save(path)).info == info
 
 
 BAD_INFO = {"n_rows": (1.5, True), "source_names": [(1, 2)], "gate_energy": [float("nan")]}
@@ -242,8 +232,6 @@ HOSTILE = {
     "info of a wrong type": ({"info": {"n_rows": "many"}}, "'n_rows' is unknown or has"),
     "names that are not text": ({"info": {"source_names": [1]}}, "'source_names'"),
     "too many names": ({"info": {"feature_names": ["a"] * 11}}, "11 feature names for 10 features"),
-    "constant feature beyond the last": ({"info": {"constant_features": [10]}}, "constant_features are"),
-    "constant feature twice": ({"info": {"constant_features": [3, 3]}}, "expected distinct integers"),
     "constant feature as text": ({"info": {"constant_features": ["3"]}}, "'constant_features'"),
     "no scalars": ({"scalars": {}}, "scalars must be"),
     "scalar integer": ({"scalars": dict.fromkeys(MAPS["staged32"].scalar_names, 1)}, "scalars must be"),
@@ -349,14 +337,6 @@ def test_a_huge_file_is_refused_without_reading_it(tmp_path, small):
         load_map(path)
 
 
-class Payload:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (Path.touch, (self.path,))
-
-
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_a_pickle_is_not_executed(tmp_path, protocol):
     path, marker = tmp_path / "m", tmp_path / "executed"
@@ -383,10 +363,13 @@ def test_what_exists_is_kept_and_folders_are_named(tmp_path, small):
         small.save(tmp_path)
 
 
+@pytest.mark.parametrize("form", ["save", "to_onnx"])
 @pytest.mark.parametrize("step", ["replace", "fsync"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, small, step, error):
-    path = small.save(tmp_path / "m")
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, small, form, step, error):
+    if form == "to_onnx":
+        pytest.importorskip("onnx")
+    path = getattr(small, form)(tmp_path / "m")
     before = path.read_bytes()
 
     def fail(*args):
@@ -395,27 +378,9 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(os, step, fail)
         with pytest.raises(type(error)):
-            small.with_strength(2.0).save(path)
+            getattr(small.with_strength(2.0), form)(path)
     assert [path] == list(tmp_path.iterdir())
     assert path.read_bytes() == before
-
-
-def python(code, *args):
-    """Run code in a fresh interpreter that finds this package."""
-    environment = os.environ | {"PYTHONPATH": str(Path(mgpa.__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)], env=environment, capture_output=True, text=True
-    )
-
-
-def test_a_save_killed_half_way_leaves_the_old_file(tmp_path, small):
-    path = small.save(tmp_path / "m")
-    code = (
-        "import os, sys, mgpa; m = mgpa.load_map(sys.argv[1]).with_strength(2.0);"
-        "os.fsync = lambda descriptor: os._exit(9); m.save(sys.argv[1])"
-    )
-    assert python(code, path).returncode == 9
-    assert_same_map(load_map(path), small)
 
 
 def test_applying_a_map_imports_no_heavy_library(tmp_path):
@@ -431,5 +396,5 @@ def test_applying_a_map_imports_no_heavy_library(tmp_path):
         "heavy = {'sklearn', 'scipy', 'torch', 'pandas', 'onnx'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = python(code, *paths)
-    assert done.returncode == 0, done.stderr
+    environment = os.environ | {"PYTHONPATH": str(Path(mgpa.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code, *map(str, paths)], env=environment, check=True)
