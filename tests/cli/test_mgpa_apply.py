@@ -2,20 +2,17 @@
 
 import resource
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
 import mgpa
-from terminal import ENVIRONMENT, done, in_process, refused
+from terminal import done, in_process, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import Table, TableWriter, open_table, write_table
+from mgpa.tables import Table, open_table, write_table
 
 
 def test_every_row_is_corrected(folder, table, tmp_path):
@@ -49,44 +46,6 @@ def test_other_sources_and_corrected_tables_are_refused_unless_forced(folder, ta
         done(*arguments, "--force")
         before, after = (open_table(tmp_path / f"{name}{end}.parquet").read() for end in ("", "-out"))
         np.testing.assert_allclose(after.X, mgpa.load_map(m).transform(before.X), atol=1e-12)
-
-
-def test_an_interrupt_keeps_finished_parts_and_another_run_finishes(folder, tmp_path):
-    table = open_table(folder / "rec ördings.parquet").read()
-    big = Table(np.tile(table.X, (4, 1)), source=np.tile(table.source, 4))
-    with TableWriter(tmp_path / "in", big, rows=[len(big)] * 60) as writer:
-        for i in range(60):
-            writer.write(i, big)
-    arguments = [
-        "apply",
-        str(folder / "map one.safetensors"),
-        str(tmp_path / "in"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mgpa", *arguments],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=ENVIRONMENT,
-    )
-    partial = tmp_path / "out.partial" / "done"
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if partial.is_dir() and len(list(partial.iterdir())) >= 2:
-            break
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    if process.returncode != 0:  # it may have been quicker than us
-        assert process.returncode == 130
-        assert b"interrupted" in stderr
-        assert not (tmp_path / "out").exists()
-        done(*arguments)
-    m = mgpa.load_map(folder / "map one.safetensors")
-    written = open_table(tmp_path / "out")
-    assert written.n_rows == 60 * len(big)
-    np.testing.assert_allclose(written.parts[59].read().X, m.transform(big.X), atol=1e-12)
 
 
 def test_a_full_disk_leaves_nothing_half_written(folder, tmp_path):

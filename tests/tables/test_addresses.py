@@ -94,14 +94,6 @@ def test_objects_that_are_not_ours_are_never_replaced(table, store):
     assert at["parts/notes.txt"] == at["out/mine.txt"] == b"mine"
 
 
-def test_what_is_read_is_never_written(table, m, memory):
-    address = in_parts(table, f"{memory}/parts", 2)
-    for out in (address, f"{address}/new"):
-        with pytest.raises(ValueError, match="name another output"):
-            correct_file(m, address, out, overwrite=True)
-    assert_same(open_table(address).read(), table)
-
-
 def test_a_lost_or_damaged_object_is_noticed(table, store):
     files, root = store_of(store)
     for name in FORMATS:
@@ -170,25 +162,6 @@ def test_columns_and_some_rows_are_read_without_the_rest(large, web, tmp_path):
     opened, last = web.bytes_sent, file.parts[-1]
     assert_same(last.read(), large.take(slice(*last.bounds)))
     assert web.bytes_sent - opened < large.X.nbytes / 4
-
-
-def test_s3_is_asked_for_ranges(large, s3, monkeypatch):
-    import s3fs
-
-    file, fetched = open_table(write_table(large, f"{s3}/t.parquet")), []
-    fetch = s3fs.core.S3File._fetch_range
-
-    def count(self, *arguments):
-        content = fetch(self, *arguments)
-        fetched.append(len(content))
-        return content
-
-    monkeypatch.setattr(s3fs.core.S3File, "_fetch_range", count)
-    file.read_columns("number", "source")
-    assert 0 < sum(fetched) < 2e6 < large.X.nbytes
-    fetched.clear()
-    file.parts[-1].read()
-    assert 0 < sum(fetched) < large.X.nbytes / 4
 
 
 def test_a_server_without_ranges_or_without_folders_is_refused(large, web, tmp_path):

@@ -8,7 +8,6 @@ import sys
 import textwrap
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,6 @@ from mgpa.tables import (
     open_table,
     write_table,
 )
-from mgpa.tables.fitting import draw_rows
 from mgpa.tables.rows import write_corrected
 from mgpa.tables.scale import connect
 
@@ -73,7 +71,7 @@ def test_parts_without_rows_to_fit_on_are_passed_over(table, tmp_path):
 
 
 def test_pairs_from_another_table_count_when_the_first_part_has_no_fit_rows(table, tmp_path):
-    loose = replace(table, pair_id=None)
+    loose = table.with_columns(pair_id=None)
     late = in_parts(loose.take(np.argsort(loose.role == "FIT", kind="stable")), tmp_path / "late", 9)
     pairs = write_table(table.rows("FIT"), tmp_path / "pairs.npz")
     m = fit_table(mgpa.ClosedFormMGPA.paper(), late, pairs=pairs).to_map()
@@ -94,32 +92,6 @@ def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     assert fit_table(model, parts).to_map().info.notes == ""
     other = fit_table(make("inlp"), parts, max_rows=100, random_state=5).to_map()
     assert other.info.notes == drawn.info.notes
-
-
-def test_tokens_are_corrected_as_the_map_says_from_file_to_file(tmp_path):
-    table = simulated_table(tokens=3)
-    table.X[table.source == "wet", 0] += 2.0  # tokens of a row differ in what the device does to them
-    path, fit = in_parts(table, tmp_path / "parts", 4), table.rows("FIT")
-    m = fit_table(mgpa.JointTokens(mgpa.ClosedFormMGPA()), path).to_map()
-    assert (m.info.n_tokens, m.info.token_layout, m.n_features) == (3, "joint", 24)
-    expected = mgpa.JointTokens(mgpa.ClosedFormMGPA()).fit(
-        fit.X, source=fit.source, pair_id=fit.pair_id, groups=fit.participant
-    )
-    m.save(tmp_path / "m.safetensors")
-    correct_file(mgpa.load_map(tmp_path / "m.safetensors"), path, tmp_path / "out.parquet")
-    written = open_table(tmp_path / "out.parquet").read()
-    np.testing.assert_allclose(written.X, expected.transform(table.X), atol=1e-9)
-    assert np.abs(written.X - table.X).max() > 0.1
-    moved = written.X - table.X
-    assert np.abs(moved - moved.mean(axis=1, keepdims=True)).max() > 1e-3
-
-
-def test_rows_are_drawn_from_all_sources_alike():
-    source = np.array(["a"] * 900 + ["b"] * 100)
-    rows = draw_rows(source, 300, 0)
-    assert len(set(rows.tolist())) == 300
-    assert (source[rows] == "b").sum() == 100
-    assert np.array_equal(draw_rows(source, 5000, 0), np.arange(1000))
 
 
 @pytest.mark.parametrize("suffix", ["", ".parquet", ".npz", ".csv"])

@@ -130,12 +130,6 @@ def test_an_unfinished_table_is_not_a_table_and_is_finished_later(place):
     assert versions(open_table(place).read()) == {0.0}
 
 
-def test_parts_of_another_job_do_not_stay(folder):
-    TableWriter(folder, version(0), [30], job="a").write(0, version(0))
-    in_parts(version(1), folder, 2, overwrite=True)
-    assert len(parts_of(folder)) == 2
-
-
 def test_of_two_writers_one_finishes_and_the_other_says_so(place):
     first, second = (TableWriter(place, version(i), [30]) for i in range(2))
     first.write(0, version(0))

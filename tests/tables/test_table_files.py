@@ -1,12 +1,9 @@
 """Tables survive every format bit for bit, other tools' files are read, and bad files say what is wrong."""
 
-import io
-import json
 import os
 import pickle
 import subprocess
 import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -180,17 +177,6 @@ def test_tables_that_come_one_by_one(tmp_path, monkeypatch, suffix):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_overwriting_is_asked_for(tmp_path, suffix):
-    path = write_table(full(), named(tmp_path, suffix))
-    with pytest.raises(FileExistsError, match="pass overwrite"):
-        write_table(full(n=8), path)
-    assert open_table(path).n_rows == 40
-    write_table(full(n=8), path, overwrite=True)
-    assert open_table(path).n_rows == 8
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("there", [False, True])
 def test_an_error_on_the_way_leaves_what_was_there(tmp_path, monkeypatch, suffix, there):
     cut_small(monkeypatch, 2)
@@ -297,26 +283,6 @@ def test_pyarrow_and_polars_files(tmp_path, kind):
     assert np.array_equal(Table.from_frame(data).X, X)
 
 
-def test_others_read_our_files(tmp_path):
-    table = full(shape=(2, 3))
-    write_table(table, tmp_path / "t.parquet")
-    write_table(table, tmp_path / "t.npz")
-    flat = table.X.reshape(40, 6)
-    assert np.array_equal(pl.read_parquet(tmp_path / "t.parquet")["embedding"].to_numpy(), flat)
-    read = pd.read_parquet(tmp_path / "t.parquet")
-    assert np.array_equal(np.stack(read["embedding"]), flat)
-    assert read["source"].tolist() == table.source.tolist()
-    stored = pq.read_schema(tmp_path / "t.parquet")
-    assert stored.field("embedding").type.list_size == 6
-    head = json.loads(stored.metadata[b"mgpa"])
-    assert head == {"format": 1, "shape": [2, 3], "info": table.info}
-    write_table(table, tmp_path / "parts")
-    assert pd.read_parquet(tmp_path / "parts").equals(read)
-    with np.load(tmp_path / "t.npz", allow_pickle=False) as arrays:
-        assert np.array_equal(arrays["X"], table.X)
-        assert np.array_equal(arrays["file"], table.other["file"])
-
-
 def test_numpy_files(tmp_path):
     X = RNG.normal(size=(6, 4))
     table = Table(X, label=[0, 0, 1, 1, 2, 2])
@@ -340,22 +306,9 @@ def test_many_columns_make_an_embedding(tmp_path):
     assert table.other == {}
     for spec in (["f0", "f1", "f2", "f10"], "f"):
         assert np.array_equal(Table.from_frame(data, embedding=spec).X, X)
-    assert Table.from_frame(data, embedding="f", tokens=2).X.shape == (3, 2, 2)
     assert np.array_equal(open_table(tmp_path / "p.parquet", embedding="f1", columns=[]).read().X, X[:, 1:2])
     np.savez(tmp_path / "p.npz", **{name: data[name].to_numpy() for name in names})
     assert np.array_equal(open_table(tmp_path / "p.npz", embedding="f").read().X, X)
-
-
-def test_columns_are_chosen_and_renamed(tmp_path):
-    data, _ = frame(subject=[1, 1, 2, 2, 3, 3], extra=[{"a": 1}] * 6)
-    data.to_parquet(tmp_path / "p.parquet")
-    file = open_table(tmp_path / "p.parquet", columns=["subject", "age"], rename={"subject": "participant"})
-    table = file.read()
-    assert table.participant.tolist() == list("112233")
-    assert list(table.columns) == ["participant", "age"]
-    assert list(file.read_columns("participant")) == ["participant"]
-    same = Table.from_frame(data, columns=["subject", "age"], rename={"subject": "participant"})
-    assert_same(same, table)
 
 
 def test_a_folder_of_parts(tmp_path):
@@ -468,7 +421,6 @@ RAGGED = {"embedding": [[1.0, 2.0]] * 4 + [[1.0]] + [[1.0, 2.0]]}
         ({"a": [1.0]}, {"embedding": "f"}, r"No embedding 'f'\. Columns: a \(double\)"),
         ({"a": [1.0]}, {"embedding": ["a", "z"]}, "No embedding 'z'"),
         ({"a": [1.0], "b": ["x"]}, {"embedding": ["a", "b"]}, r"b \(text\) cannot be part of an embedding"),
-        ({"X": [[1.0] * 6]}, {"tokens": 4}, "6 numbers per row cannot be split into 4"),
         ({"X": [[1.0]]}, {"columns": ["age"]}, r"No column age\. Columns: none"),
         ({"X": [[1.0]], "a": [1]}, {"rename": {"b": "label"}}, r"No column b\. Columns: a \(int64\)"),
         ({"X": [[1.0]], "a": [1], "b": [1]}, {"rename": {"b": "a"}}, "Both a and b would be called a"),
@@ -492,17 +444,6 @@ def test_wrong_content_is_named(tmp_path, data, options, message):
         Table.from_frame(data, **options)
 
 
-def test_missing_pair_ids_are_unpaired():
-    X = [[1.0]] * 3
-    for ids, expected in (
-        ([5, None, None], [5, -1, -1]),
-        (["e", None, ""], ["e", "", ""]),
-        ([None] * 3, [-1] * 3),
-        ([2.0, None, float("nan")], [2, -1, -1]),
-    ):
-        assert Table.from_frame(pa.table({"X": X, "pair_id": ids})).pair_id.tolist() == expected
-
-
 def test_arrays_that_are_no_columns(tmp_path):
     X = np.ones((4, 2))
     for name, extra, message in (
@@ -518,13 +459,6 @@ def test_arrays_that_are_no_columns(tmp_path):
     np.savez(tmp_path / "p.npz", X=X, a=np.arange(4), channels=["Cz", "Oz"], sfreq=256)
     with pytest.raises(TableError, match=r"channels .*, sfreq .* cannot be a column"):
         open_table(tmp_path / "p.npz")
-
-
-def test_an_archive_of_something_else_is_named(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
-        archive.writestr("weights.pkl", b"nothing")
-    with pytest.raises(TableError, match="an archive without arrays"):
-        open_table(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize(
@@ -594,9 +528,8 @@ def test_pickles_are_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        *((text, "damaged: its description") for text in ("{", "[]", '{"format": 0}', "[" * 99999)),
+        ("[" * 99999, "damaged: its description"),
         ('{"format": 1, "shape": [-1]}', "damaged: its description"),
-        ('{"format": 1, "shape": [1], "info": 3}', "damaged: its description"),
         ('{"format": 2, "shape": [1]}', "written by a newer mgpa"),
         ('{"format": 1, "shape": [3]}', r"damaged: rows have 1 numbers, but are described as \(3,\)"),
     ],
@@ -610,17 +543,6 @@ def test_odd_descriptions_are_refused(tmp_path, text, message, suffix):
         pq.write_table(pa.table({"X": [[1.0]]}).replace_schema_metadata({"mgpa": text}), path)
     with pytest.raises(TableError, match=message):
         open_table(path)
-
-
-def test_an_archive_that_promises_too_much(tmp_path):
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f8", "fortran_order": False, "shape": (2**50, 4)}
-    )
-    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
-        archive.writestr("X.npy", header.getvalue() + b"\0" * 64)
-    with pytest.raises(TableError, match="array 'X' is damaged"):
-        open_table(tmp_path / "t.npz")
 
 
 def test_without_the_scale_extra_npz_still_works(tmp_path):

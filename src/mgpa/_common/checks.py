@@ -23,10 +23,7 @@ def is_tensor(array: Any) -> bool:
 
 
 def on_cuda(array: Any) -> bool:
-    """Return whether ``array`` is a tensor that stays where it is; any other is read as an array.
-
-    Apple's devices have no float64 to make sums in.
-    """
+    """Return whether ``array`` is a tensor that stays where it is; Apple's devices have no float64."""
     return is_tensor(array) and array.device.type == "cuda"
 
 

@@ -166,7 +166,11 @@ def _tidy(values: NDArray[Any]) -> NDArray[Any]:
     """Return values so that equal columns have equal bytes: native order, text as narrow as it fits."""
     dtype = values.dtype.newbyteorder("=")
     if dtype.kind == "U":
-        dtype = np.dtype(f"U{max(int(np.char.str_len(values).max(initial=1)), 1)}")
+        lengths = np.char.str_len(values)
+        filled = np.count_nonzero(np.frombuffer(values.tobytes(), np.uint32))
+        if filled != lengths.sum():  # pyarrow would end the text there
+            raise ValueError("A text has a zero character; remove it.")
+        dtype = np.dtype(f"U{max(int(lengths.max(initial=1)), 1)}")
     return values.astype(dtype, copy=False)
 
 

@@ -143,11 +143,8 @@ def _read_rows(
             raise TableError(f"row {number} has {len(row)} fields for {len(names)} names.")
         row += [""] * (len(names) - len(row))
         cells = [row[i] for i in inside]
-        together = "".join(cells)
         try:
-            if "_" in together or not together.isascii():  # Python would read 1_0 and other scripts' digits
-                raise ValueError
-            X.append(np.array([*map(float, cells)]))
+            X.append(_numbers(cells))
         except ValueError:
             if separator != ",":
                 commas += [cell.strip() for cell in cells if "," in cell]
@@ -165,15 +162,19 @@ def _read_rows(
     return np.array(X).reshape(len(X), len(inside)), texts, bool(commas)
 
 
+def _numbers(cells: list[str]) -> NDArray[Any]:
+    """Return what cells of the embedding have; Python alone would read 1_0 and other scripts' digits."""
+    together = "".join(cells)
+    if "_" in together or not together.isascii():
+        raise ValueError
+    return np.array([*map(float, cells)])
+
+
 def _number(text: str, name: str, row: int) -> float:
-    """Return the number that a cell of the embedding has."""
-    text = text.strip()
     try:
-        if not text or "_" in text or not text.isascii():
-            raise ValueError
-        return float(text)
+        return float(_numbers([text])[0])
     except ValueError:
-        what = "missing" if text in MISSING else repr(text)
+        what = "missing" if text.strip() in MISSING else repr(text.strip())
         raise TableError(f"{name} is {what} in row {row}; an embedding has numbers.") from None
 
 

@@ -181,7 +181,6 @@ def open_table(
     path: Given | Sequence[Given],
     *,
     embedding: str | Sequence[str] | None = None,
-    tokens: int | None = None,
     columns: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
     replicates: str | None = None,
@@ -201,8 +200,6 @@ def open_table(
         range ("1100:2492", in the file's order), what all of them start with ("f": f0, f1 and so on, or
         whatever starts so if none is numbered), or "numeric" (every column of numbers but those that tables
         know). None: "embedding", "X", "tokens", or the only one that can be it.
-    tokens : int or None
-        Take each embedding for this many tokens, one after another.
     columns : list of str or None
         Other columns to keep, by their name in the file; None keeps all.
     rename : dict or None
@@ -212,13 +209,6 @@ def open_table(
     replicates : {"mean", "pair"} or None
         What to do with rows of one source that share a pair id, which otherwise is an error: average them, or
         pair the first of one source with the first of another, and so on. The table is read into memory.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is nothing.
-    TableError
-        If there is something else, or it is damaged, or lacks what was asked for.
 
     Examples
     --------
@@ -231,7 +221,7 @@ def open_table(
     (5, (3,), {'source': 'text'})
     >>> folder.cleanup()
     """
-    choice = {"embedding": embedding, "tokens": tokens, "columns": columns, "rename": rename}
+    choice = {"embedding": embedding, "columns": columns, "rename": rename}
     if isinstance(path, (list, tuple)):
         return _stacked([open_table(one, **choice) for one in path], replicates)  # type: ignore[arg-type]
     place = as_place(path)  # type: ignore[arg-type]

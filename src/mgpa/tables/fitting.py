@@ -131,13 +131,7 @@ def fit_table(
 
 
 class FitRows:
-    """The rows of a table in memory or in a file, by their roles.
-
-    Parameters
-    ----------
-    table : Table, TableFile or path
-        A file's columns are checked as a whole, which its batches cannot be.
-    """
+    """The rows of a table in memory or in a file, by their roles; checked together, as batches cannot be."""
 
     def __init__(self, table: Any) -> None:
         self.table: Table | TableFile = table if isinstance(table, (Table, TableFile)) else open_table(table)
@@ -148,9 +142,8 @@ class FitRows:
             raise TableError(f"{self.name} has no rows to fit on.")
         fit = columns.get("role", np.array("FIT")) == "FIT"
         if not fit.any():
-            raise TableError(
-                f"{self.name} has no FIT rows; its roles are {', '.join(np.unique(columns['role']))}."
-            )
+            roles = ", ".join(np.unique(columns["role"]))
+            raise TableError(f"{self.name} has no FIT rows; its roles are {roles}.")
         chosen = np.broadcast_to(fit, columns["source"].shape)
         self.sources = np.unique(columns["source"][chosen])
         self.people = np.unique(columns["participant"][chosen]) if "participant" in columns else None
@@ -208,13 +201,10 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     if not set(theirs) <= set(ours):
         raise TableError(
             f"The table of pairs has sources {', '.join(theirs)}; the table to fit has {', '.join(ours)}. "
-            "Pairs show what those sources do to an event: name the sources alike in both."
+            "Name the sources alike in both."
         )
-    _, counts = np.unique(np.asarray(table.pair_id), return_counts=True)
-    if not (counts > 1).any():
-        raise TableError(
-            "The table of pairs has no events seen by two sources; check its pair_id and source."
-        )
+    if len(np.unique(np.asarray(table.pair_id))) == len(table):
+        raise TableError("The table of pairs has no events seen by two sources; check pair_id and source.")
     labels = sources[[ours.index(name) for name in source_names(table.source)]]
     return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant), seen
 

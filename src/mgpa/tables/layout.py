@@ -57,7 +57,6 @@ class Layout:
         fields: Iterable[Field],
         *,
         embedding: Any = None,
-        tokens: int | None = None,
         columns: Sequence[str] | None = None,
         rename: Mapping[str, str] | None = None,
         shape: tuple[int, ...] | None = None,
@@ -68,11 +67,7 @@ class Layout:
         dtype = np.result_type(*{by_name[name].dtype for name in chosen})
         one = by_name[chosen[0]].shape if len(chosen) == 1 else (len(chosen),)
         width = math.prod(one)
-        if tokens is not None:
-            if tokens < 1 or width % tokens:
-                raise TableError(f"{width} numbers per row cannot be split into {tokens} equal tokens.")
-            one = (tokens, width // tokens)
-        elif shape is not None and embedding is None:
+        if shape is not None and embedding is None:
             if math.prod(shape) != width:
                 raise TableError(f"damaged: rows have {width} numbers, but are described as {shape}.")
             one = shape

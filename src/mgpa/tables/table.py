@@ -184,7 +184,6 @@ class Table:
         X: Any = None,
         *,
         embedding: Any = None,
-        tokens: int | None = None,
         columns: Sequence[str] | None = None,
         rename: Mapping[str, str] | None = None,
         info: dict[str, Any] | None = None,
@@ -197,7 +196,7 @@ class Table:
             Anything that pyarrow can read.
         X : array or None
             The embeddings, if they are not in the frame.
-        embedding, tokens, columns, rename
+        embedding, columns, rename
             Which of the frame's columns are what; see :func:`mgpa.tables.open_table`.
         info : dict or None
             See :class:`Table`.
@@ -212,7 +211,7 @@ class Table:
         """
         from .frames import from_frame
 
-        made, noted = from_frame(frame, X, embedding=embedding, tokens=tokens, columns=columns, rename=rename)
+        made, noted = from_frame(frame, X, embedding=embedding, columns=columns, rename=rename)
         return cls.from_columns(made, noted | (info or {}))
 
     def paired_views(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
