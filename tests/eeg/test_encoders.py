@@ -265,16 +265,3 @@ def test_a_torchaudio_that_does_not_load_at_all_is_explained(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install 'braindecode"):
         eegpt(["Oz"], 500, weights="random")
-
-
-def test_a_study_takes_the_weights_file_that_it_is_given(tmp_path):
-    pytest.importorskip("pydantic")
-    from mgpa.studies.config import EncoderSection
-    from mgpa.studies.recordings import make_encoder
-
-    path = trained(small(), tmp_path / "w.safetensors")
-    parameters = {"architecture": SMALL, "sfreq": 250.0}
-    encoder = make_encoder(
-        EncoderSection(name="eegpt", checkpoint=str(path), parameters=parameters), signals()
-    )
-    assert encoder.identity["checkpoint"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from server import FILES, as_json, md5, serve_figshare, serve_osf, serve_osf_components, sha256
+from server import as_json, md5, serve_figshare, serve_osf_components, sha256
 
 pytest.importorskip("pooch")
 
@@ -31,14 +31,6 @@ def once(monkeypatch):
 
 def contents(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def test_an_osf_project_is_listed_with_its_folders_and_pages(server, monkeypatch):
-    monkeypatch.setenv("MGPA_OSF_API", serve_osf(server))
-    listed = listing("osf:ab3de")
-    assert [file.name for file in listed] == sorted(FILES)
-    for file in listed:
-        assert (file.size, file.checksum) == (len(FILES[file.name]), f"sha256:{sha256(FILES[file.name])}")
 
 
 SALINE = "Emotiv EPOC Flex Saline Validation"
@@ -250,9 +242,3 @@ def test_a_repository_without_the_files_is_explained(answer):
         listing("figshare:9.v1")
     with pytest.raises(ValueError, match=r"expected osf:abcde or figshare:12345\.v1"):
         listing("figshare:1")
-
-
-def test_patterns_that_match_nothing_show_what_there_is(server, monkeypatch):
-    monkeypatch.setenv("MGPA_OSF_API", serve_osf(server))
-    with pytest.raises(ValueError, match=r"None of the 4 files matches X\*\. Files: Readme\.txt"):
-        dataset_files("wearable_ssvep", ["X*"], "osf:ab3de")

@@ -96,7 +96,7 @@ def test_people_are_numbered_by_their_rows_whatever_the_first_column_says(tmp_pa
         ),
         (
             {"Subjects_Information": cell([("Male", 1.0, "dry"), ("Male", 2.0, "")])},
-            "Headband to wear first of S002 is ''",
+            "Headband to wear first of S002 is .*; expected a text",
         ),
     ],
 )
@@ -215,21 +215,17 @@ def test_copies_strays_and_folders_do_no_harm(folder):
     assert inventory.complete
 
 
-def test_the_inventory_knows_what_should_be_there(folder, tmp_path):
+def test_the_inventory_knows_what_should_be_there(folder):
     assert dataset.wearable_ssvep_inventory(folder, check=True).complete
-    shutil.copy(folder / dataset.INFORMATION, folder / "Other.mat")
     (folder / "S002.mat").unlink()
     inventory = dataset.wearable_ssvep_inventory(folder)
     assert inventory.present == ("S001.mat", dataset.INFORMATION)
     assert inventory.missing == ("S002.mat",)
     assert "2 of 3 files\nmissing     S002.mat\nnot complete" in str(inventory)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert len(dataset.wearable_ssvep_inventory(empty).missing) == 103
-    (empty / dataset.INFORMATION).write_bytes(b"")
-    damaged = dataset.wearable_ssvep_inventory(empty)
+    (folder / dataset.INFORMATION).write_bytes(b"")
+    damaged = dataset.wearable_ssvep_inventory(folder)
     assert dataset.INFORMATION in damaged.problems[0]
-    assert not damaged.complete
+    assert len(damaged.missing) == 101
 
 
 def test_a_file_of_matlab_7_3_is_refused_with_advice(folder):

@@ -27,7 +27,7 @@ from .datasets.catalogue import EEGPT_WEIGHTS, RemoteFile, fetch_files, require_
 from .torch_encoder import Scaling, TorchEncoder, check_choice
 from .trials import standard_montage
 
-__all__ = ["EEGPT_WEIGHTS", "eegpt", "import_braindecode", "load_checkpoint"]
+__all__ = ["EEGPT_WEIGHTS", "eegpt", "load_checkpoint"]
 
 ORDER = {"mean": "window", "all": "window, summary"}
 # What EEGPT's file has and the encoder has no use for.
@@ -66,9 +66,8 @@ def eegpt(
         The file's checksum; a file must have the one of the paper's weights unless this says otherwise, and
         "any" accepts every file.
     weights : {"checkpoint", "random"}
-        "random" makes an untrained network for tests and simulations, without a checkpoint, and warns.
-    random_state : int
-        Seed of random weights.
+        "random" makes an untrained network for tests and simulations, from the seed ``random_state``, and
+        warns.
     layout : {"mean", "all"}
         "mean": the four summaries of a window averaged, (windows, 512). "all": (windows × 4, 512).
     scaling : "zscore" or float
@@ -84,10 +83,6 @@ def eegpt(
     --------
     >>> from mgpa.eeg.encoders import EEGPT_WEIGHTS, eegpt
     >>> encoder = eegpt(["O1", "Oz", "O2"], 500, sfreq=250.0, checkpoint=EEGPT_WEIGHTS)  # doctest: +SKIP
-    >>> eegpt(["O1", "Oz", "O2"], 500)
-    Traceback (most recent call last):
-    ...
-    ValueError: EEGPT needs trained weights: pass checkpoint=, a file or EEGPT_WEIGHTS to download. ...
     """
     check_choice("layout", layout, tuple(ORDER))
     check_choice("weights", weights, ("checkpoint", "random"))

@@ -210,13 +210,11 @@ def _by_person(raws: Any, device: str, sessions: tuple[str, ...]) -> dict[tuple[
                 f"{device}: whose recording? Set raw.info['subject_info'] = {{'his_id': 's01'}}."
             )
         whose = tuple(map(str, person if isinstance(person, tuple) else (person,)))
-        if len(whose) != 1 + len(sessions):
+        if len(whose) != 1 + len(sessions) or whose in recordings:
             expected = ", ".join(("participant", *sessions))
             raise UsageError(
-                f"{device}: a recording is by {whose}; expected a dict with the keys ({expected}), as "
-                "pair_by names them before the event."
+                f"{device}: a recording is by {whose}; expected one each, in a dict with the keys "
+                f"({expected}), as pair_by names them before the event."
             )
-        if whose in recordings:
-            raise UsageError(f"{device} has two recordings of one participant; pass a dict, with sessions.")
         recordings[whose] = raw
     return recordings

@@ -99,12 +99,6 @@ class TorchEncoder:
             raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
         self.shape = self._measure_shape()
 
-    def __repr__(self) -> str:
-        name = self._identity.get("name", type(self.module).__name__)
-        tokens, width = self.shape
-        samples = f"{len(self.channels)} channels x {self.n_times} samples"
-        return f"<{name}: {samples} to {tokens} x {width} tokens>"
-
     @property
     def identity(self) -> dict[str, Any]:
         """What the tokens depend on besides the trials; device and batch size change rounding only."""

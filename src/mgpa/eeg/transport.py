@@ -163,8 +163,6 @@ def fit_transport(trials: Trials) -> Transport:
         signal -= signal.mean(axis=2, keepdims=True)
         power.append(_mean_power(signal, n_fft))
         C = np.atleast_2d(np.cov(signal.transpose(1, 0, 2).reshape(signal.shape[1], len(signal) * n)))
-        if not np.trace(C) > 0:
-            raise ValueError(f"All prestimulus signals of source {sources[code]!s} are constant.")
         covariance.append((1 - SHRINKAGE) * C + SHRINKAGE * np.trace(C) / len(C) * np.eye(len(C)))
     log_power = gaussian_filter1d(np.log(np.stack(power) + POWER_FLOOR), SMOOTHING, axis=2)
     frequencies = np.fft.rfftfreq(n_fft, 1 / trials.sfreq).astype(np.float64)

@@ -126,8 +126,6 @@ def read_neuroscan_flex(
     artifact : float or None
         Pairs that exceed this many volts on either device are kept, and marked in the column ``artifact``;
         None: there is no such column.
-    verbose : bool
-        Show a progress line.
 
     Returns
     -------
@@ -145,8 +143,8 @@ def read_neuroscan_flex(
         raise ValueError(
             f"{', '.join(unused)} did not take part in {task}; expected some of {' '.join(USED[task])}."
         )
-    if not len(people) or len(set(people)) != len(people):
-        raise ValueError(f"{folder} has no files of {task}, or a participant was named twice: {people}.")
+    if not people:
+        raise ValueError(f"{folder} has no files of {task}.")
     for person in people:
         if absent := [kind for kind in KINDS if kind not in files.get((person, task), {})]:
             raise FileNotFoundError(f"{folder} has no {' and no '.join(absent)} file of {person} {task}.")

@@ -90,34 +90,21 @@ def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any
 
 
 def read_cell(path: Path, variable: str) -> list[list[Any]]:
-    """Return the rows of a cell array. Texts are stripped, and whole numbers are integers; empty is ""."""
-    cell = read_apart(_variable, path, path, variable)
+    """Return the rows of a cell array; texts are stripped."""
+    cell = read_apart(_variable, path, path, variable, True)
     if cell.dtype != object or cell.ndim != 2 or len(cell) < 2:
         raise RecordingError(
             f"{path}: {variable} is {cell.dtype} of shape {cell.shape}; expected a cell array with a row of "
             "names and a row for each participant."
         )
-    return [[_plain(value) for value in row] for row in cell]
+    return [[value.strip() if isinstance(value, str) else value for value in row] for row in cell]
 
 
-def _plain(value: Any) -> Any:
-    """Return a text or a number out of whatever MATLAB wrapped it in."""
-    while isinstance(value, np.ndarray):
-        if value.size != 1:
-            return "" if value.size == 0 else value.tolist()
-        value = value.reshape(-1)[0]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value.strip() if isinstance(value, str) else value
-
-
-def _variable(path: Path, variable: str) -> NDArray[Any]:
+def _variable(path: Path, variable: str, squeeze: bool = False) -> NDArray[Any]:
     from scipy.io import loadmat
 
     try:
-        variables = loadmat(path)
+        variables = loadmat(path, squeeze_me=squeeze)
     except NotImplementedError:
         raise RecordingError(
             f"{path} is a MATLAB 7.3 file, unlike the provider's; store it with save(..., '-v7')."

@@ -132,12 +132,10 @@ def read_wearable_ssvep(
         "dry", "wet" or both.
     blocks : int
         Blocks in every file; the provider's have ten.
-    verbose : bool
-        Show progress.
     """
     files = _files(folder)
     electrodes = [electrodes] if isinstance(electrodes, str) else list(electrodes)
-    if not electrodes or len(set(electrodes)) != len(electrodes) or not set(electrodes) <= set(ELECTRODES):
+    if sorted(set(electrodes)) != sorted(electrodes) or not set(electrodes) <= set(ELECTRODES):
         raise ValueError(f"electrodes is {electrodes}; expected dry, wet or both.")
     people = list(subjects(folder)) if participants is None else list(participants)
     stored = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))

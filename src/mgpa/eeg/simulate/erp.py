@@ -1,8 +1,4 @@
-"""Event-related potentials recorded by two devices at once, in the files of the Neuroscan/Flex data set.
-
-Both devices see the same brain at the same time, a research amplifier with more electrodes and at a higher
-rate, and a headset with a clock, noise, reference and filter of its own.
-"""
+"""Event-related potentials recorded by two devices at once, in the files of the Neuroscan/Flex data set."""
 
 from __future__ import annotations
 

@@ -52,8 +52,6 @@ def simulate_ssvep(
     already are left alone, if truth.json says that they were made alike; so an interrupted run goes on where
     it stopped. Returns the content of truth.json: settings, devices, and the traits of every person.
     """
-    if n_people < 1 or blocks < 1:
-        raise ValueError(f"{n_people=}, {blocks=}; expected integers, 1 or more.")
     folder = Path(folder)
     settings = {"version": VERSION, "n_people": n_people, "random_state": random_state, "blocks": blocks}
     people = draw_people([f"S{i + 1:03d}" for i in range(n_people)], random_state)
