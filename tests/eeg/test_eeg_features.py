@@ -75,7 +75,7 @@ def test_bins_beyond_the_trials_or_narrower_than_a_sample_are_refused():
 
 def test_band_power_is_the_power_of_a_sine_in_its_band():
     trials = sines([10e-6, 2e-6], 10)
-    power = BandPower([(4, 8), (8, 13), (13, 30)], log=False, segment=2.0).embed(trials)
+    power = np.exp(BandPower([(4, 8), (8, 13), (13, 30)], segment=2.0).embed(trials))
     assert (power.shape, power.dtype) == ((1, 6), np.float32)
     np.testing.assert_allclose(power, [[0, 50, 0, 0, 2, 0]], atol=0.01)
     log = BandPower([(8, 13)], segment=2.0).embed(trials)

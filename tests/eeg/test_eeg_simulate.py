@@ -32,19 +32,6 @@ def test_a_recording_is_what_the_physics_say():
     assert own[1].any()
 
 
-def test_a_clock_that_starts_later_and_runs_faster_samples_when_it_says():
-    time = np.arange(20_000) / 1000.0
-    device = Device("d", ("Oz",), 128.0, clock_offset=1.2345, clock_drift=1e-3)
-    volts = record(
-        np.sin(2 * np.pi * 7 * time)[None], [[1.0]], device, np.random.default_rng(0), sfreq=1000.0
-    )
-    at = device.times(time[-1])
-    assert at[0] == 1.2345
-    assert np.diff(at) == pytest.approx(1 / (128.0 * 1.001))
-    assert time[-1] - 1 / 128 < at[-1] <= time[-1]
-    np.testing.assert_allclose(volts[0], np.sin(2 * np.pi * 7 * at), atol=1e-6)
-
-
 def test_a_second_run_writes_only_what_is_missing(tmp_path):
     first = simulate_ssvep(tmp_path, n_people=2, blocks=1)
     before = loadmat(tmp_path / "S002.mat")["data"]

@@ -122,7 +122,3 @@ def test_rows_without_a_partner_cannot_be_scaled():
     three = Table(np.zeros((3, 2)), source=["a", "b", "c"], pair_id=[0, 0, 0])
     with pytest.raises(TableError, match="sources are a, b, c"):
         scale_table(three, 0.1)
-    with pytest.raises(ValueError, match="gamma is -1"):
-        scale_table(table, -1)
-    with pytest.raises(TableError, match="lacks pair_id"):
-        scale_table(Table(np.zeros((2, 2)), source=["a", "b"]), 0.1)

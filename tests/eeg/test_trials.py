@@ -93,7 +93,6 @@ def test_what_cannot_be_trials_is_told_what_can(raw):
             TypeError,
             r"epochs is a dict; expected mne\.Epochs.*mgpa\.eeg\.table_from_epochs",
         ),
-        ([np.zeros((2, 3, 4))], TypeError, r"epochs is a ndarray.*Trials\(data, channels"),
         (named, ValueError, "A column is called 'X'"),
     ):
         with pytest.raises(error, match=message):

@@ -53,14 +53,11 @@ def test_every_trial_is_where_its_columns_say_in_volts(simulated):
     assert len(set(columns["trial"])) == len(trials)
 
 
-def test_people_and_electrodes_can_be_chosen_in_any_order(simulated):
+def test_people_and_electrodes_can_be_chosen(simulated):
     both = dataset.read_wearable_ssvep(simulated)
     some = dataset.read_wearable_ssvep(simulated, ["S002"], "wet")
     wanted = (both.columns["participant"] == "S002") & (both.columns["source"] == "wet")
     np.testing.assert_array_equal(some.data, both.data[wanted])
-    turned = dataset.read_wearable_ssvep(simulated, ["S002", "S001"], ("wet", "dry"))
-    assert turned.columns["trial"][0] == "S002-wet-0-0"
-    np.testing.assert_array_equal(turned.data[0], some.data[0])
     with pytest.raises(ValueError, match="expected dry, wet or both"):
         dataset.read_wearable_ssvep(simulated, electrodes=("gel",))
     with pytest.raises(ValueError, match="different ids"):

@@ -244,11 +244,11 @@ def _import_torchaudio() -> None:
     fails beside a CPU build of torch. All that braindecode uses of it has a Python form, which torchaudio
     takes where its compiled part is absent.
     """
-    if importlib.util.find_spec("torchaudio") is None:
-        return
     try:
         importlib.import_module("torchaudio")
-    except (ImportError, OSError) as error:
+    except ModuleNotFoundError:
+        return
+    except (ImportError, OSError):
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
             del sys.modules[name]
         # As it is where torchaudio was built without a compiled part.
@@ -257,10 +257,7 @@ def _import_torchaudio() -> None:
         absent._load_lib, absent._check_cuda_version = (lambda name: False), (lambda: None)
         absent.fail_if_no_align = lambda function: function
         sys.modules["torchaudio._extension"] = absent
-        try:
-            importlib.import_module("torchaudio")
-        except Exception:
-            raise error from None
+        importlib.import_module("torchaudio")
 
 
 @contextmanager

@@ -81,15 +81,13 @@ class TemporalBins:
 
 @dataclass(frozen=True)
 class BandPower:
-    """Power of each channel in bands of frequency, by Welch's method, in µV².
+    """Logarithm of each channel's power in bands of frequency, by Welch's method, in µV².
 
     Parameters
     ----------
     bands : sequence of (low, high)
         In Hz; the upper edge is excluded. The defaults are the usual rhythms: delta 1–4, theta 4–8, alpha
         8–13, beta 13–30 and gamma 30–45.
-    log : bool
-        Take the logarithm of power plus ``floor``.
     segment : float
         Seconds of Welch's segments (Hann window, half overlapping); frequencies are 1 / ``segment`` apart.
     floor : float
@@ -101,13 +99,12 @@ class BandPower:
     >>> import numpy as np
     >>> from mgpa.eeg.trials import Trials
     >>> sine = 10e-6 * np.sin(2 * np.pi * 10 * np.arange(500) / 250)  # of power 50 µV²
-    >>> power = BandPower([(8, 13), (13, 30)], log=False).embed(Trials(sine[None, None], ["Oz"], 250.0))
-    >>> power.round(1).tolist()
+    >>> log = BandPower([(8, 13), (13, 30)]).embed(Trials(sine[None, None], ["Oz"], 250.0))
+    >>> np.exp(log).round(1).tolist()
     [[50.0, 0.0]]
     """
 
     bands: tuple[tuple[float, float], ...] = RHYTHMS
-    log: bool = True
     segment: float = 1.0
     floor: float = 1e-4
 
@@ -125,8 +122,8 @@ class BandPower:
         return {
             "name": "band power",
             "bands": [list(band) for band in self.bands],
-            "log": self.log,
-            "floor": self.floor if self.log else None,
+            "log": True,
+            "floor": self.floor,
             "segment": self.segment,
             "unit": "uV^2",
             "layout": "channel-major",
@@ -163,7 +160,7 @@ class BandPower:
             _, density = welch(signal, trials.sfreq, nperseg=samples, axis=2)
             for k, inside in enumerate(members):
                 power[i : i + BLOCK, :, k] = density[:, :, inside].sum(axis=2) * frequency[1]
-        power = np.log(power + self.floor) if self.log else power
+        power = np.log(power + self.floor)
         return power.reshape(len(power), power.shape[1] * power.shape[2]).astype(np.float32)
 
 

@@ -9,7 +9,7 @@ side of the break has a straight line of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,27 +57,22 @@ class PairingReport:
     """How the events of sessions were paired, each by the name of its session, with notes about all of them.
 
     ``events`` and ``pairs`` count; ``dropped`` says which events were not paired, and which markers belong to
-    no event; ``timing`` is keyed by which clock was compared with which; ``artifacts`` counts flagged pairs.
+    no event; ``timing`` is keyed by which clock was compared with which.
     """
 
     events: dict[str, int]
     pairs: dict[str, int]
     dropped: dict[str, list[str]]
     timing: dict[str, dict[str, Timing]]
-    artifacts: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        pairs, events, flagged = (sum(n.values()) for n in (self.pairs, self.events, self.artifacts))
-        n, dropped = len(self.events), sum(map(len, self.dropped.values()))
-        lines = [
-            f"{pairs} pairs of {events} events in {n} session{'s' if n > 1 else ''}; {flagged} with "
-            f"artefacts, {dropped} dropped",
-            *self.notes,
-        ]
+        pairs, events, dropped = sum(self.pairs.values()), sum(self.events.values()), self.dropped.values()
+        sessions = f"{len(self.events)} session{'s' if len(self.events) > 1 else ''}"
+        first = f"{pairs} pairs of {events} events in {sessions}; {sum(map(len, dropped))} dropped"
+        lines = [first, *self.notes]
         for name in self.events:
-            some = f", {self.artifacts[name]} with artefacts" if self.artifacts.get(name) else ""
-            lines.append(f"{name}: {self.events[name]} events, {self.pairs[name]} pairs{some}")
+            lines.append(f"{name}: {self.events[name]} events, {self.pairs[name]} pairs")
             lines += [f"  {what}: {timing}" for what, timing in self.timing[name].items()]
             lines += [f"  dropped {one}" for one in self.dropped[name]]
         return "\n".join(lines)

@@ -163,10 +163,7 @@ def table_from_bids(
     **settings
         As for :func:`table_from_raws`, among them encoder, tmin and tmax.
     """
-    try:
-        import mne_bids
-    except ImportError:
-        raise ImportError("table_from_bids reads by way of MNE-BIDS: pip install mne-bids.") from None
+    import mne_bids
 
     if source not in _ENTITIES:
         raise UsageError(f"source is {source!r}; expected one of {', '.join(_ENTITIES)}.")

@@ -95,8 +95,6 @@ class TorchEncoder:
         self._tokens, self._identity = tokens, dict(identity or {})
         check_choice("precision", precision, ("float32", "float16", "bfloat16"))
         check_choice("dtype", dtype, ("float32", "float16"))
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
         self.shape = self._measure_shape()
 
     @property

@@ -115,7 +115,7 @@ class Transport:
                 f"The trials have channels {', '.join(trials.channels)} at {trials.sfreq:g} Hz; the "
                 f"transport was fitted on {', '.join(self.channels)} at {self.sfreq:g} Hz."
             )
-        source = _sources(trials)
+        source = trials.columns["source"]
         data = np.empty_like(trials.data)
         for label in np.unique(source):
             rows, apply = np.flatnonzero(source == label), move(label)
@@ -141,7 +141,7 @@ def fit_transport(trials: Trials) -> Transport:
     """
     from scipy.ndimage import gaussian_filter1d
 
-    sources, codes = encode_source(_sources(trials), len(trials))
+    sources, codes = encode_source(trials.columns.get("source", []), len(trials))
     if len(sources) != 2:
         names = ", ".join(map(str, sources))
         raise ValueError(f"The trials have {len(sources)} sources ({names}); a transport needs exactly two.")
@@ -175,13 +175,6 @@ def _mean_power(signal: Floats, n_fft: int) -> Floats:
     for i in range(0, len(signal), BLOCK):
         total += (np.abs(np.fft.rfft(signal[i : i + BLOCK] * window, n_fft, axis=2)) ** 2).sum(axis=0)
     return total / len(signal)
-
-
-def _sources(trials: Trials) -> NDArray[Any]:
-    if "source" not in trials.columns:
-        names = ", ".join(trials.columns) or "no columns"
-        raise ValueError(f"The trials have no source, only {names}; trials.with_columns(source=...) sets it.")
-    return trials.columns["source"]
 
 
 def _power(C: Floats, exponent: float) -> Floats:

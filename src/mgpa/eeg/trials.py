@@ -163,10 +163,6 @@ class Trials:
             parts.append(cls(one.get_data(picks=names), tuple(names), one.info["sfreq"], one.times[0]))
         return replace(cls.concatenate(parts), columns=columns)
 
-    def table(self, X: Any, **info: Any) -> Table:
-        """Return a table with one embedding per trial, and the trials' columns and info."""
-        return Table.from_columns({"X": X, **self.columns}, self.info | info)
-
 
 def plain_name(channel: str) -> str:
     """Return a channel's name in small letters; T3, T4, T5 and T6 are T7, T8, P7 and P8 today."""
@@ -264,5 +260,4 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
     info: dict[str, Any] = {"encoder": encoder.identity}
     if X.ndim == 2 and hasattr(encoder, "feature_names"):
         info["feature_names"] = encoder.feature_names(trials.channels)
-    table: Table = trials.table(X, **info)
-    return table
+    return Table.from_columns({"X": X, **trials.columns}, trials.info | info)

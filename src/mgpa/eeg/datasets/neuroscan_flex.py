@@ -220,10 +220,6 @@ def _read_session(
         outside = [name for name, (_, valid) in zip(SOURCES, cut, strict=True) if not valid[i]]
         where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
         dropped.append(f"event {ordinal[i]}: its epoch {where}")
-    if not keep.any():
-        raise PairingError(
-            f"{person} {task}: no epoch lies within both {paths['neuroscan']} and {paths['flex']}."
-        )
     ordinal = ordinal[keep]
     # Two rows an event: the second axis is the device.
     data = np.stack([epochs[keep] for epochs, _ in cut], axis=1).astype(np.float32)
@@ -243,7 +239,6 @@ def _read_session(
         columns["artifact"] = np.repeat(flags, 2)
     info = {"dataset": "Neuroscan/Flex", "task": task, "artifact_limit": artifact}
     report.events[person], report.pairs[person] = len(listed), len(ordinal)
-    report.artifacts[person] = int(flags.sum())
     report.dropped[person], report.timing[person] = dropped, timing
     return Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, columns, info)
 
@@ -292,12 +287,6 @@ def prepare_recording(signal: Floats, sfreq: float) -> Floats:
     """
     import mne
 
-    taps = len(mne.filter.create_filter(None, sfreq, *BAND, fir_design="firwin", verbose="error"))
-    if signal.shape[-1] < taps:
-        raise ValueError(
-            f"The recording lasts {signal.shape[-1] / sfreq:.1f} s; a filter from {BAND[0]:g} Hz on takes "
-            f"{taps / sfreq:.1f} s."
-        )
     signal = mne.filter.filter_data(
         signal, sfreq, *BAND, method="fir", phase="zero", fir_design="firwin", verbose="error"
     )

@@ -179,8 +179,6 @@ def read_neuroscan(path: Path) -> Recording:
     """Read the shared channels and the triggers of a Curry recording."""
     if absent := missing_companions(path):
         raise FileNotFoundError(f"{path} cannot be read without {' and '.join(absent)} beside it.")
-    for suffix in COMPANIONS:
-        _text(path.with_suffix(suffix))
     return read_apart(_neuroscan, path, path)
 
 
@@ -247,13 +245,6 @@ def missing_companions(path: Path) -> list[str]:
     """Return names of the files that Curry data need beside them and do not have."""
     beside = [path.with_suffix(suffix) for suffix in COMPANIONS]
     return [file.name for file in beside if not file.is_file()]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise RecordingError(f"{path} is not text in UTF-8, as it should be. Fetch it again.") from None
 
 
 def _pick(names: Sequence[str], path: Path) -> list[int]:

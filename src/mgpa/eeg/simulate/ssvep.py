@@ -74,7 +74,9 @@ def simulate_person(person: Person, blocks: int) -> Array:
     sfreq = OVERSAMPLING * SFREQ
     data = np.empty((len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
     for e, electrode in enumerate(ELECTRODES):
-        device, tilt = worn(person, electrode)
+        rng = person.rng(e, 0)
+        # The cap sits on a person with gains and a tilt of its own.
+        device, tilt = DEVICES[electrode].worn(rng), rng.normal(0.0, 0.03, 3)
         # Trials in the order of a session: blocks of all targets, one after the other.
         n_samples = blocks * len(FREQUENCIES) * OVERSAMPLING * SAMPLES
         *places, moments = joined(
@@ -86,12 +88,6 @@ def simulate_person(person: Person, blocks: int) -> Array:
         trials = volts.reshape(len(CHANNELS), blocks, len(FREQUENCIES), SAMPLES)
         data[:, :, e] = trials.transpose(0, 3, 1, 2)
     return data
-
-
-def worn(person: Person, electrode: str) -> tuple[Device, Array]:
-    """Return an electrode set as it sits on a person: with its gains, and the tilt of the cap."""
-    rng = person.rng(ELECTRODES.index(electrode), 0)
-    return DEVICES[electrode].worn(rng), rng.normal(0.0, 0.03, 3)
 
 
 def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator) -> Sources:
