@@ -83,9 +83,8 @@ def main() -> None:
 
     figures = result.figures(options.out / "figures")
     result.to_csv(options.out / "audit.csv")
-    result.to_latex(options.out / "audit.tex")
     report = result.report(options.out / "report.html", title="Two headsets, simulated")
-    print(f"\nwrote {report}, {len(figures)} figures, audit.csv and audit.tex")
+    print(f"\nwrote {report}, {len(figures)} figures and audit.csv")
 
 
 if __name__ == "__main__":

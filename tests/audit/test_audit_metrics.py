@@ -34,7 +34,7 @@ def test_parts_of_a_metric_are_metrics(table):
 
 
 EXTRA = replace(
-    METRICS["T_f"], name="extra", title="Extra heads", subject="extra heads", symbol="E",
+    METRICS["T_f"], name="extra", title="Extra heads", subject="extra heads",
     values=lambda result: result.heads["frozen"][..., 0],
 )  # fmt: skip
 
@@ -50,7 +50,6 @@ def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monke
     assert found["leace"].estimate("extra") == found.estimates["leace"]["extra"]
     assert "extra (want high)" in text(found, verbose=True)
     assert any(line.startswith("Extra heads (extra): ") for line in found.verdict("leace"))
-    assert "$E\\uparrow$" in found.to_latex()
     assert ",extra," in found.to_csv(tmp_path / "table.csv").read_text()
     page = found.report(tmp_path / "report.html").read_text("utf-8")
     assert "extra heads, higher is better" in page

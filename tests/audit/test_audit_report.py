@@ -223,21 +223,6 @@ def test_names_that_are_formulas_or_escapes_stay_text(hostile):
     assert r"a\x1b[2J" in str(hostile)
 
 
-def test_latex_groups_methods_and_escapes_names(full, hostile, partial, tmp_path):
-    latex = full.to_latex(tmp_path / "a.tex")
-    assert (tmp_path / "a.tex").read_text(encoding="utf-8") == latex
-    blind, aware = latex.split(r"\emph{Source-aware alignment}")
-    assert "Closed-form MGPA" in blind
-    assert "CORAL" in aware
-    value, interval = f"{full.estimates['leace']['S']:.3f}".split(" ", 1)
-    assert rf"LEACE & {value} {{\scriptsize {interval}}}" in latex
-    assert {line.count("&") for line in latex.splitlines() if line.startswith(("LEACE", "CORAL"))} == {
-        len(full.columns)
-    }
-    assert r"\$a\_b\$ \& \{\{title\}\} 50\%" in hostile.to_latex()
-    assert "T_f" not in partial.to_latex()
-
-
 def test_the_printed_table_fits_a_terminal_and_all_columns_are_there_if_asked_for(full):
     lines = str(full).splitlines()
     assert len(lines) <= 14

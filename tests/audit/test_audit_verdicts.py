@@ -396,7 +396,6 @@ def test_every_output_of_a_quick_audit_of_few_people_says_so(tmp_path):
             "notebook": result._repr_html_(),
             "page": cells_of(result),
             "csv": result.to_csv(tmp_path / "table.csv").read_text(encoding="utf-8"),
-            "latex": result.to_latex(),
             "methods": result.methods_text(),
             "figure": " ".join(text.get_text() for text in result.plot().texts),
         }

@@ -45,7 +45,7 @@ def test_sizes_methods_readers_and_intervals_are_those_of_the_audit(found):
         "Closed-form MGPA (Aimoldin et al. 2026; gate MeasurementGate(rank=1) of rank 1, "
         f"{info.gate_energy:.1%} of contrast energy, {info.n_contrasts} contrasts of pairs)",
         f"AUROC of {len(found['identity'].readers)} readers",
-        "(logistic, whitened logistic; 1 network after 3 epochs)",
+        "(logistic, whitened logistic, 1 network after 3 epochs)",
         f"{ranks.DRAWS} permutations of source labels (seed {ranks.SEED})",
         f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {found.n_people})",
     ):

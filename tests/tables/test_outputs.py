@@ -61,7 +61,7 @@ def test_two_audits_into_one_folder_at_once_leave_one_whole_result(tmp_path):
     assert 0 in [process.returncode for process in both], said
     assert all(process.returncode in (0, 2) for process in both), said
     assert "Traceback" not in "".join(said)
-    for name in ("table.csv", "table.tex", "figures/tradeoff.svg"):
+    for name in ("table.csv", "figures/tradeoff.svg"):
         assert (tmp_path / "both" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
     listed = (tmp_path / "both" / MARKER).read_text().splitlines()
     assert {"report.html", "table.csv", "figures/tradeoff.svg"} <= set(listed)

@@ -76,18 +76,12 @@ def _roles(audit: Audit) -> str:
 def _methods(audit: Audit) -> str:
     if len(audit.methods) == 1:
         return "No correction was applied."
-    budget = audit.settings["budget"]
-    lines = [
-        f"Uncorrected embeddings were compared with {listed(_method(audit, m) for m in audit.methods[1:])}."
-    ]
+    budget, methods = audit.settings["budget"], listed(_method(audit, m) for m in audit.methods[1:])
+    lines = [f"Uncorrected embeddings were compared with {methods}."]
     if budget is not None:
-        cut = {label(m): v for m, v in budget.items()} if isinstance(budget, dict) else {"all maps": budget}
-        limits = listed(f"{name} {value:g}" for name, value in cut.items())
+        cut = budget if isinstance(budget, dict) else {"all maps": budget}
+        limits = listed(f"{label(name)} {value:g}" for name, value in cut.items())
         lines.append(f"Maps were cut back to a relative movement of VAL rows: {limits}.")
-    for name, result in audit.results.items():
-        if result.fitted_on:
-            count = len(result.fitted_on)
-            lines.append(f"{label(name)} was fitted on {count} of the {plural(audit)} it was scored on.")
     lines += [f"{label(m)} was left out: {why}." for m, why in audit.settings.get("omitted", {}).items()]
     return " ".join(lines)
 

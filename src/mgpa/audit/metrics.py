@@ -29,8 +29,8 @@ class Metric:
 
     Attributes
     ----------
-    name, title, subject, symbol : str
-        How it is asked for; what it is, for an axis; what it is about, for sentences; in LaTeX's math mode.
+    name, title, subject : str
+        How it is asked for; what it is, for an axis; what it is about, for sentences.
     unit : str
         "AUROC", for which .5 is guessing, "balanced accuracy", "units of the label", or nothing: a share.
     better : "lower", "higher" or "neither"
@@ -49,7 +49,6 @@ class Metric:
     name: str
     title: str
     subject: str
-    symbol: str
     unit: Literal["AUROC", "balanced accuracy", "units of the label", ""] = "AUROC"
     better: Literal["lower", "higher", "neither"] = "higher"
     kept: float | None = None
@@ -78,12 +77,6 @@ class Metric:
         """The name and what one wants of it, for a narrow column: "S (want .5)", "T_f (want high)", "M"."""
         low = ".5" if self.unit == "AUROC" else "low"
         return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
-
-    @property
-    def latex(self) -> str:
-        """The symbol with the paper's arrow."""
-        arrow = {"lower": r"\downarrow", "higher": r"\uparrow", "neither": ""}[self.better]
-        return f"${self.symbol}{arrow}$"
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
         """Return what a change of this metric amounts to."""
@@ -191,9 +184,8 @@ _HEADS = {"f": ("frozen", "existing heads"), "r": ("refitted", "refitted heads")
 
 def _source_metric(name: str, title: str, subject: str, values: Values, missing: str = "") -> Metric:
     """Return a metric of source readers; all but S are parts of it."""
-    symbol = name if len(name) == 1 else rf"S_{{\mathrm{{{name[2:]}}}}}"
     part_of = "" if name == "S" else "S"
-    return Metric(name=name, title=title, subject=subject, symbol=symbol, better="lower", statistic="max",
+    return Metric(name=name, title=title, subject=subject, better="lower", statistic="max",
                   values=values, missing=missing, part_of=part_of)  # fmt: skip
 
 
@@ -203,30 +195,30 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
     kind = "Frozen" if letter == "f" else "Refitted"
     task = Metric(
         name=f"T_{letter}", title=f"{kind}-head task $T_{letter}$", subject=f"task, {subject}",
-        symbol=f"T_{letter}", kept=_KEPT, values=_primary(_transfer(heads)), missing=_NO_LABELS,
+        kept=_KEPT, values=_primary(_transfer(heads)), missing=_NO_LABELS,
     )  # fmt: skip
     numbers = {"unit": "units of the label", "better": "lower", "missing": _NO_NUMBERS}
     return (
         task,
         Metric(
             name=f"A_{letter}", title=f"Balanced accuracy of {subject} $A_{letter}$",
-            subject=f"accuracy, {subject}", symbol=f"A_{letter}", unit="balanced accuracy",
+            subject=f"accuracy, {subject}", unit="balanced accuracy",
             values=_transfer(f"{heads}_accuracy"), missing=_NO_LABELS,
         ),
         Metric(
             name=f"RMSEP_{letter}", title=f"Root mean squared error of {subject}",
-            subject=f"error, {subject}", symbol=rf"\mathrm{{RMSEP}}_{letter}",
+            subject=f"error, {subject}",
             statistic=lambda means: np.sqrt(means[..., 0]),
             values=_transfer(f"{heads}_square"), **numbers,  # type: ignore[arg-type]
         ),
         Metric(
             name=f"bias_{letter}", title=f"Size of the bias of {subject}", subject=f"bias, {subject}",
-            symbol=rf"|\mathrm{{bias}}|_{letter}", statistic=lambda means: np.abs(means).mean(axis=-1),
+            statistic=lambda means: np.abs(means).mean(axis=-1),
             values=_each_direction(f"{heads}_bias"), **numbers,  # type: ignore[arg-type]
         ),
         Metric(
             name=f"R2_{letter}", title=f"$R^2$ of {subject}", subject=f"explained, {subject}",
-            symbol=f"R^2_{letter}", unit="", statistic=lambda means: 1.0 - means[..., 0],
+            unit="", statistic=lambda means: 1.0 - means[..., 0],
             values=_transfer(f"{heads}_relative"), missing=_NO_NUMBERS,
         ),
         *(
@@ -245,21 +237,21 @@ METRICS: dict[str, Metric] = {
         _source_metric("S", "Source accessibility $S$", "source readable", _readers(".*")),
         *(metric for pair in zip(_head_metrics("f"), _head_metrics("r"), strict=True) for metric in pair),
         Metric(
-            name="M", title="Relative movement $M$", subject="relative movement", symbol="M", unit="",
+            name="M", title="Relative movement $M$", subject="relative movement", unit="",
             better="neither", values=lambda result: result.movement,
         ),
         Metric(
             name="worst", title="Shortcut head, worst association", subject="shortcut head",
-            symbol=r"\mathrm{Worst}", statistic="worst", values=lambda result: result.shortcut,
+            statistic="worst", values=lambda result: result.shortcut,
             missing=_NO_SHIFT,
         ),
         Metric(
             name="control", title="Control head", subject="head without the shortcut",
-            symbol=r"\mathrm{Control}", values=_association("control", 0.0), missing=_NO_SHIFT,
+            values=_association("control", 0.0), missing=_NO_SHIFT,
         ),
         Metric(
             name="floor", title="Source floor", subject="source in what the gate keeps",
-            symbol=r"\mathrm{Floor}", better="neither", statistic="max",
+            better="neither", statistic="max",
             values=_primary(lambda result: result.floor_auroc), missing=_NO_GATE,
         ),
         *(
@@ -280,7 +272,7 @@ METRICS: dict[str, Metric] = {
         *(
             Metric(
                 name=name, title=f"Shortcut head, {name} association", subject=f"shortcut head, {name}",
-                symbol=rf"\mathrm{{{name.capitalize()}}}", part_of="worst", missing=_NO_SHIFT,
+                part_of="worst", missing=_NO_SHIFT,
                 values=_association("shortcut", xi),
             )
             for name, xi in (("aligned", 1.0), ("independent", 0.0), ("reversed", -1.0))

@@ -42,18 +42,18 @@ class Audit:
         What was run on what.
     picture_source : array
         Sources of the rows in the before/after picture.
+    design : Design
+        What was compared with what: crossed, nested or mixed, and what a unit is called.
     paired_rows : Table or None
         The fitting rows, if the pairs among them are the pairs that methods were fitted with.
-    design : Design or None
-        What was compared with what: crossed, nested or mixed, and what a unit is called.
     """
 
     results: dict[str, MethodResult]
     counts: dict[str, dict[str, int]]
     settings: dict[str, Any]
     picture_source: NDArray[Any]
+    design: Design
     paired_rows: Table | None = None
-    design: Design | None = None
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -63,8 +63,6 @@ class Audit:
         Estimates are then over all participants. What is shown of single fits (pairs, gates, the picture of
         the rows) is the first audit's.
         """
-        if not audits:
-            raise ValueError("audits is empty; pass the audits to pool.")
         # A method that one audit omits would be measured on fewer participants than the others.
         omitted: dict[str, str] = {}
         for audit in audits:
@@ -74,11 +72,6 @@ class Audit:
             for audit in audits
         ]
         first = audits[0]
-        for other in audits[1:]:
-            if other.methods != first.methods:
-                raise ValueError(
-                    f"One audit has {', '.join(first.methods)}, another {', '.join(other.methods)}."
-                )
         if len(audits) == 1:
             return first
         every = [audit.settings for audit in audits]
@@ -101,7 +94,8 @@ class Audit:
                 for name in budgeted
             },
         }
-        return replace(first, results=results, settings=settings, design=results["identity"].design)
+        design = results["identity"].design or first.design
+        return replace(first, results=results, settings=settings, design=design)
 
     def __getitem__(self, method: str) -> MethodResult:
         if method not in self.results:
@@ -252,14 +246,6 @@ class Audit:
         from .report import csv_table
 
         return write_atomically(Path(path), csv_table(self).encode())
-
-    def to_latex(self, path: Any = None) -> str:
-        """Return a booktabs table, source-blind and source-aware methods apart; also write it to a path."""
-        from .report import latex_table
-
-        if path is not None:
-            write_atomically(Path(path), latex_table(self).encode())
-        return latex_table(self)
 
     def methods_text(self) -> str:
         """Return a paragraph for a paper's methods, from the settings and results of this audit."""

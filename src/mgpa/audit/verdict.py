@@ -43,8 +43,6 @@ def task_metric(audit: Audit) -> Metric | None:
 def smallest_cell(audit: Audit) -> tuple[str, int]:
     """Return the cell with the fewest of the participants by which sources are compared, and how many."""
     design, people = audit.design, audit["identity"].participants
-    if design is None:
-        return "", len(people)
     return design.smallest_cell([who for who in people if design.travelled(who) == design.within])
 
 
@@ -104,8 +102,7 @@ def headline(audit: Audit) -> str:
 
 def named(audit: Audit, column: str) -> str:
     """Return what the user's table calls the source or the participant, without "_id" or "No."."""
-    unit = audit.design.unit if audit.design and column == "participant" else column
-    name = str(audit.settings.get("names", {}).get(column, unit))
+    name = audit.design.unit if column == "participant" else str(audit.settings["names"]["source"])
     return re.sub(r" (id|no\.?|number)$", "", name.replace("_", " "), flags=re.IGNORECASE) or column
 
 
@@ -220,22 +217,20 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
         name, harmed = lowered[0], audit.outcome(lowered[0], task.name) == "suffered"
         but = "it harms the task" if harmed else "whether it keeps the task is not clear"
         change = audit.contrast(name, metric=task.name)
-        worthless = worse_than_mean(audit, (name,))
-        also = f"; {worthless}" if worthless else ""
-        return f"{label(name)} {_hides(audit, name)}, but {but} ({task.name} {change:+.3f}){also}."
+        return f"{label(name)} {_hides(audit, name)}, but {but} ({task.name} {change:+.3f})."
     lowest = min(names, key=lambda name: audit[name].S)
     return f"No method clearly lowered it. The lowest S is {_value(audit, lowest, 'S')} ({label(lowest)})."
 
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
     """Return in one line how much to believe: warnings, participants, how many more would help."""
-    lines = [sentence for sentence in warnings(audit).values() if warn]
+    lines = [*warnings(audit).values()] if warn else []
     if not too_few(audit):
         lines.append(f"Intervals are over {units(audit)}.")
         # Which of several methods that hide the source has the lower S is of no use.
-        useful = (e for e in plan(audit) if any(audit[name].chance.excluded for name in e["methods"])
-                  or e["question"] == "kept")  # fmt: skip
-        lines += [entry["sentence"] for entry in useful][:1]
+        leaders = ranking(audit)[1]
+        readable = {name for group in leaders for name in group if audit[name].chance.excluded}
+        lines += [e["sentence"] for e in plan(audit) if readable & {*e["methods"]} or not leaders][:1]
     return " ".join(lines)
 
 
@@ -271,10 +266,10 @@ def missing_networks(audit: Audit) -> str:
 
 def caveats(audit: Audit) -> list[str]:
     """Return how sure the findings are; the same for every method."""
-    s, lines, design = audit.settings, [*warnings(audit).values()], audit.design
-    lines += [] if design is None else [design.sentence, *design.notes]
+    s, design = audit.settings, audit.design
+    lines = [*warnings(audit).values(), design.sentence, *design.notes]
     nested = [f"{n} {role}" for role, n in s["one_source"].items() if n]
-    if nested and (design is None or design.kind == "crossed"):
+    if nested and design.kind == "crossed":
         lines.append(
             f"{listed(nested)} {plural(audit)} have one source only: methods and readers may learn who they "
             "are instead of how they were measured, so S may be too low."
@@ -307,9 +302,8 @@ def confounding(audit: Audit) -> str:
 
 def class_chance(audit: Audit, metric: str) -> str:
     """Return the balanced accuracy of guessing, in words; nothing for other metrics."""
-    if METRICS[metric].unit != "balanced accuracy" or audit.design is None:
-        return ""
-    return f"chance {number(1 / len(audit.design.classes))}"
+    guess = number(1 / len(audit.design.classes))
+    return f"chance {guess}" if METRICS[metric].unit == "balanced accuracy" else ""
 
 
 def readers_note(audit: Audit) -> str:
@@ -456,10 +450,10 @@ def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
     for clause in re.split(r"\band\b", text):
         match = re.fullmatch(r"\s*(\w+)(?:\.(low|high))?\s*(<=|>=|<|>)\s*(-?\d*\.?\d+)\s*", clause)
         if match is None or match[1] not in {*METRICS, "loss"}:
+            names = f"loss, {', '.join(METRICS)}"
             raise ValueError(
                 f"Cannot read {clause.strip()!r}. Write comparisons joined by 'and', such as "
-                "'S<=.6 and loss<=.01' or 'loss.high<=.01' (the interval's end). Names: loss, "
-                f"{', '.join(METRICS)}."
+                f"'S<=.6 and loss.high<=.01' (.high is the interval's end). Names: {names}."
             )
         clauses.append((match[1], match[2] or "value", match[3], float(match[4])))
     return clauses

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from .readers import FURTHER
-
 #: How methods of this package are written; other names are shown as they are.
 LABELS = {
     "identity": "Identity", "leace": "LEACE", "oracle_leace": "Oracle LEACE",
@@ -15,18 +13,12 @@ LABELS = {
     "ncm": "NCM", "epo": "EPO", "sst": "SST", "pds": "PDS", "pisco": "PISCO",
     "featmap": "FEATMAP", "coral": "CORAL", "combat": "ComBat",
 }  # fmt: skip
-READER_GROUPS = {"mean": "Token mean", "tokens": "All tokens", "residual": "Token residuals"}
+TOKENS = {"mean": "token mean: ", "tokens": "all tokens: ", "residual": "token residuals: "}
 READERS = {
-    "linear": "logistic",
-    "whitened_linear": "whitened logistic",
-    "gelu": "network",
-    "linear_raw": "raw logistic",
-    "linear_standardized": "scaled logistic",
-    "flat_gelu": "network",
-    "grid_gelu": "token network",
-    "boosted_trees": "boosted trees",
-    "spread": "spread",
-}
+    "linear": "logistic", "whitened_linear": "whitened logistic", "gelu": "network",
+    "linear_raw": "raw logistic", "linear_standardized": "scaled logistic", "flat_gelu": "network",
+    "grid_gelu": "token network", "boosted_trees": "boosted trees", "spread": "spread",
+}  # fmt: skip
 
 
 def label(method: str) -> str:
@@ -46,26 +38,6 @@ def listed(items: Iterable[object]) -> str:
     return f"{', '.join(words)} and {last}" if words else last
 
 
-def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the group and the name, in words, of each reader.
-
-    Examples
-    --------
-    >>> reader_rows(["whitened_linear", "gelu r0 e12", "tokens linear_raw"])
-    [('Linear', 'whitened logistic'), ('Networks', 'network 1, 12 epochs'), ('All tokens', 'raw logistic')]
-    """
-    rows = []
-    for reader in readers:
-        group, _, name = reader.partition(" ")
-        tokens, name = (READER_GROUPS[group], name) if group in READER_GROUPS else ("", reader)
-        run = re.fullmatch(r"(.*) r(\d+) e(\d+)", name, re.DOTALL)
-        family = run[1] if run else name
-        title = tokens or ("Networks" if run else "Further" if family in FURTHER else "Linear")
-        when = f" {int(run[2]) + 1}, {run[3]} epochs" if run else ""
-        rows.append((title, READERS.get(family, family) + when))
-    return rows
-
-
 def reader_name(reader: str) -> str:
     """Return one reader in words.
 
@@ -74,8 +46,11 @@ def reader_name(reader: str) -> str:
     >>> reader_name("gelu r0 e200"), reader_name("tokens linear_raw")
     ('network 1, 200 epochs', 'all tokens: raw logistic')
     """
-    [(group, name)] = reader_rows([reader])
-    return f"{group[0].lower()}{group[1:]}: {name}" if group in READER_GROUPS.values() else name
+    group, _, name = reader.partition(" ")
+    where, name = (TOKENS[group], name) if group in TOKENS else ("", reader)
+    if run := re.fullmatch(r"(.*) r(\d+) e(\d+)", name):
+        return f"{where}{READERS.get(run[1], run[1])} {int(run[2]) + 1}, {run[3]} epochs"
+    return f"{where}{READERS.get(name, name)}"
 
 
 def reader_summary(readers: Iterable[str]) -> str:
@@ -84,18 +59,16 @@ def reader_summary(readers: Iterable[str]) -> str:
     Examples
     --------
     >>> reader_summary(["linear", "gelu r0 e12", "gelu r0 e50", "gelu r1 e12", "gelu r1 e50", "spread"])
-    'logistic; 4 networks after 12 and 50 epochs; spread'
+    'logistic, spread, 4 networks after 12 and 50 epochs'
     """
     groups: dict[str, list[str]] = {}
-    for group, name in reader_rows(readers):
-        groups.setdefault(group, []).append(name)
+    for where, colon, name in (reader_name(reader).rpartition(": ") for reader in readers):
+        groups.setdefault(where + colon, []).append(name)
     parts = []
-    for group, names in groups.items():
-        epochs = sorted({int(n[1]) for name in names if (n := re.search(r"(\d+) epochs", name))})
-        words = [name for name in names if "epochs" not in name]
-        if epochs:
-            trained = len(names) - len(words)
+    for where, names in groups.items():
+        words = [name for name in names if not name.endswith(" epochs")]
+        if trained := len(names) - len(words):
+            epochs = sorted({int(name.split()[-2]) for name in names if name not in words})
             words.append(f"{trained} network{'s' * (trained > 1)} after {listed(epochs)} epochs")
-        where = f"{group[0].lower()}{group[1:]}: " if group in READER_GROUPS.values() else ""
         parts.append(f"{where}{', '.join(words)}")
     return "; ".join(parts)

@@ -52,7 +52,7 @@ def audit(
         With source and participant columns; label for task utility, pair_id for pairs. Roles rotate over
         folds if the table has none. Also by an address (s3://…, gs://…, https://…, hf://…).
     out
-        Folder for report.html, table.csv, table.tex and figures.
+        Folder for report.html, table.csv and figures.
     methods
         Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
     quick
@@ -124,10 +124,9 @@ def audit(
         claim(out, *(f"figures/{name}.{kind}" for name in drawn for kind in ("pdf", "svg")))
         save_figures(drawn, out / "figures", ("pdf", "svg"))
     with waiting("audit: writing the report"):
-        page, csv, tex = claim(out, "report.html", "table.csv", "table.tex")
+        page, csv = claim(out, "report.html", "table.csv")
         result.report(page, figures=drawn)
         result.to_csv(csv)
-        result.to_latex(tex)
     facts = {
         "report": str(page),
         "estimates": {

@@ -21,7 +21,7 @@ from ..._common.files import write_atomically
 from ..bootstrap import number
 from ..metrics import METRICS, find_metric
 from ..verdict import warnings
-from ..words import reader_rows
+from ..words import reader_name
 from . import drawing as draw
 from .drawing import COLORS, COLUMN, MARKERS, PAGE, SOURCE_COLORS, canvas, grid, looks, plain, points, style
 
@@ -78,12 +78,9 @@ def plot_readers(audit: Audit) -> Any:
     """Draw every reader's source AUROC before (grey) and after each method; the ringed reader sets S."""
     styles, before = looks(audit), audit["identity"].reader_means()
     names = audit.methods[1:] or audit.methods
-    readers = reader_rows(audit["identity"].readers)
-    columns = min(len(names), 3)
-    # Groups stand apart by an empty row.
-    starts = [i for i in range(len(readers)) if i == 0 or readers[i][0] != readers[i - 1][0]]
-    y = np.array([i + 1.2 * sum(s <= i for s in starts) for i in range(len(readers))])
-    size, step = (6.5, 0.135) if len(readers) <= 16 else (5.2, 0.1)
+    readers = [reader_name(reader) for reader in audit["identity"].readers]
+    columns, y = min(len(names), 3), np.arange(len(readers))
+    size, step = (6.5, 0.15) if len(readers) <= 16 else (5.2, 0.1)
     with style():
         figure, panels = canvas(PAGE, 0.45 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
@@ -91,21 +88,15 @@ def plot_readers(audit: Audit) -> Any:
             draw.mark(ax.hlines(y, before, after, color=look.color, lw=1.0, alpha=0.45, zorder=1), "", name)
             ax.plot(before, y, "o", ms=3, color=COLORS[0], zorder=2)
             changes = zip(readers, before, after, strict=True)
-            titles = [f"{look.label}, {reader}: {number(b)} → {number(a)}" for (_, reader), b, a in changes]
+            titles = [f"{look.label}, {reader}: {number(b)} → {number(a)}" for reader, b, a in changes]
             points(ax, after, y, look, titles, ms=3.8, mew=0.9)
             best = int(after.argmax())
             ax.plot(after[best], y[best], "o", ms=8, mfc="none", mec=draw.INK, mew=0.7, zorder=4)
             ax.axvline(0.5, **draw.CHANCE, zorder=0)
             ax.set_title(look.short, loc="left", fontweight="bold", pad=4)
-            ax.set_ylim(y[-1] + 0.8, -0.6)
-            first = k % columns == 0
-            ax.set_yticks(y, [plain(name) if first else "" for _, name in readers], fontsize=size)
+            ax.set_ylim(y[-1] + 0.8, -0.8)
+            ax.set_yticks(y, ["" if k % columns else plain(reader) for reader in readers], fontsize=size)
             draw.rows(ax)
-            for s in starts if first else []:
-                ax.annotate(
-                    readers[s][0], (0, y[s] - 1), (-3, 0), xycoords=ax.get_yaxis_transform(), ha="right",
-                    textcoords="offset points", va="center", fontsize=size, fontweight="bold",
-                )  # fmt: skip
             if k >= len(names) - columns:
                 ax.set_xlabel("Source AUROC")
                 ax.tick_params(labelbottom=True)
@@ -250,18 +241,12 @@ def plot_pairs(source: Audit | PairCheck) -> Any:
 
 def gates(audit: Audit) -> list[tuple[list[str], dict[str, Any]]]:
     """Return the different gates of the methods' first fits: who uses each, and its facts."""
-    different: list[tuple[list[str], dict[str, Any]]] = []
+    different: dict[bytes, tuple[list[str], dict[str, Any]]] = {}
     for name, result in audit.results.items():
         facts = result.facts[0] if result.facts else {}
-        if "gate_energy" not in facts:
-            continue
-        for users, other in different:
-            if np.array_equal(other["gate_basis"], facts["gate_basis"]):
-                users.append(name)
-                break
-        else:
-            different.append(([name], facts))
-    return different
+        if "gate_energy" in facts:
+            different.setdefault(facts["gate_basis"].tobytes(), ([], facts))[0].append(name)
+    return list(different.values())
 
 
 def plot_gate(audit: Audit) -> Any:

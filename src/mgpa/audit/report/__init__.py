@@ -1,4 +1,4 @@
-"""An audit as one HTML file that opens offline, in a notebook, as a LaTeX table and as CSV.
+"""An audit as one HTML file that opens offline, in a notebook, and as CSV.
 
 The HTML has the verdict, every number and every chart in it without a script; the script highlights, sorts
 and changes the theme. Names of methods, sources and participants are other people's text, and are escaped.
@@ -407,33 +407,6 @@ def csv_table(audit: Audit) -> str:
             note = " ".join([*words.warnings(audit).values(), notes.get(metric, "")]).strip()
             rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
     return csv_lines(rows)
-
-
-def latex_table(audit: Audit) -> str:
-    """Return a table for the booktabs package, source-blind and source-aware methods apart."""
-    notes = (*words.warnings(audit).values(), words.readers_note(audit), words.shortcut_note(audit))
-    comments = [f"% {latex_text(note)}" for note in notes if note]
-    lines = [
-        r"% needs \usepackage{booktabs}",
-        *comments,
-        rf"\begin{{tabular}}{{@{{}}l{'r' * len(audit.columns)}@{{}}}}",
-        r"\toprule",
-        " & ".join(["Method", *(METRICS[m].latex for m in audit.columns)]) + r" \\",
-    ]
-    for title, blind in (("Source-blind correction", True), ("Source-aware alignment", False)):
-        names = [name for name in audit.methods if audit[name].source_blind == blind]
-        if not names:
-            continue
-        lines += [r"\midrule", rf"\multicolumn{{{len(audit.columns) + 1}}}{{@{{}}l}}{{\emph{{{title}}}}} \\"]
-        for name in names:
-            cells = [latex_text(label(name))]
-            for m in audit.columns:
-                e = audit.estimates[name].get(m)
-                text = "--" if e is None else f"{e:.3f}".replace("-", "$-$")
-                value, _, interval = text.partition(" ")
-                cells.append(rf"{value} {{\scriptsize {interval}}}" if interval else value)
-            lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def latex_text(text: str) -> str:
