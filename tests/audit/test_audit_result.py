@@ -36,6 +36,11 @@ def test_participants_come_as_a_frame(found):
     assert {*people.metric} == {*found.columns}
 
 
+def test_movement_of_two_people_has_no_interval_below_nothing(found):
+    two = {"participants": ("a", "b"), "movement": np.array([[0.01, 0.5]]), "design": None, "widen": True}
+    assert replace(found["leace"], **two).estimate("M").low == 0
+
+
 def test_a_result_can_be_pickled(found):
     assert_same(found, pickle.loads(pickle.dumps(found)))
 

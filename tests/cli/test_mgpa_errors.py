@@ -25,6 +25,7 @@ def place(tmp_path_factory):
     tables = {
         "whole": table,
         "no_pairs": table.with_columns(pair_id=None),
+        "four": simulated_table(n_people=12, n_classes=4),
         "no_head": table.with_columns(role=np.where(table.role == "HEAD", "FIT", table.role)),
     }
     for name, rows in tables.items():
@@ -52,6 +53,7 @@ def place(tmp_path_factory):
         ("fit whole.npz --scheduler here", ("scheduler", "'here'", "tcp://host:port")),
         ("audit whole.npz --folds 99", ("folds", "99", "12 participants")),
         ("audit whole.npz --association gel 0 --folds 1", ("association", "'gel'", "dry, wet")),
+        ("audit four.npz --association dry 1", ("Leave association out", "two classes")),
         ("check-pairs whole.npz", ("must end in .png, .pdf or .svg",)),
         # parameters of the method
         ("fit whole.npz --method closed_form_mgpa --set.ridge maybe", ("ridge must be", "'maybe'")),

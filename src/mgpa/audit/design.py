@@ -26,6 +26,7 @@ from ..maps import CorrectionMap
 from ..tables.columns import ROLES, rotated, with_roles
 from ..tables.rows import person_digest, seen_people
 from ..tables.table import Table
+from .words import spoken
 
 # With fewer EVAL units than FEW, the paper's percentile intervals are noticeably too narrow; with fewer than
 # TOO_FEW in a cell, nothing should be concluded from them.
@@ -60,7 +61,7 @@ class Design:
     kind : {"crossed", "nested", "mixed"}
         Whether all units, none, or some have several sources.
     unit : str
-        What a unit is called: the name of the user's column.
+        What a unit is called: the name of the user's column, without "_id" or "No.".
     task : {"", "classification", "regression"}
         What labels are: none, classes or numbers.
     labels : {"", "within", "between"}
@@ -208,7 +209,8 @@ def find_design(table: Table, task: str | None = None) -> Design:
     if (what == "classification" and complete) or (what == "regression" and kind == "crossed"):
         across = "within"
     heads = tuple(source for source in all_sources if all(cells[source, label] for label in all_classes))
-    return Design(kind, str(table.info.get("unit", "participant")), what, across, units, cells, heads)
+    unit = spoken(str(table.info.get("unit", "participant")))
+    return Design(kind, unit, what, across, units, cells, heads)
 
 
 def _are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:

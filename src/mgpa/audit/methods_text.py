@@ -9,7 +9,7 @@ from ..errors import printable
 from ..maps.base import gate_words
 from . import bootstrap, ranks
 from .bootstrap import number
-from .verdict import named, plural, shortcut_note, task_metric
+from .verdict import shortcut_note, task_metric
 from .words import label, listed, reader_summary
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def methods_text(audit: Audit) -> str:
         _roles(audit),
         _methods(audit),
         scaled if s["standardize"] else f"Embeddings were measured in {units}, without standardisation.",
-        f"Source accessibility S is the largest {named(audit, 'participant')}-mean AUROC of {len(readers)} "
+        f"Source accessibility S is the largest {audit.design.unit}-mean AUROC of {len(readers)} "
         f"readers trained on corrected HEAD rows ({reader_summary(readers)}). It was compared with "
         f"{ranks.DRAWS} permutations of source labels (seed {ranks.SEED}), and the source called readable "
         f"where the permutation p was at most {ranks.LEVEL:g}.",
         *_task(audit),
         *_results(audit),
-        f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over {plural(audit)}, "
+        f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over {audit.design.plural}, "
         f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}); draws are the same for "
         "all methods, and maps and readers stay as they were fitted.",
         f"Software: mgpa {s['version']}, {', '.join(f'{n} {v}' for n, v in s['versions'].items())}; networks "
@@ -56,7 +56,7 @@ def methods_text(audit: Audit) -> str:
 
 
 def _roles(audit: Audit) -> str:
-    s, people = audit.settings, plural(audit)
+    s, people = audit.settings, audit.design.plural
     what = f"Methods were fitted on FIT {people}"
     what += " (with VAL where a method or a movement budget uses it)" if s["participants"]["VAL"] else ""
     what += ", source readers and refitted heads on HEAD, and everything was scored on EVAL"
@@ -68,9 +68,7 @@ def _roles(audit: Audit) -> str:
     if "splits" in s:
         return f"{what}, pooled over {s['splits']} splits with {audit.n_people} EVAL {people} in all."
     sizes = listed(f"{role} {n} ({s['rows'][role]} rows)" for role, n in s["participants"].items() if n)
-    return (
-        f"{what}; no {named(audit, 'participant')} had two roles. {people[0].upper()}{people[1:]}: {sizes}."
-    )
+    return f"{what}; no {audit.design.unit} had two roles. {people[0].upper()}{people[1:]}: {sizes}."
 
 
 def _methods(audit: Audit) -> str:

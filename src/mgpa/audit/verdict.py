@@ -18,7 +18,7 @@ from .bootstrap import Estimate, number
 from .design import FEW, TOO_FEW
 from .diagnostics import UNASSOCIATED, cramers_v
 from .metrics import METRICS, Metric
-from .words import label, listed, reader_name, reader_summary
+from .words import label, listed, reader_name, reader_summary, spoken
 
 if TYPE_CHECKING:
     from .result import Audit
@@ -100,26 +100,14 @@ def headline(audit: Audit) -> str:
     return f"{_uncorrected(audit)} {led_by(audit)[0]}"
 
 
-def named(audit: Audit, column: str) -> str:
-    """Return what the user's table calls the source or the participant, without "_id" or "No."."""
-    name = audit.design.unit if column == "participant" else str(audit.settings["names"]["source"])
-    return re.sub(r" (id|no\.?|number)$", "", name.replace("_", " "), flags=re.IGNORECASE) or column
-
-
 def units(audit: Audit, n: int | None = None) -> str:
     """Return a number of participants, called as the user's column is."""
     n = audit.n_people if n is None else n
-    return f"{n} {named(audit, 'participant') if n == 1 else plural(audit)}"
-
-
-def plural(audit: Audit) -> str:
-    """Return what the user's table calls several participants."""
-    name = named(audit, "participant")
-    return name if name.endswith("s") else f"{name}s"
+    return f"{n} {audit.design.unit if n == 1 else audit.design.plural}"
 
 
 def _uncorrected(audit: Audit) -> str:
-    identity, source = audit["identity"], named(audit, "source")
+    identity, source = audit["identity"], spoken(audit.settings["names"]["source"])
     not_, beyond = ("", "") if identity.chance.excluded else ("do not ", " beyond chance")
     values = f"S {number(identity.S)}; chance reaches {number(identity.chance.high)}"
     return f"Your embeddings {not_}reveal the {source}{beyond} ({values})."
@@ -246,7 +234,7 @@ def warnings(audit: Audit) -> dict[str, str]:
     if s.get("corrected_by"):
         marks["Corrected before"] = (
             f"The rows came corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
-            f"{plural(audit)}. Audit the table it was applied to, and pass the map as a method."
+            f"{audit.design.plural}. Audit the table it was applied to, and pass the map as a method."
         )
     if leaked := [label(name) for name, result in audit.results.items() if result.fitted_on]:
         was = "were" if len(leaked) > 1 else "was"
@@ -271,12 +259,13 @@ def caveats(audit: Audit) -> list[str]:
     nested = [f"{n} {role}" for role, n in s["one_source"].items() if n]
     if nested and design.kind == "crossed":
         lines.append(
-            f"{listed(nested)} {plural(audit)} have one source only: methods and readers may learn who they "
+            f"{listed(nested)} {design.plural} have one source only: methods and readers may learn who they "
             "are instead of how they were measured, so S may be too low."
         )
     if "folds" in s:
-        unit = named(audit, "participant")
-        lines.append(f"Each {unit} was scored once, by models trained on others, in {s['folds']} folds.")
+        lines.append(
+            f"Each {design.unit} was scored once, by models trained on others, in {s['folds']} folds."
+        )
     few = " Intervals over so few tend to be too narrow." if audit.n_people < FEW else ""
     lines.append(
         f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
@@ -284,9 +273,7 @@ def caveats(audit: Audit) -> list[str]:
     )
     lines += [entry["sentence"] for entry in plan(audit) if not too_few(audit)]
     if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
-        lines.append(
-            f"The best method was chosen on the {plural(audit)} it is scored on; confirm it on new ones."
-        )
+        lines.append(f"The best method was chosen on these {design.plural}; confirm it on new ones.")
     return lines
 
 
@@ -338,7 +325,7 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
     task, metric, entries = task_metric(audit), audit.settings.get("outcome", "S"), []
 
     def ask(question: str, methods: tuple[str, ...], measured: str, margin: float, spread: float) -> None:
-        now, more, who = audit.n_people, plural(audit), listed(map(label, methods))
+        now, more, who = audit.n_people, audit.design.plural, listed(map(label, methods))
         needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
         enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
         goal = f"tell {who} apart on {measured}"
@@ -386,7 +373,9 @@ def findings(audit: Audit, method: str) -> list[str]:
     lines.append(_source_sentence(audit, method))
     for part in ("S_travelled", "S_stayed"):
         if result.has(part) and audit["identity"].has(part):
-            lines.append(f"{plural(audit).capitalize()} that {part[2:]}: S {_change(audit, method, part)}.")
+            lines.append(
+                f"{audit.design.plural.capitalize()} that {part[2:]}: S {_change(audit, method, part)}."
+            )
     if result.has("floor"):
         explains = ": more data would not lower S; a gate of higher rank may" * result.floor_explains
         lines.append(f"Floor: readers of what the gate preserves reach {result.estimate('floor')}{explains}.")
@@ -417,7 +406,7 @@ def _source_sentence(audit: Audit, method: str) -> str:
         was = audit["identity"].chance.excluded
         now = "hidden (indistinguishable from chance)" if was else "indistinguishable from chance, as before"
     if audit[method].estimate("S").high < 0.5:
-        now += f". S is below chance: readers learned a rule that reverses on new {plural(audit)}"
+        now += f". S is below chance: readers learned a rule that reverses on new {audit.design.plural}"
     return f"Source (S): {_change(audit, method, 'S')}; chance reaches {number(chance.high)}: {now}."
 
 
@@ -429,12 +418,13 @@ def _caution(audit: Audit, method: str) -> list[str]:
     lines = [f"No evidence to act on: rows are left as they are{fits}. {missing[0]}"] if missing else []
     if result.fitted_on:
         who = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
+        people, n = audit.design.plural, len(result.fitted_on)
         lines.append(
-            f"Not held out: it was fitted on {len(result.fitted_on)} of the {plural(audit)} it is scored on "
-            f"({who}), which flatters it. Fit it on FIT {plural(audit)} only."
+            f"Not held out: it was fitted on {n} of the {people} it is scored on ({who}), which flatters it. "
+            f"Fit it on FIT {people} only."
         )
     elif result.fitted_elsewhere and result.fitted_on is None:
-        lines.append(f"It was fitted elsewhere, perhaps on these {plural(audit)}.")
+        lines.append(f"It was fitted elsewhere, perhaps on these {audit.design.plural}.")
     return lines
 
 

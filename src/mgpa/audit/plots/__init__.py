@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from itertools import product
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,9 +192,8 @@ def plot_embedding(audit: Audit) -> Any:
             # In turns, or the source drawn last would hide the others.
             order = np.random.default_rng(0).permutation(len(cloud))[:CLOUD_ROWS]
             colors = [SOURCE_COLORS[i % len(SOURCE_COLORS)] for i in range(len(sources))]
-            for part in np.array_split(order, 8):
-                for i, color in enumerate(colors):
-                    ax.plot(*cloud[part[codes[part] == i]].T, "o", ms=2.4, mew=0, alpha=0.5, color=color)
+            shades = [colors[i] for i in codes[order]]
+            ax.scatter(*cloud[order].T, s=2.4**2, c=shades, lw=0, alpha=0.5)
             for i, source in enumerate(sources):
                 ax.plot(
                     *cloud[codes == i].mean(axis=0), MARKERS[i % len(MARKERS)], mfc=colors[i],
@@ -239,59 +237,37 @@ def plot_pairs(source: Audit | PairCheck) -> Any:
     return figure
 
 
-def gates(audit: Audit) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return the different gates of the methods' first fits: who uses each, and its facts."""
-    different: dict[bytes, tuple[list[str], dict[str, Any]]] = {}
-    for name, result in audit.results.items():
-        facts = result.facts[0] if result.facts else {}
-        if "gate_energy" in facts:
-            different.setdefault(facts["gate_basis"].tobytes(), ([], facts))[0].append(name)
-    return list(different.values())
+def named_gate(audit: Audit) -> str | None:
+    """Return the method whose gate has the fewest directions, of those with named features."""
+
+    def rank(name: str) -> float:
+        facts, info = (audit[name].facts or [{}])[0], audit[name].provenance[:1]
+        basis = facts.get("gate_basis", np.empty((0, 0)))
+        return basis.shape[1] if info and len(basis) == len(info[0].feature_names or ()) else np.inf
+
+    best = min(audit.methods, key=rank)
+    return best if 0 < rank(best) < np.inf else None
 
 
 def plot_gate(audit: Audit) -> Any:
-    """Draw how much of the paired contrasts the leading directions hold, and the rank the gate took.
+    """Draw how freely a gate lets each named feature change, from 0 (not at all) to 1.
 
-    The diamond is what the chosen gate covers of contrasts of participants it was not fitted on. Where
-    features have names, further panels show how freely the (first) gate lets each change, from 0 (not at
-    all) to 1: scalp maps of channels by band, a curve over numbers such as wavelengths, or bars.
+    Scalp maps of channels by band, a curve over numbers such as wavelengths, or bars; of several methods, for
+    the gate with the fewest directions.
     """
-    different, styles, n_ranks = gates(audit), looks(audit), 1
-    if not different:
-        raise ValueError("No audited method has a gate; plot_gate has nothing to draw.")
-    (first, *_), facts = different[0]
-    names = audit[first].provenance[0].feature_names if audit[first].provenance else None
-    free = np.square(facts["gate_basis"]).sum(axis=1)
-    named = bool(names) and len(names or ()) == len(free)
-    scalps = _bands(names or ()) if named else {}
+    method = named_gate(audit)
+    if method is None:
+        raise ValueError("No method has a gate over features with names; plot_gate has nothing to draw.")
+    basis, names = audit[method].facts[0]["gate_basis"], audit[method].provenance[0].feature_names or ()
+    free, scalps = np.square(basis).sum(axis=1), _bands(names)
     with style():
-        width, ratios = PAGE if named else COLUMN, [3, *([2] * len(scalps) or [3] * named)]
-        figure, (ax, *others) = canvas(width, 2.6, len(ratios), len(ratios), width_ratios=ratios)
-        for users, facts in different:
-            energy, rank = np.asarray(facts["gate_energy"]), facts["gate_basis"].shape[1]
-            look, text = styles[users[0]], fill(", ".join(styles[m].short for m in users), 46)
-            text += f"\nrank {rank}: {100 * energy[rank - 1]:.1f} % of FIT contrasts"
-            if "gate_coverage" in facts:
-                covered = float(facts["gate_coverage"])
-                text += f", diamond: {100 * covered:.1f} % of held-out ones"
-                title = f"{look.label}: {covered:.1%} of held-out contrasts"
-                points(ax, rank, covered, look, title, ms=4.2, mfc="white", marker="D", zorder=5)
-            titles = [f"{look.label}: {k} directions, {e:.1%}" for k, e in enumerate(energy, start=1)]
-            dots: dict[str, Any] = {"ms": 2.6, "marker": "o", "mfc": look.color, "label": text, "ls": "-"}
-            points(ax, range(1, len(energy) + 1), energy, look, titles, color=look.color, **dots)
-            ax.plot(rank, energy[rank - 1], "o", ms=7, mfc="none", mec=look.color, mew=1.3, zorder=4)
-            # Beyond this the spectrum says nothing more.
-            last = min(rank + 10, int(np.searchsorted(energy, 0.999)) + 1)
-            n_ranks = max(n_ranks, min(len(energy), max(rank + 2, last)))
-        ax.set(xlim=(0.5, n_ranks + 0.5), ylim=(min(0.0, ax.get_ylim()[0]), 1.04))
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.set(xlabel="Directions in the gate", ylabel="Cumulative contrast energy")
-        grid(ax, "y")
-        figure.legend(loc="outside lower left", handlelength=1.4, labelspacing=0.8)
+        n_panels = max(len(scalps), 1)
+        figure, panels = canvas(PAGE, 1.6 if scalps else 2.2, n_panels, n_panels)
+        figure.suptitle(f"{looks(audit)[method].short}, gate of rank {basis.shape[1]}", fontsize=7)
         if scalps:
-            _scalp_maps(figure, others, scalps, free)
-        elif named:
-            _by_feature(others[0], list(names or ()), free)
+            _scalp_maps(figure, list(panels), scalps, free)
+        else:
+            _by_feature(panels[0], list(names), free)
     return figure
 
 
@@ -391,7 +367,7 @@ def draw_all(audit: Audit) -> dict[str, Any]:
         "participants": False,  # drawn below, of what participants have a value of their own
         "association": "worst" in audit.metrics,
         "pairs": audit.check_pairs() is not None,
-        "gate": bool(gates(audit)),
+        "gate": named_gate(audit) is not None,
     }
     figures = {name: plot(audit, name) for name in CHARTS if applies.get(name, True)}
     for name, metrics in (("participants", ("S", "S_travelled")), ("participants_task", ("T_f",))):

@@ -22,7 +22,7 @@ from ..._common.files import csv_lines
 from .. import verdict as words
 from ..bootstrap import number
 from ..metrics import METRICS
-from ..plots import draw_all, gates
+from ..plots import draw_all
 from ..plots import drawing as draw
 from ..plots.drawing import COLORS, SOURCE_COLORS
 from ..words import label, reader_summary
@@ -143,7 +143,7 @@ def _bar(audit: Audit) -> str:
     people = "".join(
         f'<option value="{i}">{escape(who)}</option>' for i, who in enumerate(audit["identity"].participants)
     )
-    unit = escape(words.named(audit, "participant"))
+    unit = escape(audit.design.unit)
     choice = f'<select id="person"><option value="">none</option>{people}</select>'
     return f"{buttons}<label>Follow {unit} {choice}</label>"
 
@@ -153,8 +153,6 @@ def _figure(audit: Audit, name: str, figure: Any) -> str:
     title, how = captions()[name]
     if name == "tradeoff" and words.task_metric(audit) is None:
         title, how = "Source against movement", "Left: the source is harder to read. Down: rows moved less."
-    if name == "gate" and any("gate_coverage" in facts for _, facts in gates(audit)):
-        how += " Diamond: its coverage for participants it was not fitted on."
     how += " This is the first fold's." if name in ONE_FIT and audit.settings.get("splits", 1) > 1 else ""
     more, check = "", audit.check_pairs() if name == "pairs" else None
     if check is not None:
