@@ -54,7 +54,6 @@ def place(tmp_path_factory):
         ("audit whole.npz --folds 99", ("folds", "99", "12 participants")),
         ("audit whole.npz --association gel 0 --folds 1", ("association", "'gel'", "dry, wet")),
         ("audit four.npz --association dry 1", ("Leave association out", "two classes")),
-        ("check-pairs whole.npz", ("must end in .png, .pdf or .svg",)),
         # parameters of the method
         ("fit whole.npz --method closed_form_mgpa --set.ridge maybe", ("ridge must be", "'maybe'")),
         ("fit whole.npz --set.gate 3", ("mgpa has no parameter 'gate'", "standardize")),

@@ -177,14 +177,12 @@ def check_pairs(
     table: AnyPlace,
     *,
     pairs: shared.MaybePlace = None,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    overwrite: shared.Overwrite = False,
     reading: TableOptions = AS_IT_IS,
     json_: AsJson = False,
 ) -> None:
     """Check whether pairs show an effect, and whether it is what differs in the rows.
 
-    Example: mgpa check-pairs recordings.parquet --out pairs.png
+    Example: mgpa check-pairs recordings.parquet
 
     Parameters
     ----------
@@ -192,22 +190,12 @@ def check_pairs(
         Embeddings with a source for every row; if it has roles, its FIT rows are used.
     pairs
         A second table with paired rows (pair_id), if the pairs are not in the first.
-    out
-        A figure of how much of held-out pairs gates of growing rank hold (.png, .pdf or .svg).
     """
-    with waiting("check-pairs: loading"):
-        from ..audit.diagnostics import check_pairs as check
-        from ..audit.plots import plot_pairs
-
-    if out is not None:
-        shared.refuse_existing(out, overwrite, table, pairs)
-        if out.suffix not in (".png", ".pdf", ".svg"):
-            raise UserError(f"{out.name} must end in .png, .pdf or .svg.")
     file = reading.open(table)
     with waiting("check-pairs: fitting"):
+        from ..audit.diagnostics import check_pairs as check
+
         result = check(file, pairs)
-    if out is not None:
-        plot_pairs(result).savefig(out)
     shared.show(result.to_dict(), str(result), json_)
 
 

@@ -239,14 +239,13 @@ def plot_pairs(source: Audit | PairCheck) -> Any:
 
 def named_gate(audit: Audit) -> str | None:
     """Return the method whose gate has the fewest directions, of those with named features."""
-
-    def rank(name: str) -> float:
-        facts, info = (audit[name].facts or [{}])[0], audit[name].provenance[:1]
-        basis = facts.get("gate_basis", np.empty((0, 0)))
-        return basis.shape[1] if info and len(basis) == len(info[0].feature_names or ()) else np.inf
-
-    best = min(audit.methods, key=rank)
-    return best if 0 < rank(best) < np.inf else None
+    ranks = {}
+    for name, result in audit.results.items():
+        names = result.provenance[0].feature_names if result.provenance else None
+        basis = result.facts[0].get("gate_basis") if result.facts else None
+        if names and basis is not None and len(basis) == len(names) and basis.shape[1]:
+            ranks[name] = basis.shape[1]
+    return min(ranks, key=lambda name: ranks[name], default=None)
 
 
 def plot_gate(audit: Audit) -> Any:
