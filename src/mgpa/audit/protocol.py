@@ -247,7 +247,6 @@ class AuditPlan:
         options, bank, info = self.options, self.bank, self.table.info
         pairs, budget, readers = options["pairs"], options["budget"], options["readers"]
         n_pairs = {k: len(a) for k, (a, _) in pairs.items()} if isinstance(pairs, Mapping) else None
-        association = options["association"]
         return {
             "version": __version__,
             "versions": {"Python": platform.python_version(), **installed(*LIBRARIES)},
@@ -262,7 +261,7 @@ class AuditPlan:
             "rules": "paper" if bank["bank"] == "paper" else "default",
             "no_networks": self.no_networks,
             "preliminary": bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS),
-            "association": None if association is None else [str(part) for part in association],
+            "association": options["association"] and [str(part) for part in options["association"]],
             "device": self.device,
             "coordinates": None if self.where is None else self.where.digest,
             "sources": [str(s) for s in self.table.sources.tolist()],
@@ -366,8 +365,7 @@ class AuditPlan:
 
     def _counts(self, rows: Any) -> dict[str, dict[str, int]]:
         """Return the rows of each source and label, where labels are classes."""
-        classes = rows.label if self.design.task == "classification" else None
-        return {} if classes is None else count_rows(rows.source, classes)
+        return count_rows(rows.source, rows.label) if self.design.task == "classification" else {}
 
     def _fit(
         self, data: FittingData, ground: Ground
@@ -436,8 +434,7 @@ class AuditPlan:
             self._say(f"{self.turn}{len(calls)} {what}, {len(results)} of them finished before")
         if missing:
             # First: that a head cannot be fitted is better known before the maps are.
-            what_first = f"audit: {self.turn}training heads on uncorrected rows"
-            with waiting(what_first, self.verbose), threadpool_limits(ground.n_threads):
+            with waiting(f"audit: {self.turn}heads", self.verbose), threadpool_limits(ground.n_threads):
                 ground.prepare()
         computed = in_processes((delayed(calls[key][1])() for key in missing), self.options["n_jobs"])
         for i, key in enumerate(missing, start=1):

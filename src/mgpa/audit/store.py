@@ -9,6 +9,7 @@ import pickle
 import warnings
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,11 @@ def installed(*packages: str) -> dict[str, str]:
 
 def resolve_device(device: str) -> str:
     """Return the device that "auto" means, so that cells of different devices are different cells."""
-    if device == "auto":
-        device = "cpu"
-        with suppress(ImportError):
-            import torch
+    if device == "auto" and find_spec("torch") is not None:
+        import torch
 
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-    return device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cpu" if device == "auto" else device
 
 
 def cell_key(kind: str, *parts: Any) -> str:
