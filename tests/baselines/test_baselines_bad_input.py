@@ -108,7 +108,7 @@ PAIRS = {
     "unpaired": ({"pair_id": np.full(N, -1)}, "No pair"),
     "not aligned": ({"pairs": (A, B[:-1])}, "pairs are not aligned: the first view has shape (20, 6)"),
     "other width": ({"pairs": (A[:, :3], B[:, :3])}, "The pairs have 3 features, but the rows have 6"),
-    "one array": ({"pairs": np.stack([A, B])}, "got a single ndarray"),
+    "one array": ({"pairs": np.stack([A, B])}, "got a ndarray"),
     "three arrays": ({"pairs": (A, B, B)}, "got 3 of them"),
     "empty": ({"pairs": (A[:0], B[:0])}, "pairs are empty"),
     "NaN": ({"pairs": (A, spoilt(B, 3))}, "pairs[1] contains NaN or infinite values in 1 of 20 rows"),
