@@ -1,4 +1,7 @@
-"""Each row of the promises table of docs/reproduce.md is computed here, and its state is what came out."""
+"""Rows of the promises table of docs/reproduce.md are computed here, or by the test of tests/core they name.
+
+A check returns the state where it is not just "exact".
+"""
 
 import re
 from pathlib import Path
@@ -9,15 +12,11 @@ import pytest
 pytest.importorskip("pydantic")
 pytest.importorskip("torch")
 
-import mgpa
 from mgpa.audit import METRICS, bootstrap, estimate, read_sources
 from mgpa.audit.readers import SEED, read_residuals, read_token_sources
-from mgpa.closed_form import projection
-from mgpa.endpoint import movement_budget
 from mgpa.studies import load_study, plan_study
 from mgpa.studies.paper import FACTS, TABLES, Runs, filled
 from mgpa.studies.setup import effective_settings
-from parity import load_parity
 
 PAGE = Path(__file__).parents[2] / "docs" / "reproduce.md"
 
@@ -37,51 +36,6 @@ def parameters(study, method):
     return effective_settings(recorded(study))["methods"][method]["parameters"]
 
 
-def gate():
-    authors = load_parity("stored")
-    found = mgpa.MeasurementGate(rank=0.9).fit(authors.pairs[1] - authors.pairs[0])
-    authors.assert_output(found.basis_ @ found.basis_.T, "gate_projector", 1e-10)
-    return "exact"
-
-
-def closed_form():
-    authors = load_parity("stored")
-    model = authors.fit(mgpa.ClosedFormMGPA.paper(standardize=False))
-    authors.assert_output(model.transform(authors.arrays["X_new"]), "closed_form")
-    return "exact"
-
-
-def iterative():
-    authors = load_parity("stored")
-    m = authors.maps["iterative_both"].prefix(4, 0.35)
-    authors.assert_output(m.transform(authors.arrays["X_new"]), "iterative_both_prefix4_fraction035", 1e-5)
-    return "exact"
-
-
-def budget():
-    authors = load_parity("stored")
-    end = movement_budget(
-        authors.maps["iterative_both"], authors.arrays["X_new"], float(authors.arrays["budget"])
-    )
-    assert len(end) == authors.arrays["budget_stages"]
-    return "exact"
-
-
-def costs():
-    """Equation (6): among edits that reach a score, none is shorter than the projection's."""
-    rng = np.random.default_rng(0)
-    root, delta, x = rng.normal(size=(4, 4)), rng.normal(size=(4, 1)), rng.normal(size=4)
-    metric = np.linalg.inv(root @ root.T)
-    directions, weights = projection(root @ root.T, delta)
-    edit, score = directions @ (weights.T @ x), metric @ delta[:, 0]
-    assert score @ (x - edit) == pytest.approx(0, abs=1e-9)
-    for _ in range(50):
-        other = rng.normal(size=4)
-        other *= (score @ x) / (score @ other)
-        assert edit @ metric @ edit <= other @ metric @ other + 1e-9
-    return "exact"
-
-
 def protocol():
     for name in ("temporal-n170", "p300-reuse"):
         people = recorded(name).roles.people
@@ -94,18 +48,13 @@ def protocol():
 
 def settings():
     shared = {"n_stages": 48, "ridge": 10.0, "stabilizer": 0.1, "damping": 1e-3}
-    for study in ("temporal-n170", "p300-reuse"):
-        found = parameters(study, "MGPA-Iter")
-        assert {key: found[key] for key in shared} == shared
     native = {"critic_epochs": 12, "learning_rate": 1e-3, "radius": 0.05}
     reuse = {"critic_epochs": 100, "learning_rate": 3e-4, "radius": 0.025, "patience": 10}
-    for study, expected in (("temporal-n170", native), ("p300-reuse", reuse)):
-        found = parameters(study, "MGPA-Iter")
-        assert {key: found[key] for key in expected} == expected
+    for study, more in (("temporal-n170", native), ("p300-reuse", reuse)):
+        assert parameters(study, "MGPA-Iter").items() >= (shared | more).items()
     found = parameters("temporal-n170", "MGPA-CF")
     assert (found["ridge"], found["shrinkage"], found["anchor"]) == (10.0, 0.01, "pooled")
     assert recorded("temporal-n170").seeds == (17, 29, 43)
-    return "exact"
 
 
 def readers():
@@ -133,14 +82,11 @@ def intervals():
     low, high = np.percentile(people[0][draws].mean(axis=1), (2.5, 97.5))
     found = estimate(people, "mean")
     assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
-    return "exact"
 
 
 def targets():
-    arms = ("Conditional target", "Mean target", "Zero target")
-    found = [parameters("controlled-ssvep", arm)["target"] for arm in arms]
-    assert found == ["conditional", "mean", "zero"]
-    return "exact"
+    for target in ("conditional", "mean", "zero"):
+        assert parameters("controlled-ssvep", f"{target.capitalize()} target")["target"] == target
 
 
 def critics():
@@ -148,14 +94,12 @@ def critics():
     methods = recorded("temporal-n170").methods
     for name in ("MGPA-Iter", "IGBP"):
         assert [methods[f"{name} at {b}"].budget for b in (".10", ".25")] == [0.10, 0.25]
-    return "exact"
 
 
 def token_readers():
     assert {METRICS[name].part_of for name in ("S_direct", "S_residual", "S_mean")} == {"S"}
     printed = recorded("recorded-ssvep").paper["MGPA-Iter"]
     assert {"S_direct", "S_residual", "S_mean"} <= set(printed)
-    return "exact"
 
 
 def reuse():
@@ -170,25 +114,22 @@ def reuse():
     }
     for key, (low, high) in ranges.items():
         assert (round(rows[key]["fit_low"], 3), round(rows[key]["fit_high"], 3)) == (low, high)
-    return "exact"
 
 
-def drawing():
-    return "absent"
-
-
-CHECKS = (gate, closed_form, iterative, budget, costs, protocol, settings, readers, unattained, intervals,
-          targets, critics, token_readers, reuse, drawing)  # fmt: skip
+CHECKS = (protocol, settings, readers, unattained, intervals, targets, critics, token_readers, reuse)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_promise_holds_and_the_page_says_how(check):
-    assert promises()[check.__name__].startswith(check())
+    assert promises()[check.__name__].startswith(check() or "exact")
 
 
 def test_every_promise_is_checked_and_names_something_that_exists():
     import pydoc
 
-    assert set(promises()) == {check.__name__ for check in CHECKS}
+    elsewhere = {name for name in promises() if name.startswith("test_")}
+    assert set(promises()) - elsewhere == {check.__name__ for check in CHECKS}
+    core = "".join(path.read_text("utf-8") for path in (PAGE.parents[1] / "tests" / "core").glob("test_*.py"))
+    assert all(f"def {name}(" in core for name in elsewhere)
     for name in re.findall(r"`(mgpa\.[\w.]+)`", PAGE.read_text("utf-8")):
         assert pydoc.locate(name) is not None, name

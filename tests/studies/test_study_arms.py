@@ -16,26 +16,16 @@ from small_studies import RECORDED, run, written
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("method", "said"),
     [
-        (
-            {"methods": {"X": {"method": "leaze"}}},
-            "methods.X: no method 'leaze'; see `mgpa methods`",
-        ),
-        (
-            {"methods": {"X": {"method": "euclidean_alignment"}}},
-            "euclidean_alignment corrects signals",
-        ),
-        ({"methods": {"X": {"method": "leace", "gate": "pca"}}}, "methods.X: control gates are"),
-        ({"methods": {"X": {"method": "closed_form_mgpa", "gate": "full"}}}, "methods.X: control gates are"),
-        (
-            {"methods": {"X": {"method": "leace", "parameters": {"rigde": 1}}}},
-            "methods.X.parameters: .*rigde",
-        ),
+        ({"method": "leaze"}, "methods.X: No method 'leaze'. Did you mean leace"),
+        ({"method": "euclidean_alignment"}, "euclidean_alignment corrects signals"),
+        ({"method": "closed_form_mgpa", "gate": "full"}, "methods.X: control gates are"),
+        ({"method": "leace", "parameters": {"rigde": 1}}, "methods.X: .*rigde"),
     ],
 )
-def test_methods_that_cannot_be_made_are_refused_before_anything_is_computed(changes, said, tmp_path):
-    study = load_study(written(tmp_path, RECORDED), **changes)
+def test_methods_that_cannot_be_made_are_refused_before_anything_is_computed(method, said, tmp_path):
+    study = load_study(written(tmp_path, RECORDED), methods={"X": method})
     for start in (run, plan_study):
         with pytest.raises(StudyError, match=said):
             start(study, tmp_path / "work")

@@ -8,7 +8,7 @@ pytest.importorskip("pydantic")
 pytest.importorskip("matplotlib")
 
 from mgpa.studies import load_study, presets
-from mgpa.studies.attack import _conclusion, attack_study, attacks
+from mgpa.studies.attack import attack_study, attacks, conclusion
 from small_studies import CLOSED_FORM, written
 
 
@@ -44,5 +44,6 @@ def test_an_attack_lists_what_stays_and_computes_shared_cells_once(tmp_path):
     [(1, 1, "stays"), (0, 0, "stays"), (0, 1, "moves"), (-1, 0, "moves"), (-1, 1, "turns")],
 )
 def test_only_a_clear_difference_of_the_other_sign_turns_a_conclusion(sign, declared, word):
-    assert _conclusion(sign, declared, is_range=False) == word
-    assert _conclusion(sign, 0, is_range=True) == "stays"
+    varied, first, unclear = ((s, s - 0.5, s + 0.5) for s in (sign, declared, 0))
+    assert conclusion(varied, first, is_range=False) == word
+    assert conclusion(varied, unclear, is_range=True) == "stays"

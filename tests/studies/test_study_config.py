@@ -17,8 +17,7 @@ def test_a_study_says_what_it_said(tmp_path):
     assert study.methods["Iter"].budget == 0.05
     assert not study.simulated
     assert load_study(tmp_path / "my.toml", gate={"rank": 3}).gate.rank == 3
-    other = load_study(tmp_path / "my.toml", recordings=Path("elsewhere.parquet"))
-    assert other.data.table == Path("elsewhere.parquet")
+    assert load_study(tmp_path / "my.toml", recordings="other.npz").data.table == Path("other.npz")
 
 
 def test_overlays_replace_values_and_leave_methods_out(tmp_path):
@@ -43,13 +42,12 @@ def test_another_encoder_does_not_keep_the_parameters_of_the_first(tmp_path):
 
 WRONG = {
     "[gate]\nrnk = 2": r"gate\.rnk: unknown setting",
-    "[roles.people]\nTRAIN = ['a']": r"roles: TRAIN must be a role: FIT, VAL, HEAD or EVAL",
-    "[roles]\nshares = { FIT = 1.0 }\npeople = { FIT = ['a'] }": r"roles: give people, rotations .*",
+    "[roles.people]\nTRAIN = ['a']": r"roles\.people\.TRAIN.*: Input should be 'FIT', 'VAL', 'HEAD'",
+    "[roles]\nrotations = [1]\npeople = { FIT = ['a'] }": r"roles: give people or rotations",
     "[[contrasts]]\na = 'MGPA'": r"contrasts name 'MGPA'; the methods are CF, Iter, LEACE_50 %, identity",
     "[[contrasts]]\nb = 'CF'": r"contrasts\.2\.a: is missing",
     "[[contrasts]]\na = 'CF'\nmetrics = ['T']": r"contrasts\.2: unknown metric 'T'; metrics: S, T_f",
     "[[contrasts]]\na = 'CF'\npaper = { S = [0.1, 0.0] }": r"contrasts\.2\.paper\.S: .*3 items",
-    "[[contrasts]]\na = 'CF'\npaper = { worst = [0.1, 0.0, 0.2] }": r"contrasts\.2: .*unknown metric 'worst'",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate = 'random'": r"methods\.R: .*random.* needs gate_seeds",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate_seeds = [1]": r"methods\.R: .*only that gate does",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate = 'pca'\ntokens = 'joint'": "leave tokens out",
@@ -59,7 +57,6 @@ WRONG = {
     "[encoder]\nname = 'band_power'": r"a table holds embeddings already; leave \[encoder\] and",
     "[reuse]\ndevelopment = 'a'\ntasks = ['b']": r"reuse: development is 'a', which is not among tasks",
     "[reuse]\ndevelopment = 'a'\ntasks = ['a']": r"reuse\.tasks are a; the data have",
-    "[paper.CF2]\nQ = 1.0": r"unknown metric 'Q'",
     "[readers]\nrestarts = 'many'": r"readers\.restarts: .*integer.*got 'many'",
 }
 
@@ -81,35 +78,27 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(extra, tmp_path):
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(StudyError, match=r"(?s)name: is missing.*title: is missing.*methods: is missing"):
         load_study(written(tmp_path, "[data]\nkind = 'table'\ntable = 'rows.npz'\n"))
-    with pytest.raises(StudyError, match=r"data\.kind: is missing"):
-        load_study(written(tmp_path, "name = 'a'\ntitle = 'b'\n[methods]\n"))
     without = RECORDED.replace('[encoder]\nname = "temporal_bins"\n', "")
     with pytest.raises(StudyError, match=r"the study: recordings need an \[encoder\]"):
         load_study(written(tmp_path, without))
     for change, said in (
         ({"kind": "table"}, "data: kind = 'table' needs table = 'file.parquet'"),
         ({"tasks": []}, r"data: neuroscan_flex needs tasks, as tasks = \['N170'\]"),
-        (
-            {"tasks": ["N170", "oddball_active"]},
-            r"N170, oddball_active: only \[reuse\] has several recorded tasks$",
-        ),
+        ({"tasks": ["N170", "oddball_active"]}, r"only \[reuse\] has several recorded tasks$"),
     ):
         with pytest.raises(StudyError, match=said):
             load_study(written(tmp_path, RECORDED), data=change)
-    with pytest.raises(StudyError, match=r"name: .*pattern"):
-        load_study(written(tmp_path), name="../a")
 
 
 def test_what_is_no_study_is_said(tmp_path):
     with pytest.raises(StudyError, match=r"is not TOML: .*line 2"):
         load_study(written(tmp_path, "name = 'a'\ntitle = \n"))
-    with pytest.raises(StudyError, match=r"none\.toml cannot be read: No such file or directory"):
-        load_study(tmp_path / "none.toml")
     with pytest.raises(StudyError, match="No study 'controled'"):
         load_study("controled")
     (tmp_path / "latin.toml").write_bytes(b"title = '\xe4'")
-    with pytest.raises(StudyError, match="is not text in UTF-8"):
-        load_study(tmp_path / "latin.toml")
+    for name, reason in (("none", "No such file or directory"), ("latin", "invalid continuation byte")):
+        with pytest.raises(StudyError, match=rf"{name}\.toml cannot be read as text in UTF-8: .*{reason}"):
+            load_study(tmp_path / f"{name}.toml")
     with pytest.raises(StudyError, match="is not TOML"):
         load_study(written(tmp_path, "a = " + "[" * 100_000))
     for key in ("data", "encoder", "methods", "quick", "simulated"):
@@ -124,7 +113,7 @@ def test_everything_the_template_comments_out_is_known(tmp_path):
     text = files("mgpa.studies").joinpath("template.toml").read_text("utf-8")
     text = text.replace('"embeddings.parquet"', '"rows.npz"')
     # Alternatives to each other, or to the table: one at a time.
-    for wanted in ("shares = ", "people = ", "rotations = ", "gamma = ", "components = ", "restarts = "):
+    for wanted in ("seed = ", "people = ", "rotations = ", "gamma = ", "components = ", "restarts = "):
         lines, section = [], False
         for line in text.splitlines():
             bare = line.removeprefix("# ")

@@ -11,7 +11,7 @@ from mgpa.eeg.simulate.erp import simulate_flex
 from mgpa.studies import StudyError, load_study, recordings
 from mgpa.studies.config import EncoderSection
 from mgpa.studies.recordings import Recordings, make_encoder
-from small_studies import RECORDED, TINY, in_process, run, written
+from small_studies import RECORDED, TINY, run, written
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,6 @@ from small_studies import RECORDED, TINY, in_process, run, written
         (TINY, {"data": {"labels": {"x": "moisture"}}}, "data.labels: no column 'moisture' for 'x'"),
         (TINY, {"coordinates": {"source": "gel"}}, "coordinates.source is 'gel'; the sources are dry, wet"),
         (TINY, {"gate": {"tokens": True}}, "gate.tokens is for embeddings of tokens"),
-        (TINY, {"roles": {"people": {"FIT": ["nobody"]}}}, "roles.people names nobody"),
         (RECORDED, {"data": {"folder": "/none"}}, "folder /none does not exist"),
         (RECORDED, {"data": {"simulate": {"loudness": 1}}}, "data.simulate does not fit the simulator.*loud"),
     ],
@@ -28,15 +27,6 @@ from small_studies import RECORDED, TINY, in_process, run, written
 def test_data_that_do_not_fit_are_refused(text, changes, said, tmp_path):
     with pytest.raises(StudyError, match=said):
         run(load_study(written(tmp_path, text), **changes), tmp_path / "work")
-
-
-def test_a_table_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
-    path = written(tmp_path)
-    (tmp_path / "rows.npz").unlink()
-    for command_ in ("run", "plan"):
-        assert in_process(monkeypatch, "study", command_, path, "--out", tmp_path / "out") == 2
-        assert f"data.table: {tmp_path / 'rows.npz'} does not exist" in capsys.readouterr().err
-        assert not (tmp_path / "out").exists()
 
 
 def test_an_encoders_weights_are_among_what_was_read(tmp_path):
@@ -56,20 +46,6 @@ def test_an_encoders_weights_are_among_what_was_read(tmp_path):
         assert recordings.checksums == {"checkpoint weights.safetensors": sha256(content).hexdigest()}
         keys.append(recordings._key("table", "N170"))
     assert keys[0] != keys[1]
-
-
-def test_what_a_killed_simulation_left_is_no_recording(tmp_path):
-    study = load_study(written(tmp_path, RECORDED))
-    first = Recordings(study, tmp_path / "work")
-    table = first.table("N170")
-    left = first.folder / ".0123456789abcdef.tmp"
-    left.mkdir()
-    (left / "1018_N170_flex.edf").write_bytes(b"half of it")
-    place = next(first.folder.rglob("1013_N170.csv")).parent
-    (place / ".fedcba9876543210.tmp").write_bytes(b"half of it")
-    again = Recordings(study, tmp_path / "work")
-    assert again.checksums == first.checksums
-    np.testing.assert_array_equal(again.table("N170").X, table.X)
 
 
 def test_strays_copies_and_people_without_a_role_change_no_bit_of_a_study(tmp_path):

@@ -1,7 +1,7 @@
 """Reuse selects on one task, judges on all of them, and leaves nobody out in silence."""
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,21 +14,7 @@ from mgpa.studies.reuse import prepare, run_reuse, select_method
 from mgpa.tables.files import open_table, write_table
 from mgpa.tables.rows import corrected_rows
 from simulated import simulated_table
-from small_studies import CLOSED_FORM, TINY, computed, run, two_tasks, written
-
-REUSE = """
-[data.labels]
-easy = "easy"
-hard = "hard"
-[methods.Family]
-method = "leace"
-grid = { ridge = [0.1, 0.5] }
-[reuse]
-development = "easy"
-tasks = ["easy", "hard"]
-calibration = 4
-labels = { easy = "Easy", hard = "Hard" }
-"""
+from small_studies import CLOSED_FORM, computed, run, written
 
 UNEVEN = """
 [coordinates]
@@ -41,13 +27,13 @@ calibration = 4
 easy = "easy"
 hard = "hard"
 """
-
-
-@pytest.fixture
-def reused(tmp_path):
-    """A study of two tasks on events that both devices saw; the second task has other labels."""
-    text = re.sub(r"(?s)\[\[contrasts\]\].*", "", TINY.replace("budget = 0.05\n", ""))
-    return written(tmp_path, text + REUSE, two_tasks())
+MORE = {
+    "Family": {"method": "leace", "grid": {"ridge": [0.1, 0.5]}},
+    "Iter": {
+        "method": "iterative_mgpa",
+        "parameters": {"n_stages": 3, "critic_epochs": 2, "do_no_harm": False},
+    },
+}
 
 
 @pytest.fixture
@@ -66,9 +52,9 @@ def uneven(tmp_path):
     return written(tmp_path, CLOSED_FORM + UNEVEN, table)
 
 
-def test_reuse_selects_once_and_audits_every_task(reused, tmp_path):
-    work = tmp_path / "work"
-    study = load_study(reused)
+def test_reuse_selects_once_and_audits_every_task(uneven, tmp_path):
+    work, names = tmp_path / "work", {"labels": {"easy": "Easy", "hard": "Hard"}}
+    study = load_study(uneven, methods=MORE, reuse=names)
     assert plan_study(study, work)["Family"] == 2
     assert not work.exists()
     result = run(study, work)
@@ -80,15 +66,15 @@ def test_reuse_selects_once_and_audits_every_task(reused, tmp_path):
     for name in study.methods:
         easy, hard = (result.audits[task][name].estimate("M").value for task in ("Easy", "Hard"))
         assert easy == pytest.approx(hard, rel=1e-9)
-    # What tasks are called, and which there are besides the first, changes no fit; what may be lost does.
+    # What tasks are called, and which there are besides the first, changes no fit; what is seen of VAL does.
     for change in ({"labels": {"easy": "E", "hard": "H"}}, {"tasks": ["easy"]}):
-        assert computed(load_study(reused, reuse=change), work) == {}
-    found = computed(load_study(reused, reuse={"max_loss": 0.02}), work)
+        assert computed(load_study(uneven, methods=MORE, reuse=change), work) == {}
+    found = computed(load_study(uneven, methods=MORE, reuse={"development_seed": 5}), work)
     selected = {name: n for name, n in found.items() if name.startswith("select")}
     assert selected == {f"select {name}": 2 if name == "Family" else 1 for name in study.methods}
     report = write_results(result, tmp_path / "out")
     text = report.read_text("utf-8")
-    assert "Chosen on development participants" in text
+    assert "Development participants selected Family: " in text
     assert 'href="report-Hard.html"' in text
     for task in ("Easy", "Hard"):  # every task has its figures
         names = {path.name for path in (tmp_path / "out" / "figures" / task).iterdir()}
@@ -98,10 +84,11 @@ def test_reuse_selects_once_and_audits_every_task(reused, tmp_path):
 def test_reuse_is_measured_in_shared_coordinates_and_reports_what_is_behind_the_worst(uneven, tmp_path):
     study = load_study(uneven)
     result = run(study, tmp_path / "work")
-    material = prepare(study, Recordings(study, tmp_path / "work"))
-    _, [chosen], _ = select_method(study, material, "CF", cache=tmp_path / "work" / "cells", device="cpu")
+    tables, fitting = prepare(study, Recordings(study, tmp_path / "work"))
+    cells = {"cache": tmp_path / "work" / "cells", "device": "cpu"}
+    _, [chosen], _ = select_method(study, tables["easy"], fitting, "CF", **cells)
     for task in ("easy", "hard"):
-        rows = material.tables[task].rows("EVAL")
+        rows = tables[task].rows("EVAL")
         expected = movement_by_group(rows.X, corrected_rows(chosen.map, rows), rows.participant)[1]
         np.testing.assert_allclose(result.audits[task]["CF"].movement[0], expected, rtol=1e-9)
     rows = {(row["task"], row["method"], row["metric"]): row["value"] for row in estimates(result)}
@@ -110,14 +97,14 @@ def test_reuse_is_measured_in_shared_coordinates_and_reports_what_is_behind_the_
             assert rows[task, "CF", metric] == pytest.approx(audit["CF"].shortcut[..., i].mean())
 
 
-def test_those_who_are_judged_are_no_part_of_a_selection(uneven, tmp_path):
-    study = load_study(uneven)
-    before = prepare(study, Recordings(study, tmp_path / "work"))
-    for role, same in (("EVAL", True), ("VAL", False), ("HEAD", False)):
-        tables = dict(before.tables)
-        X = tables["easy"].X + (tables["easy"].role == role)[:, None]
-        tables["easy"] = replace(tables["easy"], X=X)
-        assert (replace(before, tables=tables).digest == before.digest) is same
+def test_eval_rows_are_not_part_of_a_selection(uneven, tmp_path):
+    study, raw = load_study(uneven), open_table(tmp_path / "rows.npz").read()
+    computed(study, tmp_path / "work")
+    table = prepare(study, Recordings(study, tmp_path))[0]["easy"]
+    for role, n in (("EVAL", 0), ("VAL", 1), ("HEAD", 1)):
+        changed = np.isin(raw.participant, table.rows(role).participant)[:, None]
+        write_table(replace(raw, X=raw.X + changed), tmp_path / "rows.npz", overwrite=True)
+        assert computed(study, tmp_path / "work")["select CF"] == n, role
 
 
 @pytest.mark.parametrize(
@@ -127,7 +114,6 @@ def test_those_who_are_judged_are_no_part_of_a_selection(uneven, tmp_path):
         ({"methods": {"CF": {"budget": 0.1}}}, r"methods\.CF: \[reuse\] has neither pairs nor budget"),
         ({"endpoints": {"association": 0.9}}, r"\[reuse\] has no \[endpoints\]"),
         ({"reuse": {"tasks": ["easy", "harder"]}}, "reuse.tasks are easy, harder; the data have easy, hard"),
-        ({"data": {"artifact": 1e-4}}, "artifact is for neuroscan_flex"),
     ],
 )
 def test_what_reuse_would_not_heed_is_refused(changes, said, uneven):
@@ -135,52 +121,40 @@ def test_what_reuse_would_not_heed_is_refused(changes, said, uneven):
         load_study(uneven, **changes)
 
 
-def test_calibration_leaves_events_to_fit_on(uneven, tmp_path):
-    with pytest.raises(StudyError, match="calibration = 5000 leaves no events"):
-        run(load_study(uneven, reuse={"calibration": 5000}), tmp_path / "work")
+def without(recordings, people):
+    """Return recordings that lack some people on the hard task."""
+
+    def table(task):
+        rows = recordings.table(task)
+        return rows.take(~np.isin(rows.participant, list(people))) if task == "hard" else rows
+
+    return SimpleNamespace(table=table)
 
 
-@dataclass
-class Lacking:
-    """Recordings without some people on one task."""
-
-    complete: Recordings
-    task: str
-    people: set[str]
-
-    def table(self, task):
-        table = self.complete.table(task)
-        return table.take(~np.isin(table.participant, list(self.people))) if task == self.task else table
-
-
-@pytest.mark.parametrize("role", ["HEAD", "EVAL"])
-def test_a_task_that_lacks_somebody_who_judges_it_is_refused(role, uneven, tmp_path):
+def test_participants_who_judge_are_needed_on_every_task_and_others_on_the_development_task(uneven, tmp_path):
     study = load_study(uneven)
     complete = Recordings(study, tmp_path / "work")
-    first, second, *_ = np.unique(prepare(study, complete).tables["hard"].rows(role).participant)
-    recordings = Lacking(complete, "hard", {first, second})
-    with pytest.raises(StudyError, match=f"Task hard has no rows of {first}, {second}, whose role is {role}"):
-        prepare(study, recordings)
-
-
-def test_people_who_are_fitted_on_are_needed_on_the_development_task_alone(uneven, tmp_path):
-    study = load_study(uneven)
-    complete = Recordings(study, tmp_path / "work")
-    expected = prepare(study, complete)
-    fitted_on = set(expected.tables["hard"].rows("FIT", "VAL").participant)
-    found = prepare(study, Lacking(complete, "hard", fitted_on))
-    assert found.digest == expected.digest
-    assert set(found.tables["hard"].role) == {"HEAD", "EVAL"}
+    tables, fitting = prepare(study, complete)
+    for role in ("HEAD", "EVAL"):
+        first, second, *_ = np.unique(tables["hard"].rows(role).participant)
+        with pytest.raises(StudyError, match=f"Task hard has no rows of {first}, {second}"):
+            prepare(study, without(complete, {first, second}))
+    lacking = without(complete, set(tables["hard"].rows("FIT", "VAL").participant))
+    found, same = prepare(study, lacking)
+    assert same.table.digest == fitting.table.digest
+    assert set(found["hard"].role) == {"HEAD", "EVAL"}
     # What they measure on the other task is the same with and without.
     audits = [
         run_reuse(study, recordings, cache=tmp_path / name, device="cpu", verbose=False)[0]["hard"][0]
-        for name, recordings in (("a", complete), ("b", Lacking(complete, "hard", fitted_on)))
+        for name, recordings in (("a", complete), ("b", lacking))
     ]
     for name in audits[0]:
         assert audits[0].estimates[name] == audits[1].estimates[name]
 
 
-def test_reuse_leaves_no_row_out_in_silence(uneven, tmp_path):
+def test_reuse_leaves_events_to_fit_on_and_no_row_out_in_silence(uneven, tmp_path):
+    with pytest.raises(StudyError, match="calibration = 5000 leaves no events"):
+        run(load_study(uneven, reuse={"calibration": 5000}), tmp_path / "work")
     table = open_table(tmp_path / "rows.npz").read()
     write_table(table.take(np.arange(len(table)) != 7), tmp_path / "rows.npz", overwrite=True)
     with pytest.raises(StudyError, match=r"1 of \d+ rows have no partner"):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mgpa.studies.config import EndpointsSection, RolesSection, StudyError
+from mgpa.errors import StudyError, TableError
+from mgpa.studies.config import EndpointsSection, RolesSection
 from mgpa.studies.splits import associate, roles_of, rotated
 from mgpa.tables import Table
 
@@ -81,32 +82,27 @@ def test_views_are_drawn_in_the_papers_order(trials):
                 ]
 
 
-def test_roles_come_from_lists_shares_or_folds(trials):
-    assert set(roles_of(trials, RolesSection(shares={"FIT": 0.5, "EVAL": 0.5}), None).values()) == {
-        "FIT",
-        "EVAL",
-    }
-    assert roles_of(trials, RolesSection(people={"FIT": ("S001",), "EVAL": ("S002",)}), None) == {
-        "S001": "FIT",
-        "S002": "EVAL",
-    }
-    assert roles_of(trials, RolesSection(rotations=(1,), seed=SEED), 1) == rotated(
-        dict.fromkeys(strata(), ""), 1, 5, SEED
-    )
+def test_roles_are_drawn_listed_or_folded(trials):
+    drawn = list(roles_of(trials, RolesSection(seed=SEED), None).values())
+    assert [drawn.count(role) for role in ("FIT", "VAL", "HEAD", "EVAL")] == [41, 21, 20, 20]
+    listed = roles_of(trials, RolesSection(people={"FIT": ("S001",), "EVAL": ("S002",)}), None)
+    assert listed == {"S001": "FIT", "S002": "EVAL"}
+    folded = roles_of(trials, RolesSection(rotations=(1,), seed=SEED), 1)
+    assert folded == rotated(dict.fromkeys(strata(), ""), 1, 5, SEED)
 
 
 @pytest.mark.parametrize(
     ("plan", "rotation", "message"),
     [
         (RolesSection(people={"FIT": ("S001",), "EVAL": ("S001",)}), None, "S001 two roles"),
-        (RolesSection(people={"FIT": ("S999",)}), None, "S999; the table has no such rows"),
+        (RolesSection(people={"FIT": ("S999",)}), None, "S999, of whom the data have no rows"),
         (RolesSection(rotations=(5,)), 5, "rotation is 5 of 5 folds"),
         (RolesSection(rotations=(1,), stratify=("age",)), 1, "names 'age'; the columns are"),
         (RolesSection(rotations=(1,), stratify=("block",)), 1, "block of S004 varies"),
     ],
 )
 def test_roles_that_cannot_be_given_are_refused(trials, plan, rotation, message):
-    with pytest.raises(StudyError, match=message):
+    with pytest.raises((StudyError, TableError), match=message):
         roles_of(trials, plan, rotation)
 
 

@@ -60,7 +60,6 @@ def test_a_changed_setting_recomputes_what_it_affects_and_nothing_else(tmp_path)
         ({"gate": {"rank": 1}}, {"fit CF": 1, "fit Iter": 1, "measure": 2}),
         ({"seeds": [17, 29]}, {"fit Iter": 1, "measure": 1}),
         ({"readers": {"restarts": 1, "checkpoints": [2]}}, {"measure": 4}),
-        ({"floor": True}, {"measure": 1}),
         ({"coordinates": {"components": 6}}, everything),
         ({}, {}),
     ):
@@ -100,11 +99,11 @@ def test_a_plan_counts_cells_and_computes_nothing(tmp_path, monkeypatch, capsys)
     [
         ("temporal-n170", ("--data", "empty"), "data: empty has no recordings of neuroscan_flex"),
         ("temporal-n170", ("--data", "nowhere"), "data: the folder nowhere does not exist"),
-        ("temporal-n170", ("--data", "flex"), "roles.people: FIT names 1014, 1016, 1018"),
+        ("temporal-n170", ("--data", "flex"), "roles.people names 1014, 1016, 1018"),
         ("p300-reuse", ("--data", "flex", "--checkpoint", "none.pt"), "none.pt does not exist"),
-        ("controlled-ssvep", ("--data", "ssvep"), "roles: "),
+        ("controlled-ssvep", ("--data", "ssvep"), "do not fill 5 folds"),
         ("large.toml", (), "GB free; the study needs about 1e+06 GB"),
-        ("large.toml", (), "GB; the study needs about 2e+06 GB"),
+        ("large.toml", ("--data", "none.npz"), "data.table: none.npz does not exist"),
     ],
 )
 def test_what_would_stop_a_study_is_said_before_anything_is_computed(
@@ -199,7 +198,6 @@ def test_killed_while_it_simulates_reads_or_measures_a_study_ends_with_the_same_
     assert "These recordings are simulated" in (expected / "report.html").read_text("utf-8")
     found = json.loads((expected / "provenance.json").read_text("utf-8"))
     assert "mne" in found["versions"]
-    assert all(name.rpartition("/")[2].startswith("10") for name in found["data"]["files"])
 
 
 def test_two_at_a_time_give_the_same_bytes(finished, tmp_path):

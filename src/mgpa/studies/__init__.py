@@ -1,4 +1,4 @@
-"""Studies from recordings to tables and figures: the paper's four, its theory figure, and yours.
+"""Studies from recordings to tables and figures: the paper's four, and yours.
 
 >>> from mgpa.studies import load_study, presets
 >>> list(presets())

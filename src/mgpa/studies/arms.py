@@ -34,15 +34,12 @@ def recipes(method: MethodSection) -> list[dict[str, Any]]:
 
 def unfitted(name: str, method: MethodSection, recipe: Mapping[str, Any] | None = None) -> Any:
     """Return a method as an estimator that has seen no data."""
-    methods = {entry.name: entry for entry in available()}
-    if method.method not in methods:
-        raise StudyError(f"methods.{name}: no method {method.method!r}; see `mgpa methods`.")
-    if methods[method.method].acts_on != "embeddings":
+    if any(e.name == method.method and e.acts_on != "embeddings" for e in available()):
         raise StudyError(f"methods.{name}: {method.method} corrects signals; studies correct embeddings.")
     try:
         model = make(method.method, **method.parameters | dict(recipe or {}))
-    except TypeError as error:
-        raise StudyError(f"methods.{name}.parameters: {error}.") from None
+    except (TypeError, ValueError) as error:
+        raise StudyError(f"methods.{name}: {error}") from None
     if "anchor_gate" not in model.get_params() and method.gate != "measurement":
         raise StudyError(f"methods.{name}: control gates are for iterative_mgpa.")
     return model

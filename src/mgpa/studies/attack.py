@@ -27,7 +27,7 @@ def attacks(study: Study) -> dict[str, dict[str, Any]]:
         "reader seed 1": {"readers": {"seed": 1}},
         "full bank of readers": {"readers": {"bank": "full"}},
     }
-    if study.roles.rotations or study.roles.shares:
+    if study.roles.rotations:
         changes |= {f"split seed {seed}": {"roles": {"seed": seed}} for seed in (1, 2)}
     if study.endpoints.association is not None:
         changes |= {f"assignment seed {seed}": {"endpoints": {"seed": seed}} for seed in (1, 2)}
@@ -92,27 +92,22 @@ def _left_out(result: StudyResult, declared: dict[Any, Any]) -> list[dict[str, A
 
 def _rows(variation: str, varied: Any, declared: Any, heading: str) -> list[dict[str, Any]]:
     """Return every declared contrast under a variation, and what becomes of its conclusion."""
+    heads = ("task", "method", "against", "metric", "variation", "value", "low", "high", "declared")
     rows = []
     for key in (key for key in varied if key in declared):
-        value, low, high = varied[key]
-        names = dict(zip(("task", "method", "against", "metric"), key, strict=True))
-        numbers = {"value": value, "low": low, "high": high, "declared": declared[key][0]}
-        word = _conclusion(_sign(varied[key]), _sign(declared[key]), variation == LEFT_OUT)
-        rows.append(names | {"variation": variation} | numbers | {"conclusion": word, "run": heading})
+        word = conclusion(varied[key], declared[key], variation == LEFT_OUT)
+        row = dict(zip(heads, (*key, variation, *varied[key], declared[key][0]), strict=True))
+        rows.append(row | {"conclusion": word, "run": heading})
     return rows
 
 
-def _sign(ends: tuple[float, float, float]) -> int:
-    """Return 1 or -1 for an interval that lies above or below zero, 0 for one that includes it."""
-    return int(ends[1] > 0) - int(ends[2] < 0)
-
-
-def _conclusion(sign: int, declared: int, is_range: bool) -> str:
+def conclusion(varied: Any, declared: Any, is_range: bool) -> str:
     """Return "stays", "moves" (clear in one of them only) or "turns" (clear in both, with opposite signs).
 
-    A range of values without one participant each is narrower than an interval: it can unsettle a clear
-    conclusion, but not make one.
+    Both are value, low and high; clear is an interval without zero. A range of values without one participant
+    each is narrower than an interval: it can unsettle a clear conclusion, but not make one.
     """
-    if sign == declared or (is_range and declared == 0):
+    sign, before = (int(low > 0) - int(high < 0) for _, low, high in (varied, declared))
+    if sign == before or (is_range and before == 0):
         return "stays"
-    return "turns" if sign * declared < 0 else "moves"
+    return "turns" if sign * before < 0 else "moves"

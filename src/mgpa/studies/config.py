@@ -7,14 +7,12 @@ It is written in TOML and checked here, section by section, before anything is c
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .._common.files import special_kind
 from ..audit.metrics import METRICS
 from ..errors import StudyError
 
@@ -51,7 +49,6 @@ class DataSection(Section):
     table: Path | None = None
     tasks: Texts = ()
     electrodes: Texts = ("dry", "wet")
-    participants: Texts = ()
     artifact: float | None = None
     labels: dict[str, str] = {}
     simulate: dict[str, Any] = {}
@@ -60,8 +57,6 @@ class DataSection(Section):
     def _complete(self) -> DataSection:
         if self.kind == "table" and self.table is None:
             raise ValueError("kind = 'table' needs table = 'file.parquet' (or .npz, .csv)")
-        if self.artifact is not None and self.kind != "neuroscan_flex":
-            raise ValueError("artifact is for neuroscan_flex; other data are read as they are")
         if self.kind == "neuroscan_flex" and not self.tasks:
             raise ValueError("neuroscan_flex needs tasks, as tasks = ['N170']")
         if len(self.labels) > 1 and "label" in self.labels.values():
@@ -79,11 +74,8 @@ class DataSection(Section):
 class TransportSection(Section):
     """Virtual views toward the other source, where nothing was recorded twice."""
 
-    strengths: tuple[float, ...] = (0.5, 1.0)
     trials: int = 1024
     fit_trials: int = 4096
-    seed: int = 20261003
-    fit_seed: int = 20261005
     power_once: bool = True
 
 
@@ -107,25 +99,21 @@ class EncoderSection(Section):
 
 
 class RolesSection(Section):
-    """Who is fitted on, and who is judged: lists of people, folds that rotate, or shares.
+    """Who is fitted on, and who is judged: lists of people, or folds that rotate.
 
-    Without any of them, a table's own roles; if it has none, 40 % FIT and 20 % each VAL, HEAD and EVAL.
+    Without either, a table's own roles; if it has none, 40 % FIT and 20 % each VAL, HEAD and EVAL.
     """
 
-    people: dict[str, Texts] = {}
+    people: dict[Literal["FIT", "VAL", "HEAD", "EVAL"], Texts] = {}
     folds: int = 5
     rotations: Integers = ()
     stratify: Texts = ()
-    shares: dict[str, float] = {}
     seed: int = 0
 
     @model_validator(mode="after")
     def _one_way(self) -> RolesSection:
-        if sum(map(bool, (self.people, self.rotations, self.shares))) > 1:
-            raise ValueError("give people, rotations (of folds) or shares, not several of them")
-        unknown = sorted({*self.people, *self.shares} - {"FIT", "VAL", "HEAD", "EVAL"})
-        if unknown:
-            raise ValueError(f"{', '.join(unknown)} must be a role: FIT, VAL, HEAD or EVAL")
+        if self.people and self.rotations:
+            raise ValueError("give people or rotations (of folds), not both")
         return self
 
 
@@ -139,10 +127,9 @@ class EndpointsSection(Section):
 
 
 class CoordinatesSection(Section):
-    """Principal components and standardisation, fitted on FIT rows, or on those of one source."""
+    """Principal components, standardised, fitted on FIT rows, or on those of one source."""
 
     components: int | None = None
-    standardize: bool = True
     source: str | None = None
     floor: float | None = None
     dtype: Literal["float32", "float64"] = "float64"
@@ -193,11 +180,8 @@ class ReuseSection(Section):
     development: str
     tasks: Texts
     calibration: int = 100
-    purge: float = 1.0
     fit_seed: int = 2017
     development_seed: int = 3017
-    max_loss: float = 0.01
-    tolerance: float = 0.002
     labels: dict[str, str] = {}
 
     @model_validator(mode="after")
@@ -224,8 +208,8 @@ class ContrastSection(Section):
 
     @model_validator(mode="after")
     def _metrics(self) -> ContrastSection:
-        _require_metrics(self.metrics, METRICS)
-        _require_metrics(self.paper, self.metrics)
+        if unknown := [name for name in self.metrics if name not in METRICS]:
+            raise ValueError(f"unknown metric {unknown[0]!r}; metrics: {', '.join(METRICS)}")
         return self
 
 
@@ -245,7 +229,6 @@ class Study(Section):
     methods: dict[str, MethodSection]
     seeds: Integers = (17, 29, 43)
     readers: ReadersSection = ReadersSection()
-    floor: bool = False
     reuse: ReuseSection | None = None
     contrasts: tuple[ContrastSection, ...] = ()
     paper: dict[str, dict[str, float]] = {}
@@ -255,8 +238,6 @@ class Study(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Study:
         data, reuse, methods, tasks = self.data, self.reuse, self.methods, self.data.named_tasks
-        for values in self.paper.values():
-            _require_metrics(values, METRICS)
         if data.kind != "table" and self.encoder is None:
             raise ValueError("recordings need an [encoder]")
         if self.encoder is not None and self.encoder.checkpoint is not None and self.encoder.name in FIXED:
@@ -274,8 +255,8 @@ class Study(Section):
                 raise ValueError(f"{', '.join(data.tasks)}: only [reuse] has several recorded tasks")
         elif not set(reuse.tasks) <= set(tasks):
             raise ValueError(f"reuse.tasks are {', '.join(reuse.tasks)}; the data have {', '.join(tasks)}")
-        elif self.endpoints != EndpointsSection() or self.views.transport or self.floor or self.gate.tokens:
-            raise ValueError("[reuse] has no [endpoints], [views.transport], floor or gate.tokens")
+        elif self.endpoints != EndpointsSection() or self.views.transport or self.gate.tokens:
+            raise ValueError("[reuse] has no [endpoints], [views.transport] or gate.tokens")
         for name, method in methods.items():
             if reuse is None and method.grid:
                 raise ValueError(f"methods.{name}.grid: only [reuse] chooses among recipes")
@@ -292,13 +273,6 @@ class Study(Section):
     def simulated(self) -> bool:
         """Whether the recordings are made here."""
         return self.data.kind != "table" and self.data.folder is None
-
-
-def _require_metrics(names: Iterable[str], metrics: Collection[str]) -> None:
-    """Raise unless every name is one of the metrics, or that of a task ("P300 worst") or a direction."""
-    for name in names:
-        if not any(m in name.split(" ") or f" {name}".endswith(f" {m}") for m in metrics):
-            raise ValueError(f"unknown metric {name!r}; metrics: {', '.join(metrics)}")
 
 
 def presets() -> dict[str, str]:
@@ -382,14 +356,10 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
     """Return the text of a study, what to call it, and the folder its paths are relative to."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
-        if kind := special_kind(path):
-            raise StudyError(f"{path} is {kind}, not a file.")
         try:
             return path.read_text("utf-8"), str(path), path.resolve().parent
-        except OSError as error:
-            raise StudyError(f"{path} cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise StudyError(f"{path} is not text in UTF-8.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise StudyError(f"{path} cannot be read as text in UTF-8: {error}.") from None
     if str(which) == "template":
         return files(__package__).joinpath("template.toml").read_text("utf-8"), "template", Path.cwd()
     packaged = presets()

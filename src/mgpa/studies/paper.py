@@ -59,13 +59,10 @@ class Runs:
         self.paper: dict[tuple[str, ...], Number] = {}
         for name in presets():
             study = load_study(name)
-            printed: list[tuple[str, str, str, Number]]
-            printed = [
-                (m, "", key, (x, None, None)) for m, xs in study.paper.items() for key, x in xs.items()
+            printed: list[Any] = [
+                (m, "", key, (x, None, None)) for m in study.paper for key, x in study.paper[m].items()
             ]
-            printed += [
-                (c.a, c.b, key, (xs[0], xs[1], xs[2])) for c in study.contrasts for key, xs in c.paper.items()
-            ]
+            printed += [(c.a, c.b, key, tuple(xs)) for c in study.contrasts for key, xs in c.paper.items()]
             for method, against, key, number in printed:
                 task, _, metric = key.partition(" ")
                 task, metric = (task, metric) if task in TASKS else ("", key)
@@ -74,9 +71,7 @@ class Runs:
     @classmethod
     def read(cls, folders: Iterable[Path], *, published: bool = False) -> Runs:
         """Return what studies wrote into their folders, and the reuse study's published values if asked."""
-        results = []
-        if published:
-            results.append(published_reuse())
+        results = [published_reuse()] if published else []
         for folder in folders:
             path = Path(folder) / "results.json"
             if not path.is_file():
@@ -128,14 +123,11 @@ def published_reuse() -> dict[str, Any]:
     def entry(task: str, method: str, against: str, metric: str) -> dict[str, Any]:
         statistic: Any = "worst" if metric == "worst" else "mean"
         first = values(task, method, metric)
-        if against:
-            e = contrast(first, values(task, against, metric), statistic)
-        else:
-            e = estimate(first, statistic)
+        second = values(task, against, metric) if against else None
+        e = estimate(first, statistic) if second is None else contrast(first, second, statistic)
         single = [float(estimate(fit[None], statistic, n_draws=1).value) for fit in first]
         names = {"task": task, "method": method, "against": against, "metric": metric}
-        numbers = {"value": e.value, "low": e.low, "high": e.high}
-        return names | numbers | {"fit_low": min(single), "fit_high": max(single)}
+        return names | vars(e) | {"fit_low": min(single), "fit_high": max(single)}
 
     metrics, declared = ("worst", "control", *PARTS), load_study(REUSE).contrasts
     return {
@@ -166,8 +158,8 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
         Where studies were run; each has a ``results.json``.
     out : path
         Folder, new, empty or written by this function, for ``paper.html`` with all tables, ``table_1.tex``
-        and ``.csv`` and so on, ``numbers.csv`` (every printed number), ``figure_3.pdf``, ``figure_4.pdf``.
-        What no run has a number for shows the paper's alone.
+        and so on, ``numbers.csv`` (every printed number), ``figure_3.pdf``, ``figure_4.pdf``. What no run has
+        a number for shows the paper's alone.
     published : bool
         Compute tables 3, 10 and 11 from the published participant values, without a run of the reuse study.
 
@@ -180,7 +172,6 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
     texts = {"paper.html": as_html(tables, runs), "numbers.csv": numbers_csv(runs)}
     for table in tables:
         texts[f"table_{table['name']}.tex"] = latex(table, runs)
-        texts[f"table_{table['name']}.csv"] = as_csv(table, runs)
     paths = [write_atomically(claim(out, name)[0], text.encode()) for name, text in texts.items()]
     from ..audit.plots import save_figures
     from .figures import gate_figure, reuse_figure
@@ -194,37 +185,23 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
 
 def word_tables(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return tables 4 to 6: the paper's words, and the settings that the runs stored."""
-    rows = [
-        [title, [paper, results[study]["facts"]["protocol"] if study in results else "not run"]]
-        for study, title, paper in _DATA["protocol"]["rows"]
-    ]
-    tables = [("4", "Protocol map", "Study", rows)]
-    for name, title, label, key in (
-        ("5", "Shared MGPA settings", "Component", "settings"),
-        ("6", "Independent source-reader bank", "Input", "readers"),
-    ):
-        rows = [
-            [component, [paper, _what_ran(results, settings)]]
-            for component, paper, settings in _DATA[key]["rows"]
-        ]
-        tables.append((name, title, label, rows))
-    return [
-        {"name": name, "title": title, "labels": [label], "columns": [["Paper"], ["What ran"]], "rows": rows}
-        for name, title, label, rows in tables
-    ]
+    tables = []
+    for table in _DATA["words"]:
+        rows = [[name, [paper, _what_ran(results, *settings)]] for name, paper, *settings in table["rows"]]
+        tables.append(table | {"columns": [["Paper"], ["What ran"]], "rows": rows})
+    return tables
 
 
-def _what_ran(results: Mapping[str, Mapping[str, Any]], settings: list[str]) -> str:
-    """Return the values of some settings, and where runs differ, whose they are."""
+def _what_ran(results: Mapping[str, Mapping[str, Any]], *settings: str) -> str:
+    """Return the values of some settings and, where runs differ, whose they are; of a study, its protocol."""
+    if settings[0] in presets():
+        return str(results[settings[0]]["facts"]["protocol"]) if settings[0] in results else "not run"
     ran: dict[str, list[str]] = {}
     for study, run in results.items():
-        facts = run["facts"]
-        if settings[0] in facts:
-            values = {
-                key.rpartition(".")[2].replace("_", " "): facts[key] for key in settings if key in facts
-            }
-            words = ", ".join(f"{name} {value}" for name, value in values.items())
-            ran.setdefault(words, []).append(study)
+        if settings[0] in run["facts"]:
+            facts = {key: run["facts"][key] for key in settings if key in run["facts"]}
+            words = [f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in facts.items()]
+            ran.setdefault(", ".join(words), []).append(study)
     if len(ran) == 1:
         return next(iter(ran))
     return "; ".join(f"{', '.join(names)}: {words}" for words, names in ran.items()) or "not run"
@@ -266,18 +243,15 @@ def filled(table: Mapping[str, Any], runs: Runs) -> list[tuple[list[str], list[t
     return rows
 
 
-def _heads(table: Mapping[str, Any]) -> list[str]:
-    over = table.get("over") or [""] * len(table["columns"])
-    return [f"{a}: {c[0]}" if a else c[0] for a, c in zip(over, table["columns"], strict=True)]
-
-
 def _lines(table: Mapping[str, Any], runs: Runs) -> list[list[str]]:
     """Return the heads and rows of a table as texts, the paper's number in brackets after the run's."""
+    over = table.get("over") or [""] * len(table["columns"])
+    heads = [f"{a}: {c[0]}" if a else c[0] for a, c in zip(over, table["columns"], strict=True)]
     rows = [
         [*labels, *(run if paper in ("", "N/A") else f"{run} [{paper}]" for run, paper in cells)]
         for labels, cells in filled(table, runs)
     ]
-    return [[*table["labels"], *_heads(table)], *rows]
+    return [[*table["labels"], *heads], *rows]
 
 
 def latex(table: Mapping[str, Any], runs: Runs) -> str:
@@ -307,18 +281,6 @@ def _tex(text: str) -> str:
     return re.sub(r"(^|[\[ ])-(?=\d)", r"\1$-$", written)
 
 
-def as_csv(table: Mapping[str, Any], runs: Runs) -> str:
-    """Return a table as CSV: of numbers, the run's and the paper's columns, and what the run was."""
-    if not studies_of(table):
-        return csv_lines(_lines(table, runs))
-    heads = [f"{name}{whose}" for name in _heads(table) for whose in ("", " [paper]")]
-    rows: list[Sequence[Any]] = [[*table["labels"], *heads, "what the numbers are"]]
-    for labels, cells in filled(table, runs):
-        texts = ["" if text == NOTHING else text for cell in cells for text in cell]
-        rows.append([*labels, *texts, runs.caption(table)])
-    return csv_lines(rows)
-
-
 def as_html(tables: Iterable[Mapping[str, Any]], runs: Runs) -> str:
     """Return all tables as one page."""
     parts = []
@@ -344,10 +306,12 @@ def as_html(tables: Iterable[Mapping[str, Any]], runs: Runs) -> str:
 
 def numbers_csv(runs: Runs) -> str:
     """Return a row for every number that the paper prints: its value, the run's, and how they compare."""
-    heads = "study run task method against metric paper paper_low paper_high value low high difference"
-    rows: list[Sequence[Any]] = [[*heads.split(), "same_sign", "intervals_overlap", "equal", "source"]]
+    heads = "study run deviations task method against metric paper paper_low paper_high value low high"
+    heads += " difference same_sign intervals_overlap equal source"
+    rows: list[Sequence[Any]] = [heads.split()]
+    what = {study: (run["heading"], "; ".join(run["deviations"])) for study, run in runs.results.items()}
     for key, paper in runs.paper.items():
-        run, number = runs.results.get(key[0]), runs.numbers.get(key)
+        number = runs.numbers.get(key)
         compared: list[Any] = [None] * 7
         if number is not None:
             (value, low, high), (printed, printed_low, printed_high) = number, paper
@@ -356,11 +320,10 @@ def numbers_csv(runs: Runs) -> str:
                 overlap = low <= printed_high and printed_low <= high
             sign = value * printed > 0 if key[3] else None
             compared = [*number, value - printed, sign, overlap, None]
-        rows.append([key[0], run and run["heading"], *key[1:], *paper, *compared, "paper's text"])
+        rows.append([key[0], *what.get(key[0], ("", "")), *key[1:], *paper, *compared, "paper's text"])
     for (study, fact), (expected, source) in FACTS.items():
-        run = runs.results.get(study)
-        ours = None if run is None else run["protocol"].get(fact)
-        equal = None if ours is None else str(ours) == expected
-        row = [study, run and run["heading"], "", "", "", fact, expected, None, None, ours]
+        ran = runs.results[study]["protocol"].get(fact) if study in runs.results else None
+        equal = None if ran is None else str(ran) == expected
+        row = [study, *what.get(study, ("", "")), "", "", "", fact, expected, None, None, ran]
         rows.append([*row, None, None, None, None, None, equal, source])
     return csv_lines(rows)

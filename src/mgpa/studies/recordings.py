@@ -13,7 +13,7 @@ import numpy as np
 
 from .._common.progress import waiting
 from ..audit.store import installed, key_of, resolve_device, versions
-from ..errors import StudyError, TableError
+from ..errors import StudyError
 from ..tables.files import open_table, write_table
 from ..tables.table import Table
 from ..tokens import token_mean
@@ -21,6 +21,9 @@ from .config import FIXED, EncoderSection, Study
 
 # Raised when the same settings give other tables than before.
 TABLE_VERSION = 2
+# Virtual views: how far toward the other source, and seeds of the trials that get them and that they are
+# fitted on.
+STRENGTHS, VIEWS_SEED, TRANSPORT_SEED = (0.5, 1.0), 20261003, 20261005
 
 
 class Recordings:
@@ -97,20 +100,26 @@ class Recordings:
 
         return verify_dataset(self.study.data.kind, self.folder, self.study.data.tasks or None)
 
-    def participants(self) -> set[str]:
-        """Return who has recordings in the folder; no recording is read."""
+    def people(self) -> Table:
+        """Return a row without features for everyone who has recordings; no recording is read."""
         # Files are called "1013 N170 flex", or "S001.mat".
         names = {name.split()[0].removesuffix(".mat") for name in self._inventory.present}
-        chosen = set(self.study.data.participants)
-        return {name for name in names if any(map(str.isdigit, name)) and (not chosen or name in chosen)}
+        who = sorted(name for name in names if any(map(str.isdigit, name)))
+        return Table(np.zeros((len(who), 1)), participant=who, other=self._about(who))
+
+    def _about(self, who: Any) -> dict[str, Any]:
+        """Return what a data set says about participants, to stratify roles by."""
+        if self.study.data.kind != "wearable_ssvep" or not len(who):
+            return {}
+        from ..eeg.datasets.wearable_ssvep import subjects
+
+        facts = subjects(self.folder)
+        return {name: [facts[person][name] for person in who] for name in ("gender", "first_electrode")}
 
     def table(self, task: str = "") -> Table:
         """Return the embeddings of one task: raw features, with everything known about each row."""
         if self.study.data.kind == "table":
-            try:
-                table = open_table(str(self.study.data.table)).read().require("source", "participant")
-            except TableError as error:
-                raise StudyError(str(error)) from None
+            table = open_table(str(self.study.data.table)).read().require("source", "participant")
         else:
             # Of tasks that differ in their labels alone, one table serves all.
             key = self._key("table", task if task in self.study.data.tasks else "")
@@ -155,24 +164,18 @@ class Recordings:
     def trials(self, task: str = "") -> Any:
         """Return the trials of a task, as they were recorded."""
         data = self.study.data
-        people = data.participants or None
         if data.kind == "wearable_ssvep":
             from ..eeg.datasets import wearable_ssvep
 
             blocks = data.simulate.get("blocks", wearable_ssvep.BLOCKS) if self.study.simulated else 10
             trials = wearable_ssvep.read_wearable_ssvep(
-                self.folder, people, data.electrodes, blocks=blocks, verbose=self.verbose
+                self.folder, electrodes=data.electrodes, blocks=blocks, verbose=self.verbose
             )
-            subjects = wearable_ssvep.subjects(self.folder)
-            who = trials.columns["participant"]
-            return trials.with_columns(
-                gender=[subjects[person]["gender"] for person in who],
-                first_electrode=[subjects[person]["first_electrode"] for person in who],
-            )
+            return trials.with_columns(**self._about(trials.columns["participant"]))
         from ..eeg.datasets import neuroscan_flex
 
         trials, report = neuroscan_flex.read_neuroscan_flex(
-            self.folder, task, people, artifact=data.artifact, verbose=self.verbose
+            self.folder, task, artifact=data.artifact, verbose=self.verbose
         )
         about = {"pairing": str(report)}
         if data.artifact is not None:
@@ -201,11 +204,10 @@ class Recordings:
         with waiting("study: embedding trials", self.verbose):
             table = encode(trials, make_encoder(section, trials, self.device), verbose=self.verbose)
         X = table.X
-        if section.pool and X.ndim == 3:
-            X = token_mean(X)
-        if section.flatten and X.ndim == 3:
-            X = X.reshape(len(X), -1)
-        made = {"pooled": section.pool, "flattened": section.flatten} if table.X.ndim == 3 else {}
+        if X.ndim == 2:
+            return table
+        X = token_mean(X) if section.pool else X.reshape(len(X), -1) if section.flatten else X
+        made = {"pooled": section.pool, "flattened": section.flatten}
         return replace(table, X=X, info=table.info | {"encoder": table.info["encoder"] | made})
 
     def _embed_virtual(self, fit: list[str]) -> Table:
@@ -217,30 +219,29 @@ class Recordings:
         fitting = trials.take(np.isin(trials.columns["participant"], fit))
         who, source = fitting.columns["participant"], fitting.columns["source"]
         transport = fit_transport(
-            fitting.take(calibration_subset(who, source, plan.fit_trials, plan.fit_seed))
+            fitting.take(calibration_subset(who, source, plan.fit_trials, TRANSPORT_SEED))
         )
-        chosen = fitting.take(calibration_subset(who, source, plan.trials, plan.seed))
+        chosen = fitting.take(calibration_subset(who, source, plan.trials, VIEWS_SEED))
         recorded = self._embed(self._views(chosen))
         sources = np.unique(source)
         # Pairs are oriented from the first source to the second.
         forward = (recorded.source == sources[0]).reshape(-1, *[1] * (recorded.X.ndim - 1))
         parts = []
-        moved = virtual_views(chosen, transport, plan.strengths, power_once=plan.power_once)
+        moved = virtual_views(chosen, transport, STRENGTHS, power_once=plan.power_once)
         for i, (name, view) in enumerate(moved):
             embedded = self._embed(self._views(view))
-            first, second = np.where(forward, (recorded.X, embedded.X), (embedded.X, recorded.X))
-            ids = np.arange(len(first)) + i * len(first)
-            for side, X in zip(sources.tolist(), (first, second), strict=True):
-                parts.append(
-                    Table(
-                        X,
-                        source=np.full(len(X), side),
-                        participant=recorded.participant,
-                        pair_id=ids,
-                        other={"view": np.full(len(X), name)},
-                        info=recorded.info,
-                    )
+            sides = np.where(forward, (recorded.X, embedded.X), (embedded.X, recorded.X))
+            n = len(recorded.X)
+            parts.append(
+                Table(
+                    np.concatenate(sides),
+                    source=np.repeat(sources, n),
+                    participant=np.tile(recorded.participant, 2),
+                    pair_id=np.tile(np.arange(n) + i * n, 2),
+                    other={"view": np.full(2 * n, name)},
+                    info=recorded.info,
                 )
+            )
         return Table.concatenate(parts)
 
 
@@ -255,13 +256,8 @@ def make_encoder(section: EncoderSection, trials: Any, device: str = "auto") -> 
 
         parameters = {"device": device} | section.parameters
         n_times = parameters.pop("n_times", trials.data.shape[2])
-        checkpoint: Any = section.checkpoint
-        if checkpoint == "paper":
-            checkpoint = encoders.EEGPT_WEIGHTS
-        elif checkpoint is not None:
-            # Any file that fits: one that is not the published is a deviation, which every table names.
-            parameters = {"sha256": "any"} | parameters
-        return getattr(encoders, section.name)(trials.channels, n_times, checkpoint=checkpoint, **parameters)
+        checkpoint = encoders.EEGPT_WEIGHTS if section.checkpoint == "paper" else section.checkpoint
+        return encoders.eegpt(trials.channels, n_times, checkpoint=checkpoint, **parameters)
     except TypeError as error:
         raise StudyError(f"encoder.parameters do not fit {section.name}: {error}.") from None
 

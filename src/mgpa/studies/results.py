@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._common.files import claim, csv_cell, csv_lines, write_atomically
-from ..audit import Audit, Estimate
+from ..audit import Audit, Estimate, estimate
 from ..audit.metrics import METRICS
 from ..audit.report import bullets, plain_table
 from ..audit.store import key_of, versions
@@ -18,13 +18,11 @@ from ..audit.words import label
 from .recordings import reader_versions
 from .run import StudyResult
 
-#: One number of a study: of a method, or of a difference between two; ``fit_…`` are the ends of single fits.
-Row = dict[str, Any]
+#: What is said of a number: of a method, or of a difference between two; ``fit_…`` are ends of single fits.
 HEADS = (
     *("task", "method", "against", "metric", "value", "low", "high", "paper", "paper_low", "paper_high"),
     *("fit_low", "fit_high", "difference"),
 )
-FIGURES = ("pdf", "svg", "png")
 
 SIMULATED = (
     "These recordings are simulated, and so is every number of this run. The paper's values are of its "
@@ -32,7 +30,7 @@ SIMULATED = (
 )
 
 
-def estimates(result: StudyResult) -> Iterator[Row]:
+def estimates(result: StudyResult) -> Iterator[dict[str, Any]]:
     """Yield every metric of every method, beside the paper's where it has one."""
     # What lies behind the worst association, where that is the outcome; which readers set S.
     wholes = ("worst", "S") if result.study.reuse is not None else ("S",)
@@ -46,7 +44,7 @@ def estimates(result: StudyResult) -> Iterator[Row]:
                 yield _row((task, name, "", metric), e, (paper, None, None), _fit_range(audit, name, metric))
 
 
-def contrasts(result: StudyResult) -> Iterator[Row]:
+def contrasts(result: StudyResult) -> Iterator[dict[str, Any]]:
     """Yield every difference that the study declares, beside the paper's where it has one."""
     for task, audit in result.audits.items():
         for plan in result.study.contrasts:
@@ -59,15 +57,13 @@ def contrasts(result: StudyResult) -> Iterator[Row]:
                     yield _row((task, plan.a, plan.b, metric), e, paper)
 
 
-def _row(names: tuple[str, ...], e: Estimate, paper: Any, fits: Any = (None, None)) -> Row:
+def _row(names: tuple[str, ...], e: Estimate, paper: Any, fits: Any = (None, None)) -> dict[str, Any]:
     difference = None if paper[0] is None else e.value - paper[0]
     return dict(zip(HEADS, (*names, e.value, e.low, e.high, *paper, *fits, difference), strict=True))
 
 
 def _fit_range(audit: Audit, name: str, metric: str) -> tuple[float | None, float | None]:
     """Return a metric's smallest and largest value among a method's fits; none if it has one fit."""
-    from ..audit.bootstrap import estimate
-
     statistic, values = audit[name].values(metric)
     if len(values) < 2:
         return None, None
@@ -103,7 +99,6 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
                 "study": result.study.name,
                 "heading": result.heading,
                 "deviations": result.deviations,
-                "simulated": result.files == "simulated",
                 "settings": result.settings,
                 "digest": result.digest,
                 "protocol": protocol(result),
@@ -123,8 +118,8 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     paths = dict(zip(reports, claim(folder, *reports.values()), strict=True))
     for task, audit in result.audits.items():
         figures, place = draw_all(audit), f"figures/{slugs[task]}".rstrip("/")
-        claim(folder, *(f"{place}/{name}.{kind}" for name in figures for kind in FIGURES))
-        save_figures(figures, folder / place, FIGURES)
+        claim(folder, *(f"{place}/{name}.{kind}" for name in figures for kind in ("pdf", "svg", "png")))
+        save_figures(figures, folder / place)
         title = result.study.title + (f": {task}" if task else "")
         audit.report(paths[task], title, sections=_sections(result, task, reports))
     return next(iter(paths.values()))
@@ -132,8 +127,6 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
 
 def protocol(result: StudyResult) -> dict[str, str]:
     """Return facts that a reproduction has exactly: roles, rows, ranks, what was selected or not attained."""
-    from ..audit.readers import SEED
-
     audit = next(iter(result.audits.values()))
     gated = [
         audit[name]
@@ -153,7 +146,7 @@ def protocol(result: StudyResult) -> dict[str, str]:
         "features": " × ".join(map(str, audit.settings["features"])),
         "rows": "/".join(str(counts.get(role, 0)) for role in roles),
         "events": "/".join(str(counts.get(role, 0) // 2) for role in roles),
-        "reader seed": str(SEED),
+        "reader seed": str(result.study.readers.seed),
     }
     for name, (missed, fits) in audit.settings.get("unattained", {}).items():
         facts[f"unattained {name}"] = f"{missed} of {fits}"
@@ -178,11 +171,12 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
     facts |= {f"readers.{key}": value for key, value in result.settings["readers"].items()}
     if " × " in exact["features"] and study.reuse is None:
         facts["token readers"] = "raw and standardized linear, flat GELU, token network"
+    newton = result.device.startswith("cuda") and "lbfgs" not in facts.get("iterative_mgpa.critics", ())
     encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "as given")
     budgets = sorted({m.budget for m in study.methods.values() if m.budget is not None})
     return facts | {
         "seeds": list(study.seeds),
-        "logistic solver": "converged Newton" if result.device.startswith("cuda") else "lbfgs",
+        "logistic solver": "converged Newton" if newton else "lbfgs",
         "hidden width": HIDDEN_WIDTH,
         "optimizer": "AdamW",
         "batch": BATCH_SIZE,
@@ -223,7 +217,7 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
     }
 
 
-def _csv(rows: list[Row], result: StudyResult) -> str:
+def _csv(rows: list[dict[str, Any]], result: StudyResult) -> str:
     run = result.heading, "; ".join(result.deviations)
     return csv_lines([[*HEADS, "run", "deviations"], *([*row.values(), *run] for row in rows)])
 
@@ -240,50 +234,28 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
     if result.deviations:
         lines.append(f"{result.heading}, not a reproduction: {'; '.join(result.deviations)}.")
     lines += [f"{name} is left out: {why}." for name, why in result.audits[task].settings["omitted"].items()]
+    chosen = {name: fact for name, fact in protocol(result).items() if name.startswith("selected ")}
+    lines += [
+        f"Development participants {name}: {fact} (stages or strength)." for name, fact in chosen.items()
+    ]
     parts = [bullets(lines)] if lines else []
     others = [other for other in reports if other != task]
     if others:
         links = ", ".join(f'<a href="{escape(reports[t])}">{escape(t)}</a>' for t in others)
         parts.append(f"<p>The same maps on other tasks: {links}.</p>")
-    if result.selection:
-        parts.append(_selection(result.selection))
-    for caption, rows in (
-        ("Differences that the study is about", contrasts(result)),
-        ("Beside the paper's values", estimates(result)),
-    ):
-        compared = [r for r in rows if r["task"] == task and (r["against"] or r["paper"] is not None)]
-        if compared:
-            parts.append(_beside(compared, caption, result.heading))
-    return [("study", "The study", "\n".join(parts))]
-
-
-def _beside(rows: list[Row], caption: str, whose: str) -> str:
-    """Return a line for every method or difference, and a column a metric: the run's, then the paper's."""
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    lines: dict[str, dict[str, str]] = {}
-    for row in rows:
-        name = label(row["method"]) + (f" − {label(row['against'])}" if row["against"] else "")
-        sign = "+" if row["against"] else ""
-        text = f"{Estimate(row['value'], row['low'], row['high']):{sign}.3f}"
+    differences: dict[str, dict[str, str]] = {}
+    for row in (row for row in contrasts(result) if row["task"] == task):
+        text = f"{Estimate(row['value'], row['low'], row['high']):+.3f}"
         if row["paper"] is not None:
-            printed = Estimate(row["paper"], row["paper_low"] or 0.0, row["paper_high"] or 0.0)
-            paper = f"{printed:{sign}.3f}"
-            text += f" ◇ {paper if row['paper_low'] is not None else paper.partition(' ')[0]}"
-        lines.setdefault(name, {})[row["metric"]] = text.replace("-", "−")
-    head = ["Difference" if rows[0]["against"] else "Method", *metrics]
-    caption = f"{caption}: {whose}, with 95 % intervals; after ◇, what the paper prints."
-    return plain_table(
-        head, [[n, *(line.get(m, "–") for m in metrics)] for n, line in lines.items()], caption
-    )
-
-
-def _selection(selection: dict[str, Any]) -> str:
-    rows = []
-    for name, chosen in selection.items():
-        recipe = ", ".join(f"{k} {v}" for k, v in chosen["recipe"].items()) or "–"
-        points = [f"{fit['n_stages']} stages" if "n_stages" in fit else f"× {fit['strength']:g}"
-                  for fit in chosen["fits"]]  # fmt: skip
-        worst = ", ".join(f"{fit['worst']:.3f}" for fit in chosen["fits"])
-        rows.append([label(name), recipe, ", ".join(points), worst, chosen["candidates"]])
-    head = ["Method", "Recipe", "How much of it", "Worst AUROC on development participants", "Recipes fitted"]
-    return plain_table(head, rows, "Chosen on development participants")
+            text += f" ◇ {Estimate(row['paper'], row['paper_low'], row['paper_high']):+.3f}"
+        name = f"{label(row['method'])} − {label(row['against'])}"
+        differences.setdefault(name, {})[row["metric"]] = text.replace("-", "−")
+    if differences:
+        metrics = list(dict.fromkeys(metric for line in differences.values() for metric in line))
+        rows = [[name, *(line.get(m, "–") for m in metrics)] for name, line in differences.items()]
+        caption = (
+            f"Differences that the study is about: {result.heading}, with 95 % intervals; after ◇, what the "
+            "paper prints."
+        )
+        parts.append(plain_table(["Difference", *metrics], rows, caption))
+    return [("study", "The study", "\n".join(parts))]

@@ -7,8 +7,8 @@ there is no association.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,7 @@ from ..audit import (
 )
 from ..audit.fits import Fit, FittingData, explain, list_fits, stored_fit
 from ..audit.heads import shortcut_scores
-from ..audit.store import Store, cell_key, key_of, resolve_device
-from ..coordinates import Coordinates
+from ..audit.store import Store, cell_key, resolve_device
 from ..endpoint import operating_points, select_by_development, select_within_family
 from ..errors import StudyError
 from ..maps import CorrectionMap, SequentialMap
@@ -37,43 +36,12 @@ from ..tables.fitting import fit_table
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .arms import make_arm, recipes
-from .config import ReuseSection, Study
+from .config import Study
 from .recordings import Recordings
 from .splits import Split, alone, coordinates_of, pairs_of, roles_of, shortcut, split_names
 
-
-@dataclass(frozen=True)
-class Material:
-    """What a reuse study works with, in its shared coordinates.
-
-    Attributes
-    ----------
-    tables : dict of task to Table
-        Both views of every event, with roles.
-    bank : Table
-        What maps are fitted on: one view of every FIT event of the development task, and both views of those
-        that calibrate.
-    val : Table
-        One view of every development event, for critics that stop by it.
-    pairs : tuple (A, B)
-        Calibration pairs.
-    coordinates : Coordinates
-    development : str
-        The task that operating points are selected by.
-    """
-
-    tables: dict[str, Table]
-    bank: Table
-    val: Table
-    pairs: tuple[Any, Any]
-    coordinates: Coordinates
-    development: str
-
-    @property
-    def digest(self) -> str:
-        """A checksum of everything that a selection depends on; EVAL rows are not part of it."""
-        development = self.tables[self.development].rows("HEAD", "VAL").digest
-        return key_of(development, self.bank.digest, self.val.digest, *self.pairs)
+#: Seconds around calibration events within which others are not fitted on.
+PURGE = 1.0
 
 
 def run_reuse(
@@ -90,10 +58,11 @@ def run_reuse(
     audits: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
     for split, rotation in splits.items():
-        material = prepare(study, recordings, rotation)
+        tables, fitting = prepare(study, recordings, rotation)
+        development = tables[plan.development]
         chosen: dict[str, list[CorrectionMap]] = {}
         for name in study.methods:
-            recipe, fits, count = select_method(study, material, name, **options)
+            recipe, fits, count = select_method(study, development, fitting, name, **options)
             chosen[name] = [fit.map for fit in fits]
             points = [
                 {"seed": fit.model.get_params().get("random_state")}
@@ -104,11 +73,9 @@ def run_reuse(
             ]
             key = name if len(splits) == 1 else f"{name}, {split}"
             selection[key] = {"recipe": recipe, "fits": points, "candidates": count}
-        fit = material.tables[material.development].rows("FIT")
-        for task in plan.tasks:
-            table = material.tables[task]
+        for task, table in tables.items():
             audit = AuditPlan(
-                _with_fit(table, fit),
+                _with_fit(table, development.rows("FIT")),
                 chosen,
                 seeds=study.seeds,
                 readers=study.readers.model_dump(),
@@ -116,7 +83,7 @@ def run_reuse(
                 folds=1,
                 floor=False,
                 # All tasks are measured in the coordinates that they share, those of the development task.
-                standardize=not study.coordinates.standardize,
+                standardize=False,
                 **options,
             ).run()
             # The outcome is the worst association; the source is read by two readers, only to look at.
@@ -126,36 +93,42 @@ def run_reuse(
     return audits, selection
 
 
-def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -> Material:
-    """Return a reuse study's tables in coordinates of the development task, and what maps are fitted on."""
+def prepare(
+    study: Study, recordings: Recordings, rotation: int | None = None
+) -> tuple[dict[str, Table], Split]:
+    """Return both views of every event by task, and what maps are fitted on, all in the same coordinates.
+
+    Maps are fitted on one view of every FIT event of the development task and both views of those that
+    calibrate; one view of VAL events is for critics that stop by them.
+    """
     plan = study.reuse
     assert plan is not None
     raw = {task: recordings.table(task) for task in plan.tasks}
     roles = roles_of(raw[plan.development], study.roles, rotation)
-    _require_judges(raw, roles)
+    judges = {person for person, role in roles.items() if role in ("HEAD", "EVAL")}
     tables = {task: with_roles(table, roles) for task, table in raw.items()}
-    for table in tables.values():
+    for task, table in tables.items():
+        if absent := sorted(judges - set(table.participant.tolist())):
+            raise StudyError(
+                f"Task {task} has no rows of {', '.join(absent)}. HEAD and EVAL participants must be present "
+                "on every task: add their recordings, or give them no role."
+            )
         _views(table)
-    development = tables[plan.development]
-    fit = development.rows("FIT")
-    calibration, purged = _calibration(fit, plan)
+    fit = tables[plan.development].rows("FIT")
+    calibration, purged = _calibration(fit, plan.calibration)
     remaining = fit.take(~calibration & ~purged)
     coordinates = coordinates_of(remaining, study.coordinates)
+    tables = {task: in_coordinates(coordinates, table) for task, table in tables.items()}
     pairs = in_coordinates(coordinates, fit.take(calibration))
-    observed = _one_view(in_coordinates(coordinates, remaining), plan.fit_seed)
-    return Material(
-        {task: in_coordinates(coordinates, table) for task, table in tables.items()},
-        Table.concatenate([observed, pairs]),
-        _one_view(in_coordinates(coordinates, development.rows("VAL")), plan.development_seed),
-        pairs_of(pairs),
-        coordinates,
-        plan.development,
-    )
+    seen = _one_view(in_coordinates(coordinates, remaining), plan.fit_seed)
+    val = _one_view(tables[plan.development].rows("VAL"), plan.development_seed)
+    return tables, Split(Table.concatenate([seen, pairs, val]), coordinates, pairs_of(pairs))
 
 
 def select_method(
     study: Study,
-    material: Material,
+    development: Table,
+    fitting: Split,
     name: str,
     *,
     cache: Any,
@@ -168,21 +141,20 @@ def select_method(
     Each fit is cut to the point that development participants choose; recipes compete by their mean over
     seeds.
     """
-    method, plan, store = study.methods[name], study.reuse, Store(cache)
-    assert plan is not None
-    split = Split(material.bank, material.coordinates, material.pairs)
-    data = FittingData(Table.concatenate([material.bank, material.val]), material.pairs)
+    method, store = study.methods[name], Store(cache)
+    data = FittingData(fitting.table, fitting.contrasts, coordinates=fitting.coordinates)
     place = resolve_device(device)
     # The development task's shortcut and control heads, of original HEAD events.
-    heads = fit_association_heads(*events(material.tables[material.development].rows("HEAD")))
+    heads = fit_association_heads(*events(development.rows("HEAD")))
     families = [
-        (recipe, [*list_fits({name: make_arm(study, split, name, method, recipe)}, study.seeds, place)][1:])
+        (recipe, [*list_fits({name: make_arm(study, fitting, name, method, recipe)}, study.seeds, place)][1:])
         for recipe in recipes(method)
     ]
     candidates = [fit for _, fits in families for fit in fits]
-    keys = [cell_key("selection", data.key(fit), material.digest, plan.max_loss) for fit in candidates]
+    judges = development.rows("HEAD", "VAL").digest  # EVAL rows are not part of a selection
+    keys = [cell_key("selection", data.key(fit), judges) for fit in candidates]
     calls = (
-        delayed(_fit_one)(fit, key, data.rows, material, heads, plan, store)
+        delayed(_fit_one)(fit, key, fitting, development, heads, store)
         for fit, key in zip(candidates, keys, strict=True)
     )
     fitted = iter(list(in_processes(calls, n_jobs)))
@@ -191,23 +163,21 @@ def select_method(
         [float(np.mean([fit.facts[outcome] for fit in fits])) for _, fits in families]
         for outcome in ("worst", "movement")
     )
-    recipe, best = families[select_within_family(worst, moved, tolerance=plan.tolerance)]
+    recipe, best = families[select_within_family(worst, moved)]
     return recipe, best, len(candidates)
 
 
-def _fit_one(
-    fit: Fit, key: str, rows: Table, material: Material, heads: Any, plan: ReuseSection, store: Store
-) -> Fit:
+def _fit_one(fit: Fit, key: str, fitting: Split, development: Table, heads: Any, store: Store) -> Fit:
     """Return a fit at the point that development participants choose, and what it did to them."""
     stored = stored_fit(fit, store, key)
     if stored is not None:
         return stored
-    table = material.tables[material.development].rows("VAL")
+    table = development.rows("VAL")
     X0, X1, positive, people = events(table)
     worst, independent, moved = [], [], []
     with explain(f"fitting {fit.method}", store):
-        fitted = fit_table(fit.model, rows, pairs=material.pairs).to_map()
-        points: list[Any] = list(operating_points(fitted.with_coordinates(material.coordinates)))
+        fitted = fit_table(fit.model, fitting.table, pairs=fitting.contrasts).to_map()
+        points: list[Any] = list(operating_points(fitted.with_coordinates(fitting.coordinates)))
         for point in points:
             C0, C1 = (
                 point.transform(X) if point.source_blind else point.transform(X, source=np.full(len(X), s))
@@ -220,7 +190,7 @@ def _fit_one(
             worst.append(float(curve_minimum(curve_coefficients(curves[0]))[0]))
             independent.append([float(curve[1]) for curve in curves])
             moved.append(_pair_movement(X0, X1, C0, C1, people))
-        best = select_by_development(worst, independent, moved, max_loss=plan.max_loss)
+        best = select_by_development(worst, independent, moved)
     facts = {"worst": np.array(worst[best]), "movement": np.array(moved[best])}
     return replace(fit, map=points[best], facts=store.put(key, facts, points[best]))
 
@@ -244,19 +214,6 @@ def _with_fit(table: Table, fit: Table) -> Table:
     return Table.concatenate(parts)
 
 
-def _require_judges(raw: Mapping[str, Table], roles: Mapping[str, str]) -> None:
-    """Raise if a HEAD or EVAL participant has no rows on a task; FIT and VAL need the development task."""
-    for task, table in raw.items():
-        absent = set(roles) - set(table.participant.tolist())
-        for role in ("HEAD", "EVAL"):
-            people = sorted(person for person in absent if roles[person] == role)
-            if people:
-                raise StudyError(
-                    f"Task {task} has no rows of {', '.join(people)}, whose role is {role}. HEAD and EVAL "
-                    "people must be present on every task: add their recordings, or give them no role."
-                )
-
-
 def events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
     """Return both views of every event, whether it has the second label, and whose it is."""
     views = _views(table)
@@ -265,35 +222,27 @@ def events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
     return table.X[views[0]], table.X[views[1]], positive, table.participant[views[0]]
 
 
-def _calibration(fit: Table, plan: ReuseSection) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _calibration(fit: Table, n_events: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which rows calibrate (each participant's first events), and which overlap those in time."""
     from ..eeg.pairing import exclude_overlap
 
+    ids, who = np.asarray(fit.columns["pair_id"]), fit.participant
     if "ordinal" in fit.columns:
-        ordinal = fit.columns["ordinal"]
-        calibration = (ordinal >= 1) & (ordinal <= plan.calibration)
+        calibration = (fit.columns["ordinal"] >= 1) & (fit.columns["ordinal"] <= n_events)
     else:
-        calibration = np.zeros(len(fit), bool)
-        ids = np.asarray(fit.columns["pair_id"])
-        for person in np.unique(fit.participant):
-            events = np.unique(ids[fit.participant == person])[: plan.calibration]
-            calibration |= (fit.participant == person) & np.isin(ids, events)
+        first = [np.unique(ids[who == person])[:n_events] for person in np.unique(who)]
+        calibration = np.isin(ids, np.concatenate(first))
     overlapping = np.zeros(len(fit), bool)
     if "onset" in fit.columns:
-        for person in np.unique(fit.participant):
-            for source in fit.sources:
-                rows = (fit.participant == person) & (fit.source == source)
-                near = exclude_overlap(
-                    fit.columns["onset"][rows & ~calibration],
-                    fit.columns["onset"][rows & calibration],
-                    plan.purge,
-                )
-                overlapping[np.flatnonzero(rows & ~calibration)[~near]] = True
+        onset = fit.columns["onset"]
+        for person, source in product(np.unique(who), fit.sources):
+            rows = (who == person) & (fit.source == source)
+            clear = exclude_overlap(onset[rows & ~calibration], onset[rows & calibration], PURGE)
+            overlapping[np.flatnonzero(rows & ~calibration)[~clear]] = True
         # An event is left out on both devices if it overlaps on either.
-        ids = np.asarray(fit.columns["pair_id"])
         overlapping = np.isin(ids, ids[overlapping]) & ~calibration
     if calibration.all() or not calibration.any():
-        raise StudyError(f"reuse.calibration = {plan.calibration} leaves no events on one side of it.")
+        raise StudyError(f"reuse.calibration = {n_events} leaves no events on one side of it.")
     return calibration, overlapping
 
 

@@ -32,19 +32,16 @@ class StudyResult:
     Attributes
     ----------
     study : Study
-        As it was run.
     audits : dict of task to Audit
         Pooled over splits. A study of one task calls it by the empty text.
     checksums, tables : dict
         SHA-256 of every input file; what the tables of embeddings say about themselves.
     selection : dict
         For reuse: what was chosen of every method on development participants.
-    files : str
-        "published", "simulated", or how the recordings differ from the published ones.
+    files, device : str
+        "published", "simulated", or how the recordings differ; where networks were trained.
     splits : tuple of dict
         How many participants have each role, in every split.
-    device : str
-        Where networks were trained.
     """
 
     study: Study
@@ -176,7 +173,7 @@ def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[st
         "coordinates": split.coordinates,
         "readers": study.readers.model_dump(),
         "folds": 1,
-        "floor": study.floor,
+        "floor": False,
     }
     methods = make_arms(study, split)
     for task, table in tasks_of(study, split.table).items():

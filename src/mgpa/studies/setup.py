@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from .._common.checks import total_memory
-from ..errors import StudyError, TableError, first_few
+from ..errors import StudyError, TableError
 from .arms import recipes, unfitted
 from .config import FIXED, Study, load_study, presets
 from .recordings import Recordings, sha256_of
+from .splits import roles_of, split_names
 
 
 def check_study(study: Study, recordings: Recordings) -> None:
@@ -30,7 +31,7 @@ def check_study(study: Study, recordings: Recordings) -> None:
 
 
 def _files(study: Study, recordings: Recordings) -> Iterator[str]:
-    """Yield what is missing in a folder of recordings, and roles of participants who are not there."""
+    """Yield what is missing: the table, recordings, or participants who have a role."""
     data = study.data
     if data.kind == "table":
         if not os.path.lexists(str(data.table)) and "://" not in str(data.table):
@@ -41,28 +42,15 @@ def _files(study: Study, recordings: Recordings) -> Iterator[str]:
     if not data.folder.is_dir():
         yield f"data: the folder {data.folder} does not exist"
         return
-    people = recordings.participants()
-    if not people:
+    people = recordings.people()
+    if not len(people):
         yield f"data: {data.folder} has no recordings of {data.kind} (`mgpa data fetch {data.kind}`)"
         return
-    for role, listed in study.roles.people.items():
-        absent = sorted(set(listed) - people)
-        if absent:
-            yield f"roles.people: {role} names {first_few(absent)}, of whom {data.folder} has no recordings"
-    if study.roles.rotations:
-        from ..eeg.datasets import wearable_ssvep
-        from ..tables.columns import rotated
-
-        strata = dict.fromkeys(sorted(people), "")
-        if study.data.kind == "wearable_ssvep" and study.roles.stratify:
-            subjects = wearable_ssvep.subjects(recordings.folder)
-            for person in strata:
-                strata[person] = "|".join(str(subjects[person][name]) for name in study.roles.stratify)
-        try:
-            for rotation in study.roles.rotations:
-                rotated(strata, rotation, study.roles.folds, study.roles.seed)
-        except TableError as error:
-            yield f"roles: {error}"
+    try:
+        for rotation in split_names(study).values():
+            roles_of(people, study.roles, rotation)
+    except (StudyError, TableError) as error:
+        yield str(error).rstrip(".")
 
 
 def _weights(study: Study) -> Iterator[str]:
@@ -141,15 +129,13 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
         )
     if "quick" in study.overlays:
         lines.append("quick settings")
-    if ours.get("encoder.name") != published["encoder.name"]:  # whose parameters are then others, too
-        for flat in (ours, published):
-            for key in [key for key in flat if key.startswith("encoder.") and key != "encoder.name"]:
-                del flat[key]
     absent = [name for name in preset.methods if name not in study.methods]
     added = [name for name in study.methods if name not in preset.methods]
     lines += [f"left out: {', '.join(absent)}"] if absent else []
     lines += [f"added: {', '.join(added)}"] if added else []
     named = tuple(f"methods.{name}." for name in absent + added)
+    if ours.get("encoder.name") != published["encoder.name"]:  # whose parameters are then others, too
+        named += ("encoder.parameters", "encoder.pool", "encoder.flatten")
     for key in {**published, **ours}:
         value, printed = ours.get(key), published.get(key)
         same_critic = key.endswith(".critics") and "lbfgs" in (value or ())  # published, on any device

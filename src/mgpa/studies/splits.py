@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..coordinates import Coordinates, fit_coordinates
-from ..errors import StudyError, TableError
+from ..errors import StudyError
 from ..gate import FixedGate, MeasurementGate
 from ..tables.columns import assign_roles, rotated, with_roles
 from ..tables.rows import in_coordinates
@@ -27,18 +27,9 @@ ROLE_SEEDS = {"FIT": 1, "VAL": 2, "HEAD": 3, "EVAL": 4}
 class Split:
     """What the methods of a study are fitted and judged on, for one assignment of roles.
 
-    Attributes
-    ----------
-    table : Table
-        In the study's coordinates, with roles.
-    coordinates : Coordinates
-        How raw features became its rows.
-    contrasts : tuple (A, B) or None
-        Calibration pairs of FIT participants; None: those among the table's rows.
-    endpoints : tuple (A, B) or None
-        The evaluated views of the same events, where they are not the calibration pairs.
-    gate : FixedGate or None
-        The measurement gate, if it is not made of ``contrasts`` themselves (token contrasts).
+    ``table`` is in the study's ``coordinates``, with roles. ``contrasts`` are calibration pairs of FIT
+    participants (None: those among the rows), ``endpoints`` the evaluated views of the same events where they
+    differ, and ``gate`` the measurement gate where it is made of token contrasts.
     """
 
     table: Table
@@ -89,9 +80,7 @@ def coordinates_of(fit: Table, plan: CoordinatesSection) -> Coordinates:
                 f"coordinates.source is {plan.source!r}; the sources are {', '.join(map(str, fit.sources))}."
             )
         fit = fit.take(fit.source == plan.source)
-    return fit_coordinates(
-        fit.X, n_components=plan.components, standardize=plan.standardize, floor=plan.floor, dtype=plan.dtype
-    )
+    return fit_coordinates(fit.X, n_components=plan.components, floor=plan.floor, dtype=plan.dtype)
 
 
 def pairs_of(table: Table) -> Pairs:
@@ -125,30 +114,27 @@ def planned_gate(study: Study) -> MeasurementGate:
 
 
 def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str, str]:
-    """Return every participant's role: by lists, folds or shares; without them, the table's own.
+    """Return every participant's role: by lists or folds; without them, the table's own.
 
     Fold ``rotation`` is EVAL, the next is HEAD, then VAL, and the others are FIT.
     """
     people = np.unique(table.participant).tolist()
     if plan.people:
-        roles = {person: role for role, listed in plan.people.items() for person in listed}
+        roles: dict[str, str] = {person: role for role, listed in plan.people.items() for person in listed}
         twice = [p for role, listed in plan.people.items() for p in listed if roles[p] != role]
         if twice:
             raise StudyError(f"roles.people gives {twice[0]} two roles; each participant has one.")
         missing = sorted(set(roles) - set(people))
         if missing:
-            raise StudyError(f"roles.people names {', '.join(missing)}; the table has no such rows.")
+            raise StudyError(f"roles.people names {', '.join(missing)}, of whom the data have no rows.")
         return roles
-    if table.role is not None and rotation is None and not plan.shares:
+    if table.role is not None and rotation is None:
         return dict(zip(table.participant.tolist(), table.role.tolist(), strict=True))
     strata = _strata(table, plan.stratify)
     if rotation is not None:
-        try:
-            return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)
-        except TableError as error:
-            raise StudyError(str(error)) from None
+        return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)
     stratify = [strata[person] for person in people] if plan.stratify else None
-    assigned = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
+    assigned = assign_roles(np.array(people), stratify=stratify, random_state=plan.seed)
     return dict(zip(people, assigned.tolist(), strict=True))
 
 
@@ -193,14 +179,12 @@ def associate(
     labels = np.unique(label)
     if len(labels) != 2:
         raise StudyError(f"endpoints.association needs two labels; there are {len(labels)}.")
-    columns = [table.columns[name][views[0]] for name in plan.cells]
-    who = table.participant[views[0]]
-    order = np.lexsort([table.columns["pair_id"][views[0]], *reversed(columns), who])
+    columns = [table.participant[views[0]], *(table.columns[name][views[0]] for name in plan.cells)]
+    order = np.lexsort([table.columns["pair_id"][views[0]], *reversed(columns)])
+    names = list(zip(*(column.tolist() for column in (*columns, label)), strict=True))
     cells: dict[Any, list[int]] = {}
     for event in order.tolist():
-        cells.setdefault((who[event], *(c[event].item() for c in columns), label[event].item()), []).append(
-            event
-        )
+        cells.setdefault(names[event], []).append(event)
     base = plan.seed + 100_000 * rotation + 1000 * 4
     rng = {role: np.random.default_rng(base + part) for role, part in ROLE_SEEDS.items()}
     seen = np.zeros(len(table), bool)
