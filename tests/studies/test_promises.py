@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 
 from mgpa.audit import METRICS, bootstrap, estimate, read_sources
 from mgpa.audit.readers import SEED, read_residuals, read_token_sources
+from mgpa.closed_form import projection
 from mgpa.studies import load_study, plan_study
 from mgpa.studies.paper import FACTS, TABLES, Runs, filled
 from mgpa.studies.setup import effective_settings
@@ -34,6 +35,20 @@ def recorded(name, **changes):
 
 def parameters(study, method):
     return effective_settings(recorded(study))["methods"][method]["parameters"]
+
+
+def costs():
+    """Equation (6): among edits that reach a score, none is shorter than the projection's."""
+    rng = np.random.default_rng(0)
+    root, delta, x = rng.normal(size=(4, 4)), rng.normal(size=(4, 1)), rng.normal(size=4)
+    metric = np.linalg.inv(root @ root.T)
+    directions, weights = projection(root @ root.T, delta)
+    edit, score = directions @ (weights.T @ x), metric @ delta[:, 0]
+    assert score @ (x - edit) == pytest.approx(0, abs=1e-9)
+    for _ in range(50):
+        other = rng.normal(size=4)
+        other *= (score @ x) / (score @ other)
+        assert edit @ metric @ edit <= other @ metric @ other + 1e-9
 
 
 def protocol():
@@ -116,7 +131,7 @@ def reuse():
         assert (round(rows[key]["fit_low"], 3), round(rows[key]["fit_high"], 3)) == (low, high)
 
 
-CHECKS = (protocol, settings, readers, unattained, intervals, targets, critics, token_readers, reuse)
+CHECKS = (costs, protocol, settings, readers, unattained, intervals, targets, critics, token_readers, reuse)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
