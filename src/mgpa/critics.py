@@ -121,24 +121,28 @@ def fit_linear(
 ) -> Critic:
     """Fit the balanced logistic critic (C = 1) on the current rows; ``lbfgs``: published, anywhere."""
     on_cpu = isinstance(H, np.ndarray) or H.device.type == "cpu"
-    if on_cpu or lbfgs or n_sources > 2 or H.shape[1] > MOST_NEWTON_FEATURES:
+    if on_cpu or lbfgs:
         fitted = fit_logistic(H if on_cpu else H.cpu(), codes, n_sources, sample_weight=sample_weight)
     else:
-        fitted = fit_logistic_on_device(H, codes, sample_weight)
+        fitted = fit_logistic_on_device(H, codes, n_sources, sample_weight)
     weight, bias = fitted.weight, fitted.bias
     if n_sources > 2:
         weight, bias = logit_contrasts(weight), logit_contrasts(bias)
     return Critic(cast(weight, H), cast(bias, H))
 
 
-def fit_logistic_on_device(H: Array, codes: Any, sample_weight: Any = None) -> Critic:
-    """Fit the regression of :func:`fit_logistic` (C = 1) of two sources where the rows are, in float64.
+def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> Critic:
+    """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64.
 
-    Some ten Newton steps minimise Σ weight · loss + ½‖w‖².
+    Some ten Newton steps minimise Σ weight · loss + ½‖w‖². More than two sources, and many features, are
+    fitted on the host.
     """
     import torch
     import torch.nn.functional as F
 
+    if n_sources > 2 or H.shape[1] > MOST_NEWTON_FEATURES:
+        fitted = fit_logistic(H.cpu(), codes, n_sources, sample_weight=sample_weight)
+        return Critic(*(torch.as_tensor(part, device=H.device) for part in (fitted.weight, fitted.bias)))
     target = torch.as_tensor(codes, device=H.device).double()
     weight = torch.as_tensor(balanced_weights(codes, sample_weight), device=H.device)
     X = torch.cat([H.double(), torch.ones_like(H[:, :1], dtype=torch.float64)], dim=1)

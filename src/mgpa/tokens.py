@@ -186,9 +186,19 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
 
     def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
         """Fit, then correct the same tokens."""
-        tags = getattr(self.estimator, "tags", None)
-        aware = {} if tags is None or tags.source_blind else {"source": source}
+        aware = {"source": source} if self._is_source_aware() else {}
         return self.fit(X, y, source=source, **evidence).transform(X, **aware)
+
+    def get_metadata_routing(self) -> Any:
+        """Return what scikit-learn should route here: sources reach ``transform`` where they are needed."""
+        request = super().get_metadata_routing()
+        if self._is_source_aware():
+            request.transform.add_request(param="source", alias=True)
+        return request
+
+    def _is_source_aware(self) -> bool:
+        tags = getattr(self.estimator, "tags", None)
+        return tags is not None and not tags.source_blind
 
     def to_map(self) -> CorrectionMap:
         """Return the frozen correction; apply it with :func:`transform_tokens`."""

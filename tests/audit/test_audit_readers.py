@@ -395,6 +395,17 @@ def test_whitening_few_rows_of_many_features_takes_no_matrix_of_them(n_sources, 
     assert readers.whitening(head)[1].shape == (d, n)
 
 
+@pytest.mark.parametrize("n_sources", [2, 3])
+def test_linear_readers_of_tensors_are_those_of_arrays(n_sources):
+    rng = np.random.default_rng(0)
+    codes = np.arange(120) % n_sources
+    head, held = (rng.normal(size=(120, 5)) + codes[:, None] * [1.0, 0.5, 0, 0, 0] for _ in range(2))
+    arrays = readers.linear_scores(head, codes, n_sources, held)
+    tensors = readers.linear_scores(torch.as_tensor(head), codes, n_sources, torch.as_tensor(held))
+    for name, scores in arrays.items():
+        np.testing.assert_allclose(tensors[name], scores, atol=5e-3)
+
+
 def test_frequencies_are_classes_of_a_task():
     rng = np.random.default_rng(0)
     y, source = np.tile([12.5, 13.5], 50), np.repeat(["dry", "wet"], 50)

@@ -155,14 +155,15 @@ def test_the_rule_sees_which_of_three_sources_differs_and_leaves_three_that_do_n
     assert alike.n_stages_ == 0
 
 
+@pytest.mark.parametrize("n_sources", [2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_logistic_critic_of_rows_on_a_device_is_scikit_learns(weighted):
+def test_the_logistic_critic_of_rows_on_a_device_is_scikit_learns(n_sources, weighted):
     rng = np.random.default_rng(0)
-    codes = np.arange(90) % 2
+    codes = np.arange(90) % n_sources
     H = rng.normal(size=(90, 4)) + codes[:, None] * [1.0, 0.5, 0, 0]
     weight = rng.uniform(0.1, 3.0, size=90) if weighted else None
-    ours = critic_module.fit_logistic_on_device(torch.as_tensor(H), codes, weight)
-    theirs = critic_module.fit_logistic(H, codes, 2, sample_weight=weight)
+    ours = critic_module.fit_logistic_on_device(torch.as_tensor(H), codes, n_sources, weight)
+    theirs = critic_module.fit_logistic(H, codes, n_sources, sample_weight=weight)
     np.testing.assert_allclose(ours.weight, theirs.weight, atol=2e-3)
     np.testing.assert_allclose(ours.bias, theirs.bias, atol=2e-3)
 

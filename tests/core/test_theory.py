@@ -11,7 +11,7 @@ import pytest
 from scipy.special import logit
 from sklearn.linear_model import LinearRegression
 
-from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
+from mgpa import AffineMap, ClosedFormMGPA, IterativeMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
 from mgpa.closed_form import projection
 
@@ -152,6 +152,40 @@ def test_the_cost_of_a_target_at_fixed_context(context, target, separation):
     assert model.cost(q, -logit(p)) - least == pytest.approx(excess, abs=1e-12)
 
 
+def test_every_target_erases_the_source_given_the_context(gaussian):
+    q, rng = np.array([0.6, 0.3, -1.0, 0.5]), np.random.default_rng(7)
+    u, z = gaussian.sample(np.repeat(q[None], 100_000, axis=0), rng)
+    spread = np.sqrt(np.diag(gaussian.Sigma))
+    assert np.abs((z[u == 1].mean(0) - z[u == 0].mean(0)) / spread).max() > 0.5
+    for kappa in (0.0, gaussian.mean_score(q), -logit(gaussian.p(q))):
+        corrected = gaussian.editable_map(q, kappa).transform(z)
+        one, zero = corrected[u == 1], corrected[u == 0]
+        # Gaussian laws are their means and covariances.
+        assert np.abs((one.mean(0) - zero.mean(0)) / spread).max() < 0.04
+        assert np.abs((np.cov(one.T) - np.cov(zero.T)) / np.outer(spread, spread)).max() < 0.04
+
+
+def test_no_other_affine_eraser_moves_less(gaussian):
+    rng, r, p = np.random.default_rng(8), RANK, 0.8
+    delta, metric = gaussian.delta, np.linalg.inv(gaussian.Sigma)
+    covariance = gaussian.Sigma + p * (1 - p) * np.outer(delta, delta)
+
+    def cost(F):  # with the best intercept
+        step = F - np.eye(r)
+        return np.trace(metric @ step @ covariance @ step.T)
+
+    D, W = projection(gaussian.Sigma, delta[:, None])
+    selective = np.eye(r) - D @ W.T
+    np.testing.assert_allclose(selective @ delta, 0.0, rtol=0, atol=1e-12)
+    assert cost(selective) == pytest.approx(1 + gaussian.D * p * (1 - p), rel=1e-12)
+    for size in (1e-3, 0.1, 1.0):
+        for _ in range(50):
+            change = size * rng.normal(size=(r, r))
+            eraser = selective + change - np.outer(change @ delta, delta) / (delta @ delta)
+            np.testing.assert_allclose(eraser @ delta, 0.0, rtol=0, atol=1e-10)
+            assert cost(eraser) > cost(selective)
+
+
 # Proposition 1: any joint law, any affine score, any metric.
 
 
@@ -189,6 +223,20 @@ def test_the_cost_of_an_affine_score_needs_no_gaussian_data(seed, euclidean):
         # Eq. affine-cost is an identity of second moments, so it holds for the empirical law exactly.
         assert costs[a] == pytest.approx((score.var() + (score.mean() - a) ** 2) / d, rel=1e-10)
     assert min(costs, key=costs.get) == score.mean()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_other_edit_to_the_same_score_is_shorter(seed):
+    rng = np.random.default_rng(seed)
+    z, w, half = skewed(50, rng), rng.normal(size=RANK), rng.normal(size=(RANK, RANK))
+    Omega = half @ half.T + 0.1 * np.eye(RANK)
+    T, _, _ = score_map(w, 0.0, Omega, 1.0)
+    shortest = T.transform(z)
+    sideways = rng.normal(size=z.shape)
+    sideways -= np.outer(sideways @ w, w) / (w @ w)  # keeps the score
+    for size in (1e-2, 1.0):
+        other = shortest + size * sideways
+        assert (squared_movement(z, other, Omega) > squared_movement(z, shortest, Omega)).all()
 
 
 def test_all_targets_retain_the_same_information(gaussian, fitted, fresh):
@@ -245,7 +293,42 @@ def test_the_full_step_cannot_be_undone(gaussian, fitted, fresh):
     assert np.abs(m.with_strength(0.9).transform(other) - m.with_strength(0.9).transform(X)).max() > 0.01
 
 
+def test_partial_steps_leave_the_covariance_adjusted_separation(gaussian, fitted, fresh):
+    X, u, _ = fresh
+
+    def separation(H):
+        Z, Q = fitted.gate_.editable(H), H @ gaussian.E
+        joint = LinearRegression().fit(np.column_stack([Q, u]), Z)
+        residual, effect = Z - joint.predict(np.column_stack([Q, u])), joint.coef_[:, -1]
+        return float(effect @ np.linalg.solve(np.cov(residual.T), effect))
+
+    before = separation(X)
+    assert before == pytest.approx(gaussian.D, rel=0.05)
+    for alpha in (0.5, 0.9, 1.1):
+        assert separation(fitted.transform(X, strength=alpha)) == pytest.approx(before, rel=1e-6)
+
+
 # The closed form, fitted, on new rows.
+
+
+def test_the_fitted_closed_form_finds_direction_and_covariance(gaussian, fitted):
+    B = fitted.gate_.basis_
+    np.testing.assert_allclose(B @ B.T, gaussian.B @ gaussian.B.T, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(B @ fitted.direction_[0], gaussian.B @ gaussian.delta, rtol=0, atol=1e-10)
+    Sigma = gaussian.B @ gaussian.Sigma @ gaussian.B.T
+    np.testing.assert_allclose(B @ fitted.covariance_ @ B.T, Sigma, rtol=0, atol=0.03 * np.abs(Sigma).max())
+
+
+def test_the_fitted_closed_form_moves_as_little_as_theory_allows(gaussian, fitted, fresh):
+    X, _, q = fresh
+    after = fitted.transform(X)
+    movement = squared_movement(X @ gaussian.B, after @ gaussian.B, np.linalg.inv(gaussian.Sigma))
+    p = gaussian.p(q)
+    least = 1 + gaussian.D * p * (1 - p)
+    assert movement.mean() == pytest.approx(least.mean(), rel=0.01)
+    # Pulling every row to one level whatever its context would cost visibly more.
+    zero = gaussian.cost(q, -logit(p)).mean()
+    assert zero > 1.5 * least.mean()
 
 
 def test_the_fitted_closed_form_makes_source_and_edit_independent_given_context(gaussian, fitted, fresh):
@@ -265,6 +348,29 @@ def test_the_fitted_closed_form_makes_source_and_edit_independent_given_context(
     assert partial_correlation(X) > 0.2
     assert np.abs(effect(after)).max() < 0.03
     assert partial_correlation(after) < 0.02
+    # In slices of the context that informs about the source, both sources have the same law.
+    for low in (-0.8, -0.2, 0.4):
+        here = (q[:, 0] > low) & (q[:, 0] < low + 0.4)
+        rest = (after - q @ gaussian.E.T) @ gaussian.B - gaussian.m(q)
+        one, zero = rest[here & (u == 1)], rest[here & (u == 0)]
+        spread = np.sqrt(np.diag(gaussian.Sigma))
+        assert np.abs((one.mean(0) - zero.mean(0)) / spread).max() < 0.1
+        assert np.abs((np.cov(one.T) - np.cov(zero.T)) / np.outer(spread, spread)).max() < 0.1
+
+
+def test_what_the_context_says_about_the_source_stays(gaussian, fitted, fresh):
+    X, u, _ = fresh
+    X, u = X[:5000], u[:5000]
+    before = fitted.gate_.preserved(X)
+    for alpha in (0.5, 1.0, 1.3):
+        after = fitted.gate_.preserved(fitted.transform(X, strength=alpha))
+        np.testing.assert_allclose(after, before, rtol=0, atol=1e-12)
+    iterative = IterativeMGPA.paper(
+        gate=MeasurementGate(rank=RANK), critics=("linear",), n_stages=3, standardize=False
+    ).fit(X, source=u, pairs=gaussian.pairs(np.random.default_rng(0)))
+    corrected = iterative.transform(X)
+    assert np.abs(corrected - X).max() > 0.05
+    np.testing.assert_allclose(corrected @ gaussian.E, X @ gaussian.E, rtol=0, atol=1e-10)
 
 
 def test_replacing_the_whole_block_costs_r_minus_one_more(gaussian, fitted, fresh):
@@ -324,3 +430,20 @@ def test_an_estimated_anchor_costs_its_error(gaussian):
         for distance, better in ((0.7, False), (1.4, True)):
             reference = cost(mu + distance * np.sqrt(error)) - cost(mu)
             assert (excess < reference) == better
+
+
+def test_an_anchor_that_cannot_follow_the_context_costs_its_misfit(gaussian):
+    # Source probabilities that are not affine in q: the ridge anchor is only the best affine one.
+    class Logistic(Gaussian):
+        def p(self, q):
+            return 1 / (1 + np.exp(-6.0 * q[..., 0]))
+
+    model = Logistic(**vars(gaussian))
+    fitted = fit_closed_form(model)
+    X, _, q = model.rows(100_000, np.random.default_rng(11))
+    movement = squared_movement(X @ model.B, fitted.transform(X) @ model.B, np.linalg.inv(model.Sigma))
+    kappa = model.ell(q, fitted.transform(X) @ model.B)  # the level each row was brought to
+    misfit = (kappa - model.mean_score(q)) ** 2 / model.D
+    p = model.p(q)
+    assert misfit.mean() > 0.02
+    assert movement.mean() == pytest.approx((1 + model.D * p * (1 - p) + misfit).mean(), rel=0.01)

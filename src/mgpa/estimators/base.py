@@ -421,8 +421,16 @@ class SequentialEstimator(CorrectionEstimator):
     ) -> Any:
         """Correct embeddings. Never takes a source.
 
-        With ``n_stages`` only so many stages are applied, the last of them by ``fraction``; ``strength`` is a
-        multiple of the whole displacement. ``out``: see :meth:`mgpa.CorrectionMap.transform`.
+        Parameters
+        ----------
+        X : (n, d) array or torch tensor
+            New embeddings.
+        strength : float or None
+            Apply this multiple of the whole displacement.
+        n_stages, fraction : int, float
+            Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
+        out : (n, d) numpy array or None
+            Where to write the corrected rows (:meth:`mgpa.CorrectionMap.transform`).
         """
         check_is_fitted(self)
         return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction, out=out)
