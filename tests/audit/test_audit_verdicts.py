@@ -392,3 +392,13 @@ def test_every_output_of_a_quick_audit_of_few_people_says_so(tmp_path):
             assert "Preliminary" in words
             assert ("exploratory" in words.lower()) == (result is few)
     assert audit.AuditPlan(shifted(), ["leace"], verbose=False, folds=1).settings["preliminary"] is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("counts", "folds"), [((3, 6, 6), 1), ((1, 1, 2), 4)])
+def test_noise_is_called_readable_in_at_most_a_twentieth_of_audits(counts, folds):
+    results = (
+        audit.run(nothing(seed, counts=counts, rows=24), [], **QUICK | {"folds": folds})
+        for seed in range(200)
+    )
+    assert sum(result["identity"].chance.excluded for result in results) <= 10

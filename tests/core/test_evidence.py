@@ -121,6 +121,22 @@ def test_one_weak_effect_of_four_sources_seldom_brings_a_second_direction():
 # The path
 
 
+def test_the_length_of_a_path_depends_on_neither_signs_nor_names():
+    """Gains without a shift: the sign of the effect means nothing, and nothing is corrected along it."""
+    rng = np.random.default_rng(4)
+    source, gains = np.arange(600) % 2, np.r_[[2.0] * 4, [1.0] * (D - 4)]
+    model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4), do_no_harm=False)
+    for _ in range(8):
+        X, first = rng.normal(size=(600, D)), rng.normal(size=(60, D))
+        X[source == 1] *= gains
+        second = first * gains + 0.1 * rng.normal(size=(60, D))
+        for sign, u, pairs in ((1, source, (first, second)), (1, 1 - source, (second, first)),
+                               (-1, source, (-first, -second))):  # fmt: skip
+            assert (
+                model.fit(sign * X, source=u, pairs=pairs).to_map().rank == 1
+            )  # 1 or 4, by the sign, before
+
+
 # Gates that are wider than what pairs support
 
 
@@ -196,3 +212,9 @@ def test_a_difference_in_what_rows_of_a_source_never_vary_in_is_seldom_acted_on(
 @pytest.mark.parametrize("cell", calibration.SMALL, ids=str)
 def test_false_acting_is_near_its_nominal_rate(cell):
     assert calibration.false_rate(cell, n_fits=40) <= 0.15  # nominal .05; 40 fits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", calibration.CELLS, ids=str)
+def test_false_acting_holds_in_every_design(cell):
+    assert calibration.false_rate(cell, n_fits=400) <= 1.5 * 0.05 + 0.02

@@ -189,6 +189,17 @@ def test_pairs_that_show_nothing_support_no_direction():
     assert np.count_nonzero(ranks) <= 4
 
 
+@pytest.mark.parametrize("n_people", [1, 2, 3, 5])
+def test_noise_of_few_people_seldom_supports_a_direction_and_a_shared_effect_does(n_people):
+    taken, people = 0, np.arange(40) % n_people
+    for seed in range(60):
+        noise = np.random.default_rng(seed).normal(size=(40, 16))
+        taken += MeasurementGate().fit(noise, groups=people).rank_ > 0
+    assert taken <= 5
+    if n_people >= 3:
+        assert MeasurementGate().fit(np.eye(16)[0] + 0.2 * noise, groups=people).rank_ >= 1
+
+
 def test_directions_in_which_pairs_answer_differently_are_supported_without_a_mean():
     rng = np.random.default_rng(2)
     contrasts = 3.0 * rng.normal(size=(200, 3)) @ np.eye(3, 20) + 0.3 * rng.normal(size=(200, 20))

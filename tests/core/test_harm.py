@@ -90,3 +90,37 @@ def test_the_source_is_as_hard_to_read_with_either_anchor_and_heads_survive_one(
     assert source["pooled"] < 0.7
     assert heads["within"] > heads["identity"] - 0.01
     assert heads["pooled"] < heads["identity"] - 0.01
+
+
+@pytest.mark.slow
+def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_breaks_them():
+    models = {
+        "identity": mgpa.baselines.make("identity"),
+        "pooled": mgpa.ClosedFormMGPA.paper(),
+        "within": mgpa.ClosedFormMGPA(),
+    }
+    settings = [corn(pair, target) for pair in ((0, 1), (0, 2), (1, 2)) for target in range(4)]
+    settings += [ssvep("13Hz", "21Hz", 0.005), ssvep("13Hz", "17Hz", 0.02), ssvep("17Hz", "21Hz", 0.05)]
+    heads = np.array([[outcomes(s, models)[name][0] for name in models] for s in settings])
+    pooled, within = heads[:, 1] - heads[:, 0], heads[:, 2] - heads[:, 0]
+    assert pooled.min() < -0.25
+    assert (pooled < -0.01).sum() >= 8
+    assert (within >= -0.01).sum() >= 14
+    assert within.min() >= -0.03
+    assert abs(within.mean()) < 0.01
+
+
+@pytest.mark.slow
+def test_existing_heads_survive_stages_from_the_closed_form_where_published_stages_break_them():
+    pytest.importorskip("torch")
+    models = {
+        "identity": mgpa.baselines.make("identity"),
+        "default": mgpa.IterativeMGPA(random_state=17, device="cpu"),
+        "published": mgpa.IterativeMGPA.paper(device="cpu"),
+    }
+    settings = [corn((0, 1), 2), corn((0, 2), 2), ssvep("13Hz", "21Hz", 0.005)]
+    scores = [outcomes(setting, models, readers=True) for setting in settings]
+    heads = np.array([[one[name][0] for name in models] for one in scores])
+    assert (heads[:, 1] - heads[:, 0]).min() > -0.01
+    assert (heads[:, 2] - heads[:, 0]).min() < -0.05
+    assert all(one["default"][1] < 0.7 for one in scores)

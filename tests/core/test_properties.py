@@ -28,6 +28,15 @@ def test_the_iterative_map_leaves_the_complement(seed, rank, network, dtype):
     assert np.linalg.norm(change) <= (1e-5 if dtype == np.float32 else 1e-10) * np.linalg.norm(H)
 
 
+def test_every_prefix_and_fraction_leaves_the_complement():
+    data = two_sources(0)
+    model, X = data.fit(both(n_stages=3, gate=MeasurementGate(rank=2))), new_rows(data)
+    for n_stages, fraction, strength in [(1, 1.0, None), (2, 0.35, None), (3, 0.5, 1.5)]:
+        moved = model.transform(X, n_stages=n_stages, fraction=fraction, strength=strength) - X
+        assert np.abs(moved).max() > 1e-3
+        assert_close(model.gate_.preserved(moved / model.map_.scale), 0.0, 1e-10)
+
+
 # Nothing to do is nothing done.
 
 

@@ -34,6 +34,14 @@ def test_two_spectrometers_that_are_alike_are_hidden_beside_a_third(make, S):
     source = np.arange(3).repeat(20)
     read = LogisticRegression(max_iter=3000).fit(train, source).predict_proba(test)
     assert roc_auc_score(source, read, multi_class="ovr") == pytest.approx(S, abs=0.02)
+    if make is mgpa.ClosedFormMGPA:
+        assert m.rank == 2
+        moisture = data["targets"][:, 0]
+        wet = [np.tile(moisture[part] > np.median(moisture), 3) for part in (order[40:60], order[60:])]
+        head = reader(0.01).fit(stack(order[40:60]), wet[0])
+        rows = stack(order[60:])
+        before, after = (roc_auc_score(wet[1], head.decision_function(Y)) for Y in (rows, m.transform(rows)))
+        assert after > before - 0.05
 
 
 def reference_change(gamma, association):

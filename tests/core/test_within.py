@@ -94,3 +94,17 @@ def test_a_gate_that_is_everything_leaves_nothing_to_regress_on(n):
     model.fit(X, source=source, pairs=paired(rng, shift=10.0))
     assert model.effect_.size == pytest.approx(1.0, abs=0.2)
     assert model.effect_.error < 0.3
+
+
+@pytest.mark.parametrize("n_pairs", [30, 120])
+def test_what_few_pairs_leave_of_the_source_is_the_error_of_their_mean(n_pairs):
+    rng = np.random.default_rng(3)
+    shift, left = 20.0 * np.eye(D)[0], []
+    for _ in range(40):
+        X, source = rng.normal(size=(4000, D)), np.repeat([0, 1], 2000)
+        first = rng.normal(size=(n_pairs, D))
+        pairs = first, first + shift + np.sqrt(2.0) * rng.normal(size=(n_pairs, D))
+        model = mgpa.ClosedFormMGPA(mgpa.FullGate(), standardize=False)
+        model.fit(X + source[:, None] * shift, source=source, pairs=pairs)
+        left.append(np.sum((model.transform(shift[None]) - model.transform(np.zeros((1, D)))) ** 2))
+    assert np.mean(left) == pytest.approx(2.0 * (D - 1) / n_pairs, rel=0.2)

@@ -146,6 +146,17 @@ def test_a_file_that_is_not_the_papers_weights_is_refused_unless_told_otherwise(
         assert encoder.identity["checkpoint"]["sha256"] == whole
 
 
+def test_a_study_takes_the_weights_file_that_it_is_given(tmp_path):
+    pytest.importorskip("pydantic")
+    from mgpa.studies.config import EncoderSection
+    from mgpa.studies.recordings import make_encoder
+
+    path = trained(small(), tmp_path / "w.safetensors")
+    settings = {"architecture": SMALL, "sfreq": 250.0}
+    encoder = make_encoder(EncoderSection(name="eegpt", checkpoint=str(path), parameters=settings), signals())
+    assert encoder.identity["checkpoint"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def test_random_weights_say_so_follow_their_seed_and_leave_other_random_numbers_alone():
     torch.manual_seed(0)
     expected = torch.rand(3)

@@ -383,6 +383,16 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
     assert path.read_bytes() == before
 
 
+def test_a_save_killed_half_way_leaves_the_old_file(tmp_path, small):
+    path = small.save(tmp_path / "m")
+    code = (
+        "import os, sys, mgpa; m = mgpa.load_map(sys.argv[1]).with_strength(2.0);"
+        "os.fsync = lambda descriptor: os._exit(9); m.save(sys.argv[1])"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode == 9
+    assert_same_map(load_map(path), small)
+
+
 def test_applying_a_map_imports_no_heavy_library(tmp_path):
     maps = (random_staged_map(), random_affine_map(), random_projective_map(), random_routed_map())
     paths = [m.save(tmp_path / m.kind) for m in maps]
