@@ -52,7 +52,7 @@ def place(tmp_path_factory):
         ("simulate --sources 9", ("sources", "9", "2 to 4")),
         ("fit whole.npz --scheduler here", ("scheduler", "'here'", "tcp://host:port")),
         ("audit whole.npz --folds 99", ("folds", "99", "12 participants")),
-        ("audit whole.npz --association gel 0 --folds 1", ("association", "'gel'", "dry, wet")),
+        ("audit whole.npz --association gel 0 --folds 1", ("association", "'gel'", "('dry', '0')")),
         ("audit four.npz --association dry 1", ("Leave association out", "two classes")),
         # parameters of the method
         ("fit whole.npz --method closed_form_mgpa --set.ridge maybe", ("ridge must be", "'maybe'")),
