@@ -17,6 +17,7 @@ from itertools import permutations
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
@@ -45,6 +46,8 @@ SOURCE_SEED_OFFSET = 10
 DEPARTURE = 0.4
 #: The inverse regularisations tried for the paper's heads: 10⁻⁶, 10⁻⁵, …, 10.
 C_GRID: tuple[float, ...] = tuple(10.0**k for k in range(-6, 2))
+#: Values of rows from which on association heads are fitted side by side.
+MANY = 2**22
 
 
 def ridge_head(alpha: float = 10.0) -> Pipeline:
@@ -400,8 +403,10 @@ def fit_association_heads(X0: Any, X1: Any, y: Any, participants: Any) -> tuple[
     scores = np.full((2, len(labels), len(C_GRID)), 0.5)
     for name in everyone:
         out = people == name
-        for k, head in enumerate(_fit_heads(control[~out], labels[~out], people[~out], C_GRID)):
-            scores[:, out, k] = shortcut_scores(head, X0[out]), shortcut_scores(head, X1[out])
+        heads = _fit_heads(control[~out], labels[~out], people[~out], C_GRID)
+        for view, X in enumerate((X0[out], X1[out])):
+            scaled = heads[0][0].transform(X)  # once: all have the same scaling
+            scores[view, out] = np.column_stack([shortcut_scores(head[-1], scaled) for head in heads])
     _, auroc = participant_auroc(np.concatenate(scores), np.tile(labels, 2), np.tile(people, 2))
     best = [C_GRID[int(auroc.mean(axis=0).argmax())]]
     return _fit_heads(shortcut, labels, people, best)[0], _fit_heads(control, labels, people, best)[0]
@@ -418,15 +423,18 @@ def _fit_heads(
     # In float64, as scikit-learn itself did up to 1.7: in float32 its solver can stop before it has begun.
     scaled = scaler.transform(X).astype(np.float64)
     weight = balanced_weights(labels, weight)
-    # Products of a matrix and a vector gain nothing from threads, which wait for each other.
+    # Products of a matrix and a vector gain nothing from threads, which wait for each other: of many rows,
+    # every C has a thread.
+    several = Parallel(n_jobs=-1 if scaled.size > MANY else 1, prefer="threads")
     with threadpool_limits(1, user_api="blas"):
-        models = [
-            LogisticRegression(C=C, max_iter=2000).fit(scaled, labels, sample_weight=weight) for C in grid
-        ]
-    return [make_pipeline(scaler, model) for model in models]
+        models = several(
+            delayed(LogisticRegression(C=C, max_iter=2000).fit)(scaled, labels, sample_weight=weight)
+            for C in reversed(grid)  # those that take longest first
+        )
+    return [make_pipeline(scaler, model) for model in reversed(models)]
 
 
-def shortcut_scores(head: Pipeline, X: Any) -> NDArray[Any]:
+def shortcut_scores(head: Any, X: Any) -> NDArray[Any]:
     """Return the probability of label 1 that an association head gives each row, in the rows' precision."""
     return np.asarray(head.predict_proba(X)[:, 1], dtype=X.dtype)
 
