@@ -9,7 +9,7 @@ from mgpa.audit import check_pairs, cramers_v, run
 from mgpa.audit.diagnostics import count_rows
 from mgpa.errors import MissingEvidence, TableError
 from mgpa.front import MGPA
-from mgpa.tables import Table, fit_table, write_table
+from mgpa.tables import Table, fit_table, open_table, write_table
 from simulated import simulated_table
 
 
@@ -30,6 +30,11 @@ def test_pairs_of_a_planted_difference_show_it_and_the_rows_differ_by_it(table):
     # Exchanging views leaves the mean and adds the difference of events.
     assert check.closeness < 0.7
     assert check.coverage[0] > np.median(check.shuffled[:, 0]) + 0.2
+
+
+def test_pairs_may_be_a_file_that_is_open(table, tmp_path):
+    file = open_table(write_table(table, tmp_path / "pairs.parquet"))
+    assert check_pairs(table, file).coverage.tolist() == check_pairs(table, table).coverage.tolist()
 
 
 def test_pairs_of_noise_show_nothing(table):

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mgpa.tables import Table, TableError, open_table, write_table
+from mgpa import ClosedFormMGPA
+from mgpa.tables import Table, TableError, correct_file, fit_table, open_table, write_table
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_all_columns_of_numbers_make_the_embedding_but_those_that_tables_know(ra
     assert file.read().participant[0] == "a+000"
 
 
-def test_replicates_are_averaged_or_paired_by_their_order(raw):
+def test_replicates_are_averaged_or_paired_by_their_order(raw, tmp_path):
     options = {"embedding": "11", "rename": RENAME}
     with pytest.raises(TableError, match=r"more than once in the same source.*replicates mean or pair"):
         open_table(raw, **options).read()
@@ -72,6 +73,9 @@ def test_replicates_are_averaged_or_paired_by_their_order(raw):
     assert (len(mean), len(pair)) == (192, 384)
     np.testing.assert_allclose(mean.X[0], pair.X[:2].mean(axis=0))
     assert pair.pair_id[:4].tolist() == ["0-0/0", "0-0/1", "0-0/0", "0-0/1"]
+    file = open_table(raw, **options, replicates="mean")
+    correct_file(fit_table(ClosedFormMGPA(), file).to_map(), file, tmp_path / "new.parquet")
+    assert {"1100", "1106"} <= {*pd.read_parquet(tmp_path / "new.parquet")}  # columns stay columns
     with pytest.raises(TableError, match="must be 'mean' or 'pair'"):
         open_table(raw, **options, replicates="median")
 

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,30 @@ def repeated_text(path):
 def test_long_texts_that_many_rows_share_are_refused_before_memory_is_taken(tmp_path):
     assert f"TableError: {tmp_path}" in (said := refused(repeated_text(tmp_path / "t.parquet")))
     assert "note has texts so long" in said
+
+
+def test_small_files_that_claim_much_are_refused_before_memory_is_taken(tmp_path):
+    header = {"descr": "<f8", "fortran_order": False, "shape": (2**20, 32)}
+    archive = zipfile.ZipFile(tmp_path / "t.npz", "w", zipfile.ZIP_DEFLATED)
+    with archive, archive.open("X.npy", "w", force_zip64=True) as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
+        for _ in range(16):
+            stream.write(bytes(2**24))
+    n = 2**24
+    for i, lists in enumerate(([0, n], np.arange(0, n + 1, 2**12))):
+        X = pa.ListArray.from_arrays(lists, pa.array(np.ones(n)))
+        pq.write_table(pa.table({"X": X}), tmp_path / f"{i}.parquet", compression="zstd")
+    for name, claimed in (("t.npz", 268435584), ("0.parquet", 2**27), ("1.parquet", 2**27)):
+        with pytest.raises(TableError, match=rf"{name}: claims {claimed} bytes of numbers and has"):
+            open_table(tmp_path / name)
+
+
+def test_archives_whose_compression_python_unfolds_without_bound_are_refused(tmp_path):
+    archive = zipfile.ZipFile(tmp_path / "t.npz", "w", zipfile.ZIP_BZIP2)
+    with archive, archive.open("X.npy", "w") as stream:
+        np.lib.format.write_array(stream, np.ones((4, 2)))
+    with pytest.raises(TableError, match="compressed as numpy never does"):
+        open_table(tmp_path / "t.npz")
 
 
 def test_a_pipe_is_no_table(tmp_path):

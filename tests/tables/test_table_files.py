@@ -561,3 +561,10 @@ else:
     raise SystemExit(1)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_integers_of_any_width_go_to_one_file(tmp_path):
+    n = 20_000  # rows of more than one block
+    tables = [Table(np.zeros((n, 1)), other={"age": np.arange(n, dtype=width)}) for width in ("i4", "i8")]
+    stored = open_table(write_table(tables, tmp_path / "t.parquet")).read()
+    assert stored.columns["age"].tolist() == [*range(n)] * 2

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from .._common.files import special_kind
 from ..audit.metrics import METRICS
 from ..errors import StudyError
 
@@ -356,6 +357,8 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
     """Return the text of a study, what to call it, and the folder its paths are relative to."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
+        if kind := special_kind(path):  # which would be waited for
+            raise StudyError(f"{path} is {kind}, not a file.")
         try:
             return path.read_text("utf-8"), str(path), path.resolve().parent
         except (OSError, UnicodeDecodeError) as error:

@@ -34,6 +34,7 @@ from .layout import (
     read_head,
     reading,
     require_place,
+    require_plausible,
     write_head,
 )
 from .table import Table
@@ -114,8 +115,8 @@ class TableFile:
                 pieces.append(columns if every else {n: v[here] for n, v in columns.items()})
         joined = _joined(pieces or [columns for _, columns in self.scan(0, 0, names, 1)])
         pieces.clear()
-        if "pyarrow" in sys.modules:  # its pool would keep half of what was read
-            sys.modules["pyarrow"].default_memory_pool().release_unused()
+        if arrow := sys.modules.get("pyarrow"):  # its pool would keep half of what was read
+            arrow.default_memory_pool().release_unused()
         if not np.array_equal(order, np.arange(len(order))):
             joined = {name: values[order] for name, values in joined.items()}
         return self.make_table(joined)
@@ -261,8 +262,13 @@ def _in_memory(file: TableFile, columns: Columns) -> TableFile:
     """Return a file's table with other columns, in memory."""
     names = {name: name for name in columns if name != "X"}
     kinds = {n: "text" if columns[n].dtype.kind == "U" else str(columns[n].dtype) for n in names}
-    layout = replace(file.layout, embedding=("X",), columns=names, kinds=kinds, combined={})
-    return replace(file, layout=layout, bounds=(0, len(columns["X"])), content=partial(_slices, columns))
+    embedding: tuple[str, ...] = ("X",)
+    arrays = columns
+    if len(file.layout.embedding) > 1 and not {*file.layout.embedding} & {*names}:  # as they came
+        embedding = file.layout.embedding
+        arrays = columns | dict(zip(embedding, columns["X"].reshape(len(columns["X"]), -1).T, strict=True))
+    layout = replace(file.layout, embedding=embedding, columns=names, kinds=kinds, combined={})
+    return replace(file, layout=layout, bounds=(0, len(columns["X"])), content=partial(_slices, arrays))
 
 
 def _settle_replicates(file: TableFile, how: str) -> TableFile:
@@ -298,6 +304,10 @@ def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     """Open numpy's archive of arrays; its arrays are never unpickled."""
     arrays: Columns = {}
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        members = archive.zip.infolist()
+        require_plausible(sum(member.file_size for member in members), stream.seek(0, 2))
+        if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+            raise TableError("its arrays are compressed as numpy never does; save them with numpy.savez.")
         for name in archive.files:
             try:
                 arrays[name] = archive[name]

@@ -186,7 +186,8 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
         if coordinates is not None:
             pairs = tuple(coordinates.transform(side) for side in pairs)
         return tuple(pairs), seen
-    table = pairs if isinstance(pairs, Table) else open_table(pairs).read()
+    file = pairs if isinstance(pairs, (Table, TableFile)) else open_table(pairs)
+    table = file if isinstance(file, Table) else file.read()
     require_columns(["source", "pair_id"], table.columns, "The table of pairs")
     if table.X.ndim == 3 and not rows.tokens:
         raise TableError("The table of pairs holds tokens, and the table to fit vectors.")

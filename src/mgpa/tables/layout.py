@@ -244,6 +244,12 @@ def read_head(text: str | bytes | None) -> tuple[tuple[int, ...] | None, dict[st
     return shape, info
 
 
+def require_plausible(claimed: int, stored: int) -> None:
+    """Raise, before any memory is taken, if a file claims far more bytes than it can hold."""
+    if claimed > max(2**26, 100 * stored):  # embeddings hardly compress
+        raise TableError(f"claims {claimed} bytes of numbers and has {stored}; it is damaged, or a trap.")
+
+
 def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None:
     """Raise unless a file, or a folder with a table, may be written to ``path``."""
     if not isinstance(path, RemotePath) and not path.parent.is_dir():

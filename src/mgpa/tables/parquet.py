@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 from bisect import bisect_left, bisect_right
@@ -35,6 +36,7 @@ from .layout import (
     blocks_of,
     read_head,
     require_place,
+    require_plausible,
     write_head,
 )
 from .table import Table
@@ -67,12 +69,13 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
     if path.is_dir():
         files = _foreign_files(path) if listed is None else [path / part["name"] for part in listed]
     groups: list[Group] = []
-    bounds, schema = [0], None
+    bounds, schema, stored = [0], None, 0
     fields: list[Field] = []
     for i, file in enumerate(files):
-        with opened(file, None if listed is None else listed[i]["sha256"]) as (parquet, digest):
+        with opened(file, None if listed is None else listed[i]["sha256"]) as (parquet, digest, size):
             metadata, these = parquet.metadata, parquet.schema_arrow
             columns = fields_of(these, None if fields else _first_row(parquet))
+        stored += size
         for j in range(metadata.num_row_groups):
             groups.append((file, digest, j))
             bounds.append(bounds[-1] + metadata.row_group(j).num_rows)
@@ -87,6 +90,7 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
     if choice["embedding"] is None and names and {*names} <= {field.name for field in fields}:
         choice = choice | {"embedding": names}  # a column a feature, as it was written
     layout = Layout.choose(fields, shape=shape, **choice)
+    require_plausible(bounds[-1] * math.prod(layout.shape) * layout.dtype.itemsize, stored)
     return (
         layout,
         layout.info(info),
@@ -115,7 +119,7 @@ def scan(
     inside = range(bisect_right(bounds, start) - 1, bisect_left(bounds, stop))
     for (path, digest), numbers in groupby(inside, key=lambda i: groups[i][:2]):
         # Text that repeats itself stays what the file has: once, and numbers that stand for it.
-        with opened(path, digest, read_dictionary=texts) as (file, _):
+        with opened(path, digest, read_dictionary=texts) as (file, _, _):
             for i in numbers:
                 at = bounds[i]
                 for batch in file.iter_batches(max_rows, [groups[i][2]], names, use_threads=threads):
@@ -132,11 +136,11 @@ _described: dict[str, Any] = {}
 
 
 @contextmanager
-def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator[tuple[Any, str]]:
-    """Yield an open Parquet file, and the digest of its footer."""
+def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator[tuple[Any, str, int]]:
+    """Yield an open Parquet file, the digest of its footer, and its bytes."""
     remote = isinstance(path, RemotePath)
     with path.open(buffering=0) if isinstance(path, RemotePath) else pa.OSFile(str(path), "rb") as stream:
-        digest = _footer_digest(stream)
+        digest, size = _footer_digest(stream)
         if expected not in (None, digest):
             raise TableError(f"{path.name} is not the file that was opened or indexed; open the table again.")
         stream.seek(0)
@@ -153,11 +157,11 @@ def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator
             page_checksum_verification=True,
             **options,
         ) as file:
-            yield file, digest
+            yield file, digest, size
 
 
-def _footer_digest(stream: Any) -> str:
-    """Return a digest of what a file says at its end about its columns and row groups."""
+def _footer_digest(stream: Any) -> tuple[str, int]:
+    """Return a digest of what a file says at its end about its columns and row groups, and its bytes."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, size - 2**16))
     tail = stream.read(min(size, 2**16))
@@ -165,7 +169,7 @@ def _footer_digest(stream: Any) -> str:
     if len(tail) < length <= size:
         stream.seek(size - length)
         tail = stream.read(length)
-    return hashlib.sha256(tail[-length:]).hexdigest()
+    return hashlib.sha256(tail[-length:]).hexdigest(), size
 
 
 def read_index(folder: Place) -> list[IndexedPart] | None:
@@ -227,7 +231,7 @@ def write_parquet(
                     write_statistics=columns,
                     write_page_checksum=True,
                 )
-            writer.write_table(table, row_group_size=max(len(table), 1))
+            writer.write_table(table.cast(writer.schema), row_group_size=max(len(table), 1))
             rows += len(table)
         if writer is not None:
             # No two files have the same footer, whatever is in them.
@@ -239,7 +243,7 @@ def write_parquet(
         if writer is not None:
             writer.close()
     with open(path, "rb") as stream:
-        return rows, _footer_digest(stream)
+        return rows, _footer_digest(stream)[0]
 
 
 def column_for_each(table: Table) -> tuple[str, ...] | None:
@@ -315,7 +319,7 @@ class TableWriter:
         finished = [file for file in self._files() if file.name.startswith(start)]
         digest = made_from().encode() if finished else b""
         for file in finished:
-            with suppress(TableError, OSError, pa.ArrowException), opened(file) as (parquet, footer):
+            with suppress(TableError, OSError, pa.ArrowException), opened(file) as (parquet, footer, _):
                 rows, made = parquet.metadata.num_rows, (parquet.metadata.metadata or {}).get(MADE_FROM)
                 if made == digest and rows == self.rows[part]:
                     self.written[part] = {"name": file.name, "rows": rows, "sha256": footer}
