@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 import mgpa.moments
 from factories import assert_close
 from mgpa import Moments
-from mgpa._common.arrays import is_tensor
-from mgpa.moments import Means, SourceMoments, Standardizer
+from mgpa.moments import Means, SourceMoments
 from random_cases import SEEDS, examples
 
 
@@ -101,38 +100,6 @@ def test_means_of_labels_merge(weighted):
     assert_close((nothing + merged).parts["x"][1], merged.parts["x"][1], 1e-12)
 
 
-@pytest.mark.parametrize("weighted", [True, False])
-def test_standardisation_is_by_population_mean_and_spread(weighted):
-    rng = np.random.default_rng(4)
-    X = 3 + rng.normal(size=(70_000, 2)) * [1.0, 5.0]  # more than one block
-    weight = rng.uniform(size=len(X)) if weighted else None
-    fitted = Standardizer.from_rows(X, weight, True)
-    mean = np.average(X, axis=0, weights=weight)
-    assert_close(fitted.center, mean, 1e-12)
-    assert_close(fitted.scale, np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight)), 1e-12)
-    assert fitted.varies.all()
-    plain = Standardizer.from_rows(X, weight, False)
-    assert (plain.center.tolist(), plain.scale.tolist(), plain.varies.tolist()) == (
-        [0, 0],
-        [1, 1],
-        [True, True],
-    )
-
-
-def test_constant_features_have_scale_one_and_are_zero_to_critics():
-    X = np.column_stack([np.full(50, 0.1), np.arange(50.0)])
-    fitted = Standardizer.from_rows(X, None, True)
-    assert fitted.varies.tolist() == [False, True]
-    assert fitted.scale[0] == 1.0
-    H = fitted.apply(X + 7)
-    assert H.dtype == np.float32
-    assert not H[:, 0].any()
-    assert_close(H[:, 1], (X[:, 1] + 7 - fitted.center[1]) / fitted.scale[1], 1e-6)
-    assert fitted.require_variation() is fitted
-    with pytest.raises(ValueError, match="All 2 features of X are constant"):
-        Standardizer.from_rows(np.ones((5, 2)), None, True).require_variation()
-
-
 @pytest.mark.parametrize("wild", [1e6, 1e12])
 @pytest.mark.parametrize("share", [0.0, 1e-40])
 def test_rows_that_weights_leave_out_leave_no_trace_whatever_they_hold(wild, share):
@@ -146,30 +113,3 @@ def test_rows_that_weights_leave_out_leave_no_trace_whatever_they_hold(wild, sha
         found.scatter, expected.scatter, rtol=1e-10, atol=1e-10 * expected.scatter.max()
     )
     np.testing.assert_allclose(found.means, expected.means, atol=1e-10)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n", [3, 40, 500])
-def test_moments_made_on_a_device_are_those_of_the_array(monkeypatch, n, weighted):
-    """In several blocks here, and in another order of sums; the digest has none. The CPU plays the device."""
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(mgpa.moments, "on_cuda", is_tensor)
-    monkeypatch.setattr(mgpa.moments, "DEVICE_BLOCK", 700)
-    rng = np.random.default_rng(n)
-    X, source = (3 + rng.normal(size=(n, 6))).astype(np.float32), rng.choice(["a", "b"], n)
-    X[0, 0] = -0.0
-    weight = rng.integers(0, 3, n).astype(float) if weighted else None
-    array, tensor = (Moments.from_rows(rows, source, weight) for rows in (X, torch.as_tensor(X)))
-    assert tensor.fingerprint == array.fingerprint
-    assert tensor.n_rows == array.n_rows
-    assert_close(tensor.weights, array.weights, 1e-14)
-    assert_close(tensor.means, array.means, 1e-12)
-    assert_close(tensor.scatter, array.scatter, 1e-10)
-    people = rng.choice(["x", "y"], n)
-    array, tensor = (
-        Means.from_rows(rows, source, people, sample_weight=weight) for rows in (X, torch.as_tensor(X))
-    )
-    assert tensor.parts.keys() == array.parts.keys()
-    for key, (total, mean) in array.parts.items():
-        assert tensor.parts[key][0] == total
-        assert_close(tensor.parts[key][1], mean, 1e-12)

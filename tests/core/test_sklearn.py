@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -98,18 +97,6 @@ def test_scikit_learn_checks(estimator, check):
 # Frames, names, output types
 
 
-@KINDS
-def test_other_or_reordered_columns_are_an_error(kind):
-    data = recordings()
-    frame = pd.DataFrame(data["X"], columns=list("abcdef"))
-    model = fitted(kind)[0].fit(frame, source=data["source"], pair_id=data["pair_id"])
-    for wrong in (frame[list("bacdef")], frame.rename(columns={"a": "z"})):
-        with pytest.raises(ValueError, match="feature names"):
-            model.transform(wrong)
-        with pytest.raises(ValueError, match="columns"):
-            model.to_map().transform(wrong)
-
-
 # What fit uses
 
 
@@ -121,13 +108,6 @@ def test_the_task_never_reaches_the_map(kind):
     for y in (data["y"], rng.permutation(data["y"]), data["source"], None):
         model.fit(data["X"], y, source=data["source"], pair_id=data["pair_id"])
         np.testing.assert_array_equal(model.transform(data["X"]), expected)
-
-
-def test_transform_takes_no_source():
-    for kind in ("closed", "iterative"):
-        model, data = fitted(kind)
-        with pytest.raises(TypeError, match="source"):
-            model.transform(data["X"], source=data["source"])
 
 
 # Pickling
@@ -171,23 +151,6 @@ def test_routing_slices_source_and_pair_id_by_fold():
     for seen, train in zip(SpiedClosedForm.log, expected, strict=True):
         for values, name in zip(seen, ("X", "source", "pair_id"), strict=True):
             np.testing.assert_array_equal(values, data[name][train])
-
-
-def test_routing_reaches_estimators_inside_token_mean():
-    data = recordings()
-    model = TokenMean(IterativeMGPA(n_stages=2, **LINEAR))
-    with sklearn.config_context(enable_metadata_routing=True):
-        pipe = make_pipeline(model, LogisticRegression()).fit(
-            data["X"], data["y"], source=data["source"], pair_id=data["pair_id"], groups=data["groups"]
-        )
-    direct = IterativeMGPA(n_stages=2, **LINEAR).fit(
-        data["X"], source=data["source"], pair_id=data["pair_id"], groups=data["groups"]
-    )
-    np.testing.assert_array_equal(pipe[0].transform(data["X"]), direct.transform(data["X"]))
-    # The closed form has no use for participants; they are accepted all the same.
-    TokenMean(ClosedFormMGPA()).fit(
-        data["X"], source=data["source"], pair_id=data["pair_id"], groups=data["groups"]
-    )
 
 
 @pytest.mark.parametrize("model", [MGPA(), ClosedFormMGPA(), IterativeMGPA(), TokenMean(ClosedFormMGPA())])

@@ -1,13 +1,11 @@
 """Recordings become tables once, named by everything that their numbers come from."""
 
-import shutil
 from hashlib import sha256
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from mgpa.eeg.simulate.erp import simulate_flex
 from mgpa.studies import StudyError, load_study, recordings
 from mgpa.studies.config import EncoderSection
 from mgpa.studies.recordings import Recordings, make_encoder
@@ -46,27 +44,6 @@ def test_an_encoders_weights_are_among_what_was_read(tmp_path):
         assert recordings.checksums == {"checkpoint weights.safetensors": sha256(content).hexdigest()}
         keys.append(recordings._key("table", "N170"))
     assert keys[0] != keys[1]
-
-
-def test_strays_copies_and_people_without_a_role_change_no_bit_of_a_study(tmp_path):
-    people = ["1013", "1014", "1015", "1016", "1017", "1018", "1019"]
-    strewn, clean = tmp_path / "strewn", tmp_path / "clean"
-    simulate_flex(strewn, participants=people, tasks=["N170"], n_events=8, crosstalk=1e-5)
-    (stray,) = strewn.rglob("*emotiv/*.csv")  # as 1018 has one in the recorded data set
-    shutil.copytree(strewn, clean, ignore=shutil.ignore_patterns("1015_*", "1017_*", stray.name))
-    (recording,) = strewn.rglob("1019_*.edf")
-    shutil.copy(recording, recording.with_name("1019_N170 (1).edf"))
-    recording.with_name("._1019_N170.edf").write_bytes(b"Mac OS X")
-    for broken in (*strewn.rglob("1017_*.edf"), *strewn.rglob("1017_*.csv")):
-        broken.write_bytes(b"nothing")
-    path, rows, audits = written(tmp_path, RECORDED), [], []
-    for folder in (clean, strewn):
-        study, work = load_study(path, recordings=folder), tmp_path / f"work of {folder.name}"
-        audits.append(run(study, work).audits[""])
-        rows.append(Recordings(study, work).table("N170"))
-    assert rows[0].X.tobytes() == rows[1].X.tobytes()
-    assert audits[0].estimates == audits[1].estimates
-    assert {"identity", "CF"} <= set(audits[0].estimates)
 
 
 def test_tables_depend_on_the_libraries_and_networks_on_the_device(tmp_path, monkeypatch):

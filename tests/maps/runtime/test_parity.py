@@ -4,13 +4,13 @@ The reference is numpy in float64. Every way is held to 1e-6 of it, relative to 
 """
 
 import os
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from factories import random_info
-from mgpa.maps import AffineMap, StagedMap
+from factories import random_affine_map, random_staged_map
 from mgpa.maps.runtime.compiled import VARIABLE, kernels
 
 TOLERANCE = 1e-6
@@ -43,16 +43,8 @@ def random_case(seed: int):
 
 
 def random_affine(rng, d, k):
-    directions = rng.normal(size=(2, d, k)) / np.sqrt(d)
-    return AffineMap(
-        center=rng.normal(size=d),
-        scale=np.exp(0.3 * rng.normal(size=d)),
-        readout=directions[0],
-        direction=directions[1],
-        offset=rng.normal(size=k),
-        strength=float(rng.uniform(0.5, 1.5)),
-        info=random_info(d),
-    )
+    m = random_affine_map(int(rng.integers(2**31)), d, k, strength=float(rng.uniform(0.5, 1.5)))
+    return scaled(m, "readout", "direction", axis=0)
 
 
 def random_staged(rng, d, r, K, within):
@@ -62,38 +54,21 @@ def random_staged(rng, d, r, K, within):
     """
     S, H = int(rng.integers(1, 7)), int(rng.integers(9, 72))
     L, N = ((K - 1, K - 1), (K - 1, 0), (0, K - 1))[int(rng.choice(3, p=[0.6, 0.2, 0.2]))]
-    H = H if N else 0
-
-    def normal(*shape):
-        return (rng.normal(size=shape) / np.sqrt(max(1, shape[-1]))).astype(np.float32)
-
-    arguments = {}
+    m = random_staged_map(int(rng.integers(2**31)), d, r, S, H, L, N, anchored=within)
+    m = scaled(m, "center", "linear_weight", "hidden_weight", "output_weight", "anchor_weight")
+    m = replace(m, scale=m.scale ** np.float32(d**-0.5), anchor_weight=np.float32(0.3) * m.anchor_weight)
     if within:
-        arguments["anchor_readout"] = normal(r + 1, d).T
-        arguments["anchor_offset"] = normal(r + 1)
-        arguments["anchor_direction"] = normal(d, r + 1)
+        m = scaled(m, "anchor_readout", "anchor_direction", "start_readout", axis=0)
         if rng.random() < 0.5:
-            arguments["start_readout"], arguments["start_offset"] = normal(r, d).T, normal(r)
-    J = 0 if within else L + N
-    m = StagedMap(
-        center=normal(d),
-        scale=np.exp(normal(d)),
-        basis=np.linalg.qr(rng.normal(size=(d, r)))[0],
-        linear_weight=normal(S, L, d),
-        linear_bias=normal(S, L),
-        hidden_weight=normal(S, H, d),
-        hidden_bias=normal(S, H),
-        output_weight=normal(S, N, H),
-        output_bias=normal(S, N),
-        anchor_weight=0.3 * normal(S, J, d),
-        anchor_bias=normal(S, J),
-        damping=1e-3,
-        radius=float(rng.choice([0.05, 0.2])) * d**0.5,
-        stabilizer=0.1,
-        info=random_info(d),
-        **arguments,
-    )
+            m = replace(m, start_readout=None, start_offset=None)
+    m = replace(m, radius=float(rng.choice([0.05, 0.2])) * d**0.5)
     return m.prefix(S, fraction=float(rng.choice([1.0, 0.35]))).with_strength(float(rng.uniform(0.5, 1.5)))
+
+
+def scaled(m, *names, axis=-1):
+    """Return the map with these arrays divided by the root of their number of inputs."""
+    arrays = {name: getattr(m, name) for name in names}
+    return replace(m, **{n: (x / max(1, x.shape[axis]) ** 0.5).astype(x.dtype) for n, x in arrays.items()})
 
 
 @pytest.fixture(scope="module")
