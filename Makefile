@@ -30,7 +30,7 @@ test-packages:  ## Build the wheel and the source archive; install each on its o
 	PYTHON=$(PYTHON) tools/try_package.sh dist/*.tar.gz
 
 chaos: .venv/installed  ## Kill commands at random moments; nothing is lost (minutes; CHAOS="--kills N --seed S")
-	$(BIN)/python tests/chaos.py $(CHAOS)
+	$(BIN)/python tools/chaos.py $(CHAOS)
 
 mutants: .venv/installed  ## Change the mathematics at random (mutmut) and see that a test fails (hours)
 	$(BIN)/python -m pip install --quiet 'mutmut>=3.3'

@@ -4,7 +4,7 @@ import pytest
 
 from parity import CASES, load_parity
 from server import Server
-from stores import WebServer, new_bucket, s3_server
+from stores import new_bucket, s3_server
 
 
 @pytest.fixture(scope="session", params=CASES)
@@ -61,6 +61,6 @@ def web(tmp_path):
     pytest.importorskip("aiohttp")
     folder = tmp_path / "web"
     folder.mkdir()
-    server = WebServer(folder)
+    server = Server(folder)
     yield server
     server.close()

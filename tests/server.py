@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote, unquote
@@ -22,11 +23,11 @@ FILES = {
 class Server:
     """A local server of files, which can break off, stall, send elsewhere, and refuse ranges.
 
-    It notes every request.
+    It notes every request, and how many bytes it sent. It has the files of a folder too, where there is one.
     """
 
-    def __init__(self):
-        self.files, self.ranges, self.requests = {}, True, []
+    def __init__(self, folder=None):
+        self.files, self.folder, self.ranges, self.requests, self.bytes_sent = {}, folder, True, [], 0
         self.elsewhere = {}  # paths of which it says that they are found at another address
         self.break_after = None  # bytes of the next answer; then the connection is closed
         self.go = threading.Event()  # while it is not set, answers stop half way
@@ -37,6 +38,8 @@ class Server:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 outer.answer(self)
+
+            do_HEAD = do_GET
 
             def log_message(self, *_):
                 pass
@@ -57,17 +60,26 @@ class Server:
             request.end_headers()
             return
         content = self.files.get(path, self.files.get(path.partition("?")[0]))
+        if content is None and self.folder and (file := self.folder / path.partition("?")[0][1:]).is_file():
+            content = file.read_bytes()
         if content is None:
             request.send_error(404)
             return
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.ranges else 0
+        part = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted or "") if self.ranges else None
+        start, end = (int(part[1]), int(part[2] or len(content)) + 1) if part else (0, len(content))
         if start >= len(content) > 0:
             request.send_error(416)
             return
-        rest = content[start:]
-        request.send_response(206 if start else 200)
+        rest = content[start:end]
+        request.send_response(206 if part else 200)
         request.send_header("Content-Length", str(len(rest)))
+        if part:
+            described = f"bytes {start}-{start + len(rest) - 1}/{len(content)}"
+            request.send_header("Content-Range", described)
         request.end_headers()
+        if request.command == "HEAD":
+            return
+        self.bytes_sent += len(rest)
         sent, self.break_after = rest[: self.break_after], None
         half = len(sent) if self.go.is_set() else len(sent) // 2
         request.wfile.write(sent[:half])

@@ -1,12 +1,7 @@
-"""Stores on this machine to test addresses with: S3 as moto speaks it, and a web server that counts."""
+"""Stores on this machine to test addresses with: S3 as moto speaks it, and memory."""
 
-import os
-import re
-import threading
 import uuid
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from contextlib import contextmanager
 
 import pytest
 
@@ -65,64 +60,3 @@ def objects_at(address):
     """Return all objects at an address, by name, with their content."""
     store, root = store_of(address)
     return {name: store.cat_file(f"{root}/{name}" if name else root) for name in names_at(address)}
-
-
-class WebServer:
-    """Serves the files of a folder, in ranges unless told otherwise, and notes what it sent."""
-
-    def __init__(self, folder):
-        self.sent, self.ranges = [], True
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                file = folder / urlsplit(self.path).path.lstrip("/")
-                if not file.is_file():
-                    self.send_response(404)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                content = file.read_bytes()
-                wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-                part = content
-                if wanted and outer.ranges:
-                    part = content[int(wanted[1]) : int(wanted[2] or len(content)) + 1]
-                    described = f"bytes {wanted[1]}-{int(wanted[1]) + len(part) - 1}/{len(content)}"
-                self.send_response(206 if wanted and outer.ranges else 200)
-                if wanted and outer.ranges:
-                    self.send_header("Content-Range", described)
-                self.send_header("Content-Length", str(len(part)))
-                self.end_headers()
-                if self.command == "GET":
-                    outer.sent.append((self.path, len(part)))
-                    with suppress(OSError):  # whoever asked may be gone
-                        self.wfile.write(part)
-
-            do_HEAD = do_GET
-
-            def handle(self):
-                with suppress(ConnectionError):
-                    super().handle()
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    @property
-    def bytes_sent(self):
-        return sum(size for _, size in self.sent)
-
-    def close(self):
-        self.http.shutdown()
-        self.http.server_close()
-
-
-def inherited(environment):
-    """Return an environment for a process that shall find the store."""
-    return os.environ | environment | {"OMP_NUM_THREADS": "1"}

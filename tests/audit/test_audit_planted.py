@@ -65,13 +65,7 @@ def test_the_full_bank_finds_what_the_best_of_scikit_learn_finds(name):
 # What the two further readers reach alone on these rows, less a margin.
 @pytest.mark.parametrize(
     ("name", "least"),
-    [
-        ("quadratic", 0.72),
-        ("scale_only", 0.62),
-        ("xor", 0.95),
-        ("heavy_tails", 0.58),
-        ("tiny", 0.78),
-    ],
+    [("quadratic", 0.72), ("scale_only", 0.62), ("xor", 0.95), ("heavy_tails", 0.58), ("tiny", 0.78)],
 )
 def test_further_readers_find_what_linear_ones_do_not(name, least):
     head, source, held, truth = planted(name)

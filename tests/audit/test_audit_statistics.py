@@ -14,13 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from mgpa.audit.bootstrap import (
-    contrast,
-    curve_coefficients,
-    curve_minimum,
-    estimate,
-    leave_one_out,
-)
+from mgpa.audit.bootstrap import contrast, curve_coefficients, curve_minimum, estimate, leave_one_out
 from mgpa.audit.heads import (
     assign_endpoints,
     assignment_probability,

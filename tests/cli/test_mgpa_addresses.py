@@ -71,7 +71,7 @@ def test_an_address_where_only_a_folder_can_be_is_refused(memory, table, tmp_pat
     ],
 )
 def test_commands_never_show_secrets_of_an_address(web, tmp_path, arguments):
-    host = web.address.removeprefix("http://")
+    host = web.url.removeprefix("http://")
     address = f"http://user:pass-word@{host}/t.parquet?key=sig-nature"
     result = here(*(word.format(address) for word in arguments), folder=tmp_path)
     assert result.returncode == 2

@@ -6,15 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mgpa import (
-    MGPA,
-    ClosedFormMGPA,
-    IterativeMGPA,
-    MeasurementGate,
-    PCAGate,
-    TokenMean,
-    transform_tokens,
-)
+from mgpa import MGPA, ClosedFormMGPA, IterativeMGPA, MeasurementGate, PCAGate, TokenMean, transform_tokens
 from mgpa.errors import MissingEvidence
 
 torch = pytest.importorskip("torch")

@@ -192,12 +192,6 @@ def test_the_page_describes_every_module():
         assert name == "__main__" or f"`{name}`" in described, name
 
 
-def test_every_file_the_page_names_exists():
-    for name in re.findall(r"`([\w/]+\.py)`", PAGE):
-        path = ROOT / name if name.startswith("tests/") else PACKAGE / name
-        assert path.is_file(), name
-
-
 def modules_of(call):
     """Return the files of this package in which a function is called."""
     seen = set()

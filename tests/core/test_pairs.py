@@ -8,11 +8,7 @@ import pytest
 
 from factories import several_sources
 from mgpa import ClosedFormMGPA
-from mgpa.pairs import (
-    Contrasts,
-    matched_rows,
-    source_names,
-)
+from mgpa.pairs import Contrasts, matched_rows, source_names
 
 
 def test_pair_ids_with_gaps_as_pandas_makes_them():

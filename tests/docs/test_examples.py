@@ -1,11 +1,8 @@
 """The examples run as a reader would run them, and say what they promise."""
 
-import errno
-import importlib
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -36,13 +33,6 @@ def test_example(name):
     )
     assert done.returncode == 0, done.stderr
     assert PROMISES[name] in done.stdout
-
-
-@pytest.fixture
-def cluster_example(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "examples" / "cluster"))
-    monkeypatch.delitem(sys.modules, "correct_table", raising=False)
-    return importlib.import_module("correct_table")
 
 
 @pytest.fixture
@@ -79,27 +69,3 @@ def test_the_cluster_example_on_local_workers_gives_what_one_process_gives(parts
     correct_file(m, parts, tmp_path / "expected")
     assert (open_table(tmp_path / "out").read().X == open_table(tmp_path / "expected").read().X).all()
     assert f"corrected {open_table(parts).n_rows} rows" in done.stdout
-
-
-def test_the_cluster_example_tries_again_when_a_cluster_is_lost_or_a_disk_full(
-    parts, cluster_example, tmp_path, monkeypatch, capsys
-):
-    from mgpa.errors import ClusterError
-    from mgpa.tables import open_table
-
-    correct_file = cluster_example.correct_file
-    failures = [OSError(errno.ENOSPC, "No space left on device"), ClusterError("The cluster did not finish.")]
-
-    def disturbed(*arguments, **settings):
-        if failures:
-            raise failures.pop()
-        return correct_file(*arguments, **settings)
-
-    monkeypatch.setattr(cluster_example, "client_of", lambda options: nullcontext())
-    monkeypatch.setattr(cluster_example, "correct_file", disturbed)
-    where = ["--map", str(tmp_path / "m.safetensors"), "--pause", "0"]
-    assert cluster_example.main([str(parts), str(tmp_path / "out"), *where]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.count("fitted") == 1  # the map is kept
-    assert "No space left on device; trying again in 0 s" in printed.err
-    assert open_table(tmp_path / "out").n_rows == open_table(parts).n_rows

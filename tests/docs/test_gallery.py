@@ -34,8 +34,7 @@ print("figures drawn:", len(plt.get_fignums()))
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.stem in SLOW else []) for p in PAGES],
+    "page", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.stem in SLOW else []) for p in PAGES]
 )
 def test_page_runs_without_warnings_and_draws_figures(page, tmp_path):
     for module in ("matplotlib", "torch", *NEEDS.get(page.stem, ())):

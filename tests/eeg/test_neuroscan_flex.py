@@ -30,10 +30,9 @@ RAW = "Saline Raw Data"
 
 def files_of(person, task, kind, folder=RAW):
     """Where the simulation puts a file, as a path below a folder."""
-    name = {
-        "csv": f"behav/{person}_{task}.csv",
-        "edf": f"eeg/emotiv/{person}_{task}_2018.edf",
-    }.get(kind, f"eeg/neuroscan/{person}_{task}.{kind}")
+    name = {"csv": f"behav/{person}_{task}.csv", "edf": f"eeg/emotiv/{person}_{task}_2018.edf"}.get(
+        kind, f"eeg/neuroscan/{person}_{task}.{kind}"
+    )
     return f"{folder}/{task}/{name}"
 
 
@@ -283,10 +282,7 @@ def test_strays_copies_and_people_without_a_role_change_no_bit(session):
     assert not found.problems
 
 
-@pytest.mark.parametrize(
-    ("task", "person"),
-    [("N170", "1015"), ("MMN", "1034"), ("P300", "1021")],
-)
+@pytest.mark.parametrize(("task", "person"), [("N170", "1015"), ("MMN", "1034"), ("P300", "1021")])
 def test_people_without_a_part_in_a_task_are_not_read(folder, task, person):
     with pytest.raises(ValueError, match=f"{person} did not take part in"):
         dataset.read_neuroscan_flex(folder, task, [person])

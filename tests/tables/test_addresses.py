@@ -153,7 +153,7 @@ def large():
 
 def test_columns_and_some_rows_are_read_without_the_rest(large, web, tmp_path):
     write_table(large, tmp_path / "web" / "t.parquet")
-    file = open_table(f"{web.address}/t.parquet")
+    file = open_table(f"{web.url}/t.parquet")
     opened = web.bytes_sent
     columns = file.read_columns("number")
     np.testing.assert_array_equal(columns["number"], large.other["number"])
@@ -166,12 +166,12 @@ def test_columns_and_some_rows_are_read_without_the_rest(large, web, tmp_path):
 
 def test_a_server_without_ranges_or_without_folders_is_refused(large, web, tmp_path):
     in_parts(large, tmp_path / "web" / "parts", 2)
-    with pytest.raises(FileNotFoundError, match=f"{web.address}/parts"):
-        open_table(f"{web.address}/parts")
+    with pytest.raises(FileNotFoundError, match=f"{web.url}/parts"):
+        open_table(f"{web.url}/parts")
     write_table(large, tmp_path / "web" / "t.parquet")
     web.ranges = False
     with pytest.raises(TableError, match="support range requests"):
-        open_table(f"{web.address}/t.parquet")
+        open_table(f"{web.url}/t.parquet")
 
 
 def test_a_server_that_stalls_is_given_up(monkeypatch):
@@ -283,7 +283,7 @@ def test_secrets_in_an_address_are_in_no_message_and_no_file(table, m, web, tmp_
     write_table(table, folder / "t.parquet")
     m.save(folder / "m.safetensors")
     (folder / "bad.parquet").write_bytes(b"PAR1 this is none PAR1")
-    host = web.address.removeprefix("http://")
+    host = web.url.removeprefix("http://")
     secret = f"http://user:pass-word@{host}/{{}}?X-Amz-Signature=sig-nature"
     signed = mgpa.load_map(secret.format("m.safetensors"))
     correct_file(signed, secret.format("t.parquet"), tmp_path / "out")

@@ -14,15 +14,7 @@ import pytest
 
 import mgpa
 from mgpa._common.files import write_atomically
-from mgpa.tables import (
-    Table,
-    TableError,
-    correct,
-    correct_file,
-    fit_table,
-    open_table,
-    write_table,
-)
+from mgpa.tables import Table, TableError, correct, correct_file, fit_table, open_table, write_table
 from simulated import in_parts, simulated_table
 
 pa = pytest.importorskip("pyarrow")

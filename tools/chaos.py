@@ -1,6 +1,6 @@
 """Kill commands at random moments, and count: nothing is lost, and the next run finishes the work.
 
-``python tests/chaos.py --kills 100 --seed 1`` (or ``make chaos``). Each command runs in a fork of one process
+``python tools/chaos.py --kills 100 --seed 1`` (or ``make chaos``). Each command runs in a fork of one process
 that has loaded everything, first undisturbed. Then it is killed (SIGKILL) twice, at a random moment and just
 before a random change to files (an open for writing, a rename, a link, a removal), and run to its end. After
 every kill the inputs must be unchanged and the output absent, complete, or refused with one clear error;
@@ -30,6 +30,9 @@ import mgpa.eeg.datasets.catalogue
 import mgpa.studies.results
 from mgpa.maps import load_map
 from mgpa.tables import TableError, TableWriter, open_table, simulate_table, write_table
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 from server import FILES, Server, serve_osf
 
 STUDY = """
@@ -105,6 +108,7 @@ def run(folder, arguments, *, seconds=None, changes=None):
 
 
 def digests(folder):
+    """Return the checksum of every file."""
     return {str(f): hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.rglob("*") if f.is_file()}
 
 
@@ -123,10 +127,12 @@ def content(path):
 
 
 def remove(path):
+    """Remove a file or a folder."""
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def main():
+    """Kill every command in turn, until there are enough kills."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
