@@ -1,10 +1,12 @@
 """Small random embeddings, estimators and maps for tests."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mgpa import IterativeMGPA
 from mgpa.maps import AffineMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
@@ -89,6 +91,18 @@ def linear(n_stages: int = 3, **changes: Any) -> IterativeMGPA:
 def both(n_stages: int = 2, **changes: Any) -> IterativeMGPA:
     """Return a small iterative estimator with both critics."""
     return IterativeMGPA.paper(n_stages=n_stages, **{"critic_epochs": 2, "device": "cpu"} | changes)
+
+
+def refused(*words: str, error: Any = (ValueError, TypeError)) -> Any:
+    """Expect an error whose message has these words in this order."""
+    return pytest.raises(error, match=r"[\s\S]*".join(map(re.escape, words)))
+
+
+def spoilt(rows: Any, where: Any, value: float = np.nan) -> np.ndarray:
+    """Return a copy with other values in some places."""
+    bad = np.array(rows)
+    bad[where] = value
+    return bad
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float) -> None:

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -23,18 +23,11 @@ from mgpa.audit.heads import (
     shortcut_scores,
 )
 from mgpa.audit.ranks import participant_auroc
+from random_cases import SEEDS, examples
 from shared import SHARED, needs_shared
 
-SEEDS = st.integers(0, 2**20)
 METHODS = ("identity", "leace", "mgpa_cf", "mgpa_iter", "coral", "featmap")
 TASKS = ("p300", "n170", "mmn")
-
-
-def examples(n):
-    """Return settings for a property tried on n examples, the same ones each time."""
-    return settings(
-        max_examples=n, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-    )
 
 
 # The reuse study: every printed digit, from the published AUROC of each participant.
@@ -290,22 +283,6 @@ def test_assignment_probabilities_keep_every_device_at_one_half(seed, xi):
         prevalence = y[mine].mean()
         expected = 0.5 + 0.4 * xi * (y[mine] - prevalence) / max(prevalence, 1 - prevalence)
         np.testing.assert_allclose(probability[mine], expected, rtol=0, atol=1e-15)
-
-
-@given(SEEDS, st.sampled_from([-1.0, -0.3, 0.0, 1.0]))
-@examples(20)
-def test_assigned_endpoints_fill_the_quotas(seed, xi):
-    _, _, y, who = paired_scores(seed)
-    device = assign_endpoints(y, who, xi, seed)
-    assert np.array_equal(device, assign_endpoints(y, who, xi, seed))
-    probability = assignment_probability(y, who, xi)
-    for name in np.unique(who):
-        mine = who == name
-        positive = mine & (y == 1)
-        assert device[mine].sum() == mine.sum() // 2
-        wanted = np.floor(probability[positive].sum() + 0.5)
-        feasible = max(0, mine.sum() // 2 - (mine & (y == 0)).sum()), min(positive.sum(), mine.sum() // 2)
-        assert device[positive].sum() == np.clip(wanted, *feasible)
 
 
 def test_endpoints_are_drawn_in_string_order_positives_first():

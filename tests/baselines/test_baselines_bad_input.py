@@ -1,7 +1,6 @@
 """Every method refuses bad input as the core does: one clear sentence, and nothing half-fitted."""
 
 import importlib.util
-import re
 import zlib
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from factories import refused, spoilt
 from mgpa import TokenMean, load_map
 from mgpa.baselines import CORAL, INLP, LEACE, NCM, SPLINCE, Identity, OracleLEACE, available, make
 
@@ -62,17 +62,6 @@ def fit(name, rows=X, *, task=TASK, parameters=None, **changes):
 
 def known(name, source=SOURCE):
     return {} if METHODS[name].source_blind else {"source": source}
-
-
-def refused(*words, error=(ValueError, TypeError)):
-    """Expect an error whose message has these words in this order."""
-    return pytest.raises(error, match=r"[\s\S]*".join(map(re.escape, words)))
-
-
-def spoilt(rows, where, value=np.nan):
-    bad = np.array(rows)
-    bad[where] = value
-    return bad
 
 
 # What is passed, which methods look at it, and what they say

@@ -15,13 +15,6 @@ pytest.importorskip("pyarrow")
 from mgpa.tables import Table, open_table, write_table
 
 
-def test_every_row_is_corrected(folder, table, tmp_path):
-    inputs = (folder / "map one.safetensors", folder / "rec ördings.parquet")
-    done("apply", *inputs, "--out", tmp_path / "out.npz")
-    expected = mgpa.load_map(inputs[0]).transform(table.X)
-    np.testing.assert_array_equal(open_table(tmp_path / "out.npz").read().X, expected)
-
-
 def test_a_map_of_components_takes_raw_features(tmp_path):
     done("simulate", "--out", "raw.parquet", folder=tmp_path)
     fitted = done("fit", "raw.parquet", "--out", "m.safetensors", "--components", 5, folder=tmp_path)

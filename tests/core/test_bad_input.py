@@ -1,11 +1,10 @@
 """Bad input is refused in one clear sentence: what was passed, what was expected, what to do."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
 
+from factories import refused, spoilt
 from mgpa import MGPA, ClosedFormMGPA, IterativeMGPA, MeasurementGate, PCAGate, TokenMean, transform_tokens
 from mgpa.errors import MissingEvidence
 
@@ -47,19 +46,6 @@ def fit(make, rows=None, *, parameters=None, **evidence):
     return make(**(parameters or {})).fit(rows, **(good | evidence))
 
 
-def refused(*words: str, error: type[Exception] = ValueError):
-    """Expect an error whose message has these words in this order."""
-    return pytest.raises(error, match=r"[\s\S]*".join(map(re.escape, words)))
-
-
-def spoilt(rows, where, value=np.nan):
-    bad = np.array(rows)
-    bad[where] = value
-    return bad
-
-
-NOT_FINITE = ("X contains NaN or infinite values in 2 of 60 rows", "first: row 7", "Drop or impute")
-TWO_NAN = spoilt(spoilt(X, (7, 2)), (9, 0))
 HELD = {"source_val": SOURCE}
 # What every method refuses is in tests/baselines/test_baselines_bad_input.py.
 # Who is fitted, what is changed in good data, and the words of the refusal.

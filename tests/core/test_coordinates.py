@@ -8,8 +8,7 @@ from sklearn.decomposition import PCA
 
 from mgpa import AffineMap, ClosedFormMGPA, Coordinates, MapError, fit_coordinates, load_map
 from mgpa.maps.io import mapfile
-from mgpa.tables import Table, correct_file, fit_table
-from mgpa.tables.files import open_table, write_table
+from mgpa.tables import Table, fit_table
 from mgpa.tables.rows import corrected_rows, in_coordinates
 from mgpa.tables.simulate import simulate_table
 
@@ -62,17 +61,6 @@ def test_a_map_stored_with_coordinates_corrects_raw_features(tmp_path, raw):
     np.testing.assert_allclose(corrected_rows(m, inside), expected, atol=1e-12)
     assert m.info.encoder == {"name": "mixing"}
     assert "5 principal components of 20 raw features" in m.summary()
-
-
-def test_a_file_of_raw_features_is_corrected_into_coordinates(tmp_path, raw):
-    pytest.importorskip("pyarrow")
-    c = fit_coordinates(raw.rows("FIT").X, n_components=5)
-    m = fit_table(ClosedFormMGPA(standardize=False), raw, coordinates=c).to_map()
-    write_table(raw, tmp_path / "raw.parquet")
-    correct_file(m, tmp_path / "raw.parquet", tmp_path / "out.parquet")
-    out = open_table(tmp_path / "out.parquet").read()
-    np.testing.assert_allclose(out.X, m.from_raw(raw.X), atol=1e-12)
-    assert out.info["coordinates"] == c.digest
 
 
 def test_embeddings_of_another_encoder_are_refused(raw):

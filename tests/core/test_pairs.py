@@ -8,7 +8,7 @@ import pytest
 
 from factories import several_sources
 from mgpa import ClosedFormMGPA
-from mgpa.pairs import Contrasts, matched_rows, source_names
+from mgpa.pairs import Contrasts, source_names
 
 
 def test_pair_ids_with_gaps_as_pandas_makes_them():
@@ -54,13 +54,6 @@ def test_effects_are_relative_to_the_first_source_and_least_squares():
     np.testing.assert_allclose(chain.source_effects(3), effects[1:], atol=1e-12)
     with pytest.raises(ValueError, match="do not connect all 3 sources"):
         two.source_effects(3)
-
-
-def test_matched_rows_are_those_of_events_that_both_have_seen():
-    codes, ids = np.array([0, 1, 2, 1, 0, 0, 1]), np.array([5, 5, 5, 9, 9, -1, -1])
-    for pair, rows in (((0, 1), ([0, 4], [1, 3])), ((1, 0), ([1, 3], [0, 4])), ((2, 0), ([2], [0]))):
-        first, second = matched_rows(codes, ids, *pair)
-        assert (first.tolist(), second.tolist()) == rows
 
 
 def test_whole_numbers_are_named_alike_whatever_their_type():

@@ -152,19 +152,6 @@ def test_the_cost_of_a_target_at_fixed_context(context, target, separation):
     assert model.cost(q, -logit(p)) - least == pytest.approx(excess, abs=1e-12)
 
 
-def test_every_target_erases_the_source_given_the_context(gaussian):
-    q, rng = np.array([0.6, 0.3, -1.0, 0.5]), np.random.default_rng(7)
-    u, z = gaussian.sample(np.repeat(q[None], 100_000, axis=0), rng)
-    spread = np.sqrt(np.diag(gaussian.Sigma))
-    assert np.abs((z[u == 1].mean(0) - z[u == 0].mean(0)) / spread).max() > 0.5
-    for kappa in (0.0, gaussian.mean_score(q), -logit(gaussian.p(q))):
-        corrected = gaussian.editable_map(q, kappa).transform(z)
-        one, zero = corrected[u == 1], corrected[u == 0]
-        # Gaussian laws are their means and covariances.
-        assert np.abs((one.mean(0) - zero.mean(0)) / spread).max() < 0.04
-        assert np.abs((np.cov(one.T) - np.cov(zero.T)) / np.outer(spread, spread)).max() < 0.04
-
-
 def test_no_other_affine_eraser_moves_less(gaussian):
     rng, r, p = np.random.default_rng(8), RANK, 0.8
     delta, metric = gaussian.delta, np.linalg.inv(gaussian.Sigma)

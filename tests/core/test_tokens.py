@@ -136,6 +136,10 @@ def test_a_stored_map_of_tokens_says_how_it_takes_them(Tokens, dtype, tmp_path):
     assert ("together, all 3" in m.summary()) == (Tokens is not TokenMean)
     X = data.X.astype(dtype)
     corrected = transform_tokens(m, X)
+    np.testing.assert_array_equal(m.transform(X), corrected)
+    assert m.check(X).ok
+    with pytest.raises(TypeError, match="Omit out"):
+        m.transform(X, out=X)
     assert corrected.dtype == dtype
     assert_close(corrected, model.transform(X), 1e-12 if dtype == np.float64 else 1e-5)
     if Tokens is not TokenMean:

@@ -1,7 +1,6 @@
-"""Benchmarks: pages quote their numbers, simulated rows take the road of any table, history is compared."""
+"""Benchmarks: pages quote their numbers, and simulated rows take the road of any table."""
 
 import importlib
-import json
 import sys
 from pathlib import Path
 
@@ -48,40 +47,3 @@ def test_simulated_rows_are_fitted_like_the_same_rows_in_memory(benchmark):
     a, b = cluster.fit_simulated(None, parts), fit_table(ClosedFormMGPA(), table).to_map()
     assert a.info.fingerprint == b.info.fingerprint
     np.testing.assert_allclose(a.transform(table.X[:100]), b.transform(table.X[:100]), atol=1e-6)
-
-
-@pytest.fixture
-def history(benchmark, monkeypatch):
-    module = benchmark("history")
-    monkeypatch.setattr(module, "commit", lambda: "abc1234")
-    monkeypatch.setattr(module, "machine", lambda device="cpu": f"{device} of the test")
-    return module
-
-
-def line(commit, machine="cpu of the test", **ratios):
-    return {"commit": commit, "date": "2026-01-01", "machine": machine, "ratios": ratios}
-
-
-def test_a_commit_has_one_line_a_machine(history, tmp_path):
-    path = tmp_path / "history.jsonl"
-    history.record(path, {"row": 2.0})
-    history.record(path, {"row": 3.0}, "cuda")
-    history.record(path, {"row": 2.5})
-    lines = [json.loads(text) for text in path.read_text().splitlines()]
-    assert [(entry["machine"], entry["ratios"]) for entry in lines] == [
-        ("cuda of the test", {"row": 3.0}),
-        ("cpu of the test", {"row": 2.5}),
-    ]
-
-
-def test_what_became_slower_by_more_than_a_quarter_is_named(history):
-    lines = [
-        line("a", row=1.0, copy=2.0, fit=1.0),
-        line("b", row=1.2),
-        line("c", "another machine", row=0.1),
-        line("d", row=1.49, copy=2.6, fit=1.2, new=9.0),
-    ]
-    assert history.regressions(lines) == ["copy: ratio 2.60, was 2.00 at a (+30%)"]
-    assert history.verdict(lines).splitlines()[0] == "Slower by more than 25% on cpu of the test:"
-    assert history.verdict(lines[:2]).startswith("Nothing is slower by more than 25%")
-    assert history.verdict(history.read(ROOT / "benchmarks" / "history.jsonl"))

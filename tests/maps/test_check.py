@@ -121,25 +121,6 @@ def test_samples_do_not_depend_on_how_rows_were_split():
     assert sample_rows(np.ones((300, 2**18))).size <= 2**22
 
 
-@pytest.mark.parametrize("kind", ["TokenMean", "JointTokens"])
-def test_a_loaded_map_of_tokens_takes_tokens(kind, tmp_path):
-    tokens = X[:, None, :] + RNG.normal(size=(600, 3, 8))
-    model = getattr(mgpa, kind)(make("leace")).fit(tokens, source=SOURCE)
-    m = mgpa.load_map(model.to_map().save(tmp_path / "m.safetensors"))
-    np.testing.assert_allclose(m.transform(tokens), model.transform(tokens), atol=1e-12)
-    half = m.transform(tokens.astype(np.float32), strength=0.5)
-    assert half.dtype == np.float32
-    assert m.check(tokens).ok
-    torch = pytest.importorskip("torch")
-    np.testing.assert_allclose(
-        m.transform(torch.from_numpy(tokens)).numpy(), model.transform(tokens), atol=1e-9
-    )
-    with pytest.raises(ValueError, match="X has 2 tokens per row; fitted on 3"):
-        m.transform(tokens[:, :2])
-    with pytest.raises(TypeError, match="Omit out"):
-        m.transform(tokens, out=tokens)
-
-
 def test_sparse_rows_get_one_clear_error():
     m = random_affine_map()
     with pytest.raises(ValueError, match=r"X is sparse; a correction makes rows dense. Pass X.toarray\(\)"):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from factories import random_affine_map, random_routed_map, random_staged_map
@@ -18,15 +17,6 @@ def test_all_features_vary_but_those_that_are_constant():
     assert m.varies.dtype == bool
     np.testing.assert_array_equal(m.varies, [True, False, True, False])
     assert "4; 2 constant in the fit" in m.summary()
-
-
-@pytest.mark.parametrize(
-    ("columns", "words"), [("bacde", "b, a, c, d, and 1 more"), (range(5), "0, 1, 2, 3,")]
-)
-def test_other_columns_are_refused_whatever_their_names_are(columns, words):
-    m = AffineMap.identity(5, info=MapInfo(feature_names=tuple("abcde")))
-    with pytest.raises(ValueError, match=f"X has columns {words}.*fitted on a, b, c, d, and 1 more"):
-        m.transform(pd.DataFrame(np.ones((2, 5)), columns=list(columns)))
 
 
 def test_maps_made_of_a_map_know_its_constant_features():

@@ -77,13 +77,6 @@ def test_bad_rows_are_refused_before_anything_is_written(m):
     np.testing.assert_array_equal(X, before)
 
 
-def test_strength_and_prefixes_are_written_too():
-    m, X = random_staged_map(), np.random.default_rng(1).normal(size=(20, D))
-    out = np.empty_like(X)
-    m.transform(X, n_stages=2, fraction=0.5, strength=1.3, out=out)
-    np.testing.assert_array_equal(out, m.prefix(2, 0.5).with_strength(1.3).transform(X))
-
-
 ROWS = np.zeros((21, D))
 FROZEN = np.zeros((20, D))
 FROZEN.flags.writeable = False

@@ -207,6 +207,17 @@ def test_two_at_a_time_give_the_same_bytes(finished, tmp_path):
     assert_same_files(finished[1], tmp_path / "out")
 
 
+def test_a_cluster_gives_the_same_bytes(finished, tmp_path):
+    pytest.importorskip("distributed")
+    written(tmp_path)
+    done(*RUN, "--scheduler", "local", folder=tmp_path)
+    provenance = tmp_path / "out" / "provenance.json"
+    text = provenance.read_text("utf-8")
+    assert " --scheduler local" in text
+    provenance.write_text(text.replace(" --scheduler local", ""), "utf-8")
+    assert_same_files(finished[1], tmp_path / "out")
+
+
 def test_a_method_that_cannot_reach_its_budget_is_left_out_with_a_note(tmp_path, monkeypatch, capsys):
     path = written(tmp_path, TINY.replace("budget = 0.05", "budget = 0.9") + '[[contrasts]]\na = "Iter"\n')
     result = run(load_study(path), tmp_path / "out" / "work")

@@ -80,19 +80,6 @@ def test_replicates_are_averaged_or_paired_by_their_order(raw, tmp_path):
         open_table(raw, **options, replicates="median")
 
 
-def test_commands_read_and_write_csv(raw, tmp_path, capsys, monkeypatch):
-    cli = pytest.importorskip("mgpa.cli")
-    monkeypatch.chdir(tmp_path)
-    rename = [word for name, new in RENAME.items() for word in (f"--rename.{name}", new)]
-    options = ["--embedding", "1100:1106", *rename, "--replicates", "mean"]
-    assert cli.main(["fit", str(raw), "--out", "m", *options]) == 0
-    assert "not part of the embedding: age" in capsys.readouterr().err
-    assert cli.main(["apply", "m", str(raw), "--out", "new.csv", "--rename.hospital", "source"]) == 0
-    before, after = pd.read_csv(raw), pd.read_csv(tmp_path / "new.csv")
-    assert abs(np.diff(before.groupby("hospital")["1100"].mean())[0]) > 1.5
-    assert abs(np.diff(after.groupby("source")["1100"].mean())[0]) < 0.2
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_numbers_come_back_from_csv_as_they_were(tmp_path, dtype):
     X = np.random.default_rng(0).normal(size=(50, 3)).astype(dtype) * 10.0 ** np.arange(-30, 31, 30)

@@ -16,7 +16,7 @@ from simulated import in_parts, simulated_table
 
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import correct_file, open_table, write_table
+from mgpa.tables import correct_file, write_table
 
 METHODS = {
     "closed_form_mgpa": {},
@@ -158,16 +158,6 @@ def test_pairs_are_matched_by_the_names_of_sources_not_by_their_order(tables):
     )
 
 
-def test_pairs_of_three_sources_may_come_from_another_table():
-    table = simulated_table(K=3, n_people=24)
-    fit = table.rows("FIT")
-    model = mgpa.ClosedFormMGPA.paper()  # pairs outside the rows do not help its anchor
-    expected = fit_table(model, fit)
-    rows = fit.with_columns(pair_id=None)
-    other = fit_table(model, rows, pairs=fit.take(fit.pair_id >= 0))
-    np.testing.assert_allclose(other.transform(table.X), expected.transform(table.X), atol=1e-9)
-
-
 def test_who_is_in_the_table_of_pairs_counts_as_fitted_on(tables):
     rows, pairs = split_pairs(tables["vectors"])
     people = fit_table(mgpa.ClosedFormMGPA(), rows, pairs=pairs).to_map().info.people
@@ -188,18 +178,6 @@ def test_a_table_of_other_devices_is_not_corrected_without_being_told(tables, tm
     # One device in common will do, and so will not saying which devices these are.
     assert len(correct(m, other.take(table.source == "dry").with_columns(source="dry")))
     assert len(correct(m, other.with_columns(source=None)))
-
-
-def test_a_corrected_table_is_not_corrected_again_without_being_told(tables, tmp_path):
-    table = tables["vectors"]
-    m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
-    write_table(table, tmp_path / "t.parquet")
-    correct_file(m, tmp_path / "t.parquet", tmp_path / "once.parquet")
-    with pytest.raises(TableError, match=r"corrected before.*Pass force"):
-        correct_file(m, tmp_path / "once.parquet", tmp_path / "twice.parquet")
-    assert correct_file(m, tmp_path / "once.parquet", tmp_path / "twice.parquet", force=True) == len(table)
-    with pytest.raises(TableError, match="corrected before"):
-        correct(m, open_table(tmp_path / "once.parquet").read())
 
 
 def test_every_estimator_has_the_one_fit():

@@ -69,16 +69,6 @@ def test_parts_without_rows_to_fit_on_are_passed_over(table, tmp_path):
         fit_table(make("leace"), in_parts(table.rows("HEAD"), tmp_path / "head", 2))
 
 
-def test_pairs_from_another_table_count_when_the_first_part_has_no_fit_rows(table, tmp_path):
-    loose = table.with_columns(pair_id=None)
-    late = in_parts(loose.take(np.argsort(loose.role == "FIT", kind="stable")), tmp_path / "late", 9)
-    pairs = write_table(table.rows("FIT"), tmp_path / "pairs.npz")
-    m = fit_table(mgpa.ClosedFormMGPA.paper(), late, pairs=pairs).to_map()
-    fit = table.rows("FIT")
-    expected = mgpa.ClosedFormMGPA.paper().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
-    np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
-
-
 def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
     drawn = fit_table(model, parts, max_rows=100, random_state=5).to_map()

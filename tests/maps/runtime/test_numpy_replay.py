@@ -31,17 +31,6 @@ def test_every_number_of_rows_gives_the_rows_one_by_one(n, n_linear, n_network, 
     np.testing.assert_allclose(m.transform(X)[chosen], alone, atol=1e-9)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize(("n_linear", "n_network"), [(1, 1), (2, 2), (1, 0)])
-def test_a_bad_row_is_named_whatever_the_critics(bad, n_linear, n_network):
-    m = random_staged_map(n_linear=n_linear, n_network=n_network, hidden=6 if n_network else 0)
-    for n in (2, 40):
-        X = np.zeros((n, m.n_features), dtype=np.float32)
-        X[1, 3] = bad
-        with pytest.raises(ValueError, match=r"NaN or infinite values in 1 of \d+ rows \(first: row 1\)"):
-            m.transform(X)
-
-
 @pytest.mark.parametrize("n", [1, 40, 600])
 def test_a_correction_that_overflows_is_an_error_without_warnings(n):
     m = random_staged_map()
