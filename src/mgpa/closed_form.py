@@ -196,7 +196,10 @@ class ClosedFormMGPA(GatedMomentEstimator):
 
     @classmethod
     def paper(cls, gate: Any = None, **changes: Any) -> Self:
-        """Return the published settings: rank .9, a pooled anchor with ridge 10, no look at evidence."""
+        """Return the published settings: rank .9, a pooled anchor with ridge 10, no look at evidence.
+
+        ``gate`` is another than the published ``MeasurementGate(rank=0.9)``; ``changes`` override parameters.
+        """
         gate = MeasurementGate(rank=0.9) if gate is None else gate
         settings: dict[str, Any] = {"anchor": "pooled", "ridge": 10.0, "do_no_harm": False}
         return cls(gate, **(settings | changes))

@@ -20,11 +20,15 @@ from .errors import UsageError
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """The affine map x ↦ (x - origin) Vᵀ / scale, with V the principal axes, or without them."""
+    """The affine map x ↦ (x - origin) Vᵀ / scale, with V the principal axes, or without them.
 
-    origin: NDArray[Any]  # (D,): mean of the rows they were fitted on
-    scale: NDArray[Any]  # (d,): their spread along each coordinate
-    components: NDArray[Any] | None = None  # V (d, D), orthonormal rows; None keeps the features (d = D)
+    ``origin`` (D,) is the mean of the rows they were fitted on, ``scale`` (d,) their spread along each
+    coordinate, ``components`` V (d, D), with orthonormal rows; None keeps the features (d = D).
+    """
+
+    origin: NDArray[Any]
+    scale: NDArray[Any]
+    components: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("origin", "scale", "components"):

@@ -65,6 +65,8 @@ def test_audits_of_different_people_pool_into_one(table):
     assert leaked.verdict("closed_form_mgpa")[0].startswith("Not held out")
     with pytest.raises(ValueError, match="evaluated in more than one split"):
         audit.Audit.pool([whole, whole])
+    with pytest.raises(ValueError, match="have other methods than identity; pool the same"):
+        audit.Audit.pool([replace(whole, results={"identity": whole["identity"]}), halves[0]])
 
 
 def test_readers_that_reverse_are_not_called_chance():

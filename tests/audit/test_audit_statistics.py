@@ -357,6 +357,7 @@ TWO = ["a", "a"]
         (lambda: participant_auroc(np.ones(2), [0, 0], TWO), "AUROC needs two classes"),
         (lambda: participant_auroc([1, np.nan], [0, 1], TWO), "scores must hold finite numbers"),
         (lambda: participant_auroc([1, 2, 3], [0, 1, 0], ["p", "p", "q"]), "'q' has no rows of class 1"),
+        (lambda: participant_auroc([1, 2], [0, 1], ["p", "p"], weight=[1, 0]), "'p' has no rows of class 1"),
         (lambda: estimate([[0.5, np.nan]]), r"values is NaN or infinite at \(0, 1\)"),
         (lambda: estimate([0.5]), "Only one participant"),
         (lambda: estimate([0.5, 0.6], "max"), r"expected \[fit, participant, reader\]"),

@@ -33,6 +33,8 @@ def test_the_average_reference_sums_to_zero_and_a_channel_becomes_zero_and_stays
     for reference, message in (("Fz", r"No channel Fz\. Channels: POz"), ([], "names no channel")):
         with pytest.raises(ValueError, match=message):
             rereference(trials, reference)
+    with pytest.raises(ValueError, match="average reference of Oz alone is zero"):
+        car(trials.pick(["Oz"]))
 
 
 @pytest.mark.parametrize("reference", ["average", "Oz", ["O1", "O2"]])
@@ -79,6 +81,8 @@ def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
     both = measure_views(loose, {"car": car, "oz": oz})
     assert both.columns["pair_id"].tolist() == np.arange(4).repeat(2).tolist()
     assert both.columns["recorded_source"].tolist() == ["a", "a", "b", "b"] * 2
+    with pytest.raises(ValueError, match="have a recorded_source, where their source would go"):
+        measure_views(both.with_columns(pair_id=None), {"car": car})
 
 
 @pytest.mark.parametrize(

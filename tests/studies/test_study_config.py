@@ -18,6 +18,8 @@ def test_a_study_says_what_it_said(tmp_path):
     assert not study.simulated
     assert load_study(tmp_path / "my.toml", gate={"rank": 3}).gate.rank == 3
     assert load_study(tmp_path / "my.toml", recordings="other.npz").data.table == Path("other.npz")
+    one_way = "[[contrasts]]\na = 'CF'\nmetrics = ['T_f dry → wet']\n"
+    assert load_study(written(tmp_path, f"{TINY}\n{one_way}")).contrasts[2].metrics == ("T_f dry → wet",)
 
 
 def test_overlays_replace_values_and_leave_methods_out(tmp_path):
@@ -46,7 +48,7 @@ WRONG = {
     "[roles]\nrotations = [1]\npeople = { FIT = ['a'] }": r"roles: give people or rotations",
     "[[contrasts]]\na = 'MGPA'": r"contrasts name 'MGPA'; the methods are CF, Iter, LEACE_50 %, identity",
     "[[contrasts]]\nb = 'CF'": r"contrasts\.2\.a: is missing",
-    "[[contrasts]]\na = 'CF'\nmetrics = ['T']": r"contrasts\.2: unknown metric 'T'; metrics: S, T_f",
+    "[[contrasts]]\na = 'CF'\nmetrics = ['T']": r"contrasts\.2: No metric 'T'\. Metrics: S, T_f",
     "[[contrasts]]\na = 'CF'\npaper = { S = [0.1, 0.0] }": r"contrasts\.2\.paper\.S: .*3 items",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate = 'random'": r"methods\.R: .*random.* needs gate_seeds",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate_seeds = [1]": r"methods\.R: .*only that gate does",

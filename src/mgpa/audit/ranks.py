@@ -63,8 +63,9 @@ def participant_auroc(
     classes, codes = encode_source(labels, n, name="labels")
     if len(classes) < 2:
         raise ValueError(f"labels has {classes.tolist()}; AUROC needs two classes or more.")
-    counts = np.bincount(who * len(classes) + codes, minlength=len(names) * len(classes))
-    if not counts.all():
+    weight = None if weight is None else to_numpy(weight).astype(np.float64)
+    counts = np.bincount(who * len(classes) + codes, weight, minlength=len(names) * len(classes))
+    if not (counts > 0).all():
         person, k = divmod(int(counts.argmin()), len(classes))
         raise ValueError(
             f"Participant {str(names[person])!r} has no rows of class {classes.tolist()[k]!r}; AUROC needs "

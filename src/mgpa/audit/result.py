@@ -72,6 +72,8 @@ class Audit:
             for audit in audits
         ]
         first = audits[0]
+        if any(audit.methods != first.methods for audit in audits):
+            raise ValueError(f"The audits have other methods than {', '.join(first.methods)}; pool the same.")
         if len(audits) == 1:
             return first
         every = [audit.settings for audit in audits]

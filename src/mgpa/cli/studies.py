@@ -141,7 +141,7 @@ def paper(*folders: Path, out: Folder, published: Annotated[bool, Parameter(nega
     folders
         Where the packaged studies were run. A study that was not run leaves its columns to the paper.
     out
-        Folder for paper.html, table_1.tex, .csv, numbers.csv, figure_3.pdf and so on.
+        Folder for paper.html, table_1.tex, numbers.csv, figure_3.pdf and so on.
     published
         Compute tables 3, 10 and 11 from the published participant values, without recordings.
     """

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.extras import missing
 from ..errors import PairingError, UsageError
 from ..tables.table import Table
 from .devices import table_from_epochs
@@ -163,8 +164,10 @@ def table_from_bids(
     **settings
         As for :func:`table_from_raws`, among them encoder, tmin and tmax.
     """
-    import mne_bids
-
+    try:
+        import mne_bids
+    except ImportError:
+        raise missing("table_from_bids", "mne-bids") from None
     if source not in _ENTITIES:
         raise UsageError(f"source is {source!r}; expected one of {', '.join(_ENTITIES)}.")
     paths = mne_bids.find_matching_paths(

@@ -42,6 +42,8 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
     """
     if reference == "average":
         named = list(trials.channels)
+        if len(named) < 2:
+            raise ValueError(f"An average reference of {named[0]} alone is zero; it needs more channels.")
     else:
         named = [reference] if isinstance(reference, str) else list(reference)
         if not named:
@@ -135,6 +137,8 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
             "trials.with_columns(pair_id=None)."
         )
     if "source" in columns:
+        if "recorded_source" in columns:
+            raise ValueError("The trials have a recorded_source, where their source would go; rename it.")
         columns["recorded_source"] = columns.pop("source")
     views = {name: view(trials) for name, view in measured.items()}
     first_name, first = next(iter(views.items()))

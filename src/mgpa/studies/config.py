@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from .._common.files import special_kind
-from ..audit.metrics import METRICS
+from ..audit.metrics import find_metric
 from ..errors import StudyError
 
 __all__ = ["Study", "StudyError", "load_study", "presets"]
@@ -209,8 +209,8 @@ class ContrastSection(Section):
 
     @model_validator(mode="after")
     def _metrics(self) -> ContrastSection:
-        if unknown := [name for name in self.metrics if name not in METRICS]:
-            raise ValueError(f"unknown metric {unknown[0]!r}; metrics: {', '.join(METRICS)}")
+        for name in self.metrics:
+            find_metric(name)
         return self
 
 
