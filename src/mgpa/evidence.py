@@ -79,7 +79,9 @@ def unit_rows(contrasts: Floats) -> Floats:
     """Return the non-zero rows scaled to unit length, so that directions count and magnitudes do not."""
     norms = row_norms(contrasts)
     moving = norms > ZERO_NORM
-    return np.asarray(contrasts[moving] / norms[moving, None])
+    rows = contrasts[moving]
+    rows /= norms[moving, None]
+    return np.asarray(rows)
 
 
 def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]:
@@ -226,9 +228,10 @@ class _HeldOut:
         """Return the mean of each kind among some rows (directions, or contrasts), 0 where there are none."""
         means = np.zeros((self.kind.max() + 1, rows.shape[1]))
         for i in range(len(means)):
-            chosen = some[self.kind[some] == i]
-            if len(chosen):
-                means[i] = rows[chosen].mean(axis=0)
+            chosen = np.zeros(len(rows))
+            chosen[some[self.kind[some] == i]] = 1.0
+            if chosen.any():
+                means[i] = chosen @ rows / chosen.sum()
         return means
 
     def along_mean(self) -> Floats:

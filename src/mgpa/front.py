@@ -93,6 +93,7 @@ class MGPA(GatedMomentEstimator):
     def _solve(self, data: Evidence) -> Solution:
         data.require_sources()
         contrasts = data.contrasts()
+        n_contrasts = len(contrasts)
         standardizer, moments = data.standardizer(self.standardize), data.moments
         center, scale = standardizer.center, standardizer.scale
         try:
@@ -112,6 +113,8 @@ class MGPA(GatedMomentEstimator):
             divided = np.where(standardizer.varies, scale, np.inf)  # what never varied takes no part
             within = moments.within.scaled(divided * np.sqrt(moments.weights.sum() / moments.count))
             views = read_views(contrasts, within, moments.count, standardizer, position)
+            mean_contrast = contrasts.values.mean(axis=0) / divided
+            del contrasts  # which are as large
             paired = replace(data, pairs=(), calibration=()).paired_moments()  # of views among the rows
             rows = unpaired_scatters(moments, paired, views.axes, divided)
             evidence, scores, edits = fit_spread(views, rows, always=self.spread == "always")
@@ -123,11 +126,11 @@ class MGPA(GatedMomentEstimator):
                 if self.spread == "always" or (evidence.helps and matches):
                     stored = spread_map(views, scores, edits, position, standardizer)
                     span = np.eye(len(scale)) if stored.direction is None else stored.direction.T
-                    gate = FixedGate(span).fit(contrasts.values)
-                    gate.mean_contrast_ = (contrasts.values / divided).mean(axis=0)
+                    gate = FixedGate(span).fit(span.T)
+                    gate.mean_contrast_ = mean_contrast
         stored = replace(stored, strength=float(self.strength))
         correction = Solution(gate, stored, effect=effect, spread=evidence)
-        return self._described(correction, data, len(contrasts), words)
+        return self._described(correction, data, n_contrasts, words)
 
     @property
     def spread_(self) -> SpreadEvidence | None:

@@ -43,8 +43,9 @@ class Contrasts:
     def from_pairs(cls, pairs: Any, n_features: int, people: NDArray[Any] | None = None) -> Self:
         """Make contrasts from ``(A, B)``: row i of A and row i of B are two views of one thing."""
         A, B = check_views(pairs, n_features)
-        A, B = A.astype(np.float64), B.astype(np.float64)
-        return cls(B - A, np.zeros(len(A), np.int64), np.ones(len(A), np.int64), (A + B) / 2, people)
+        codes = np.zeros(len(A), np.int64), np.ones(len(A), np.int64)
+        values, midpoints = _halves(A, B)
+        return cls(values, *codes, midpoints, people)
 
     @classmethod
     def from_ids(
@@ -64,17 +65,16 @@ class Contrasts:
         for size in np.unique(counts[counts > 1]):
             members = rows[starts[counts == size][:, None] + np.arange(size)]
             for a, b in combinations(range(size), 2):
-                one, other = (X[members[:, view]].astype(np.float64) for view in (a, b))
-                values.append(other - one)
-                midpoints.append((one + other) / 2)
+                contrast, midpoint = _halves(X[members[:, a]], X[members[:, b]])
+                values.append(contrast)
+                midpoints.append(midpoint)
                 first.append(codes[members[:, a]])
                 second.append(codes[members[:, b]])
                 whose.append(members[:, a] if people is None else people[members[:, a]])
         if not values:
             return cls.none(X.shape[1])
         owners = None if people is None else np.concatenate(whose)
-        joined = [np.concatenate(parts) for parts in (values, first, second, midpoints)]
-        return cls(joined[0], joined[1], joined[2], joined[3], owners)
+        return cls(joined(values), joined(first), joined(second), joined(midpoints), owners)
 
     @classmethod
     def none(cls, n_features: int) -> Self:
@@ -85,12 +85,14 @@ class Contrasts:
     @classmethod
     def concatenate(cls, many: list[Contrasts]) -> Contrasts:
         """Return all contrasts in one."""
-
-        def joined(name: str) -> Any:
-            arrays = [getattr(c, name) for c in many]
-            return None if any(array is None for array in arrays) else np.concatenate(arrays)
-
-        return cls(*(joined(name) for name in ("values", "first", "second", "midpoints", "people")))
+        whose = [c.people for c in many if c.people is not None]
+        return cls(
+            joined([c.values for c in many]),
+            joined([c.first for c in many]),
+            joined([c.second for c in many]),
+            joined([c.midpoints for c in many]),
+            joined(whose) if len(whose) == len(many) else None,
+        )
 
     def take(self, rows: NDArray[np.intp]) -> Contrasts:
         """Return some of the contrasts."""
@@ -99,8 +101,10 @@ class Contrasts:
 
     def views(self) -> tuple[Floats, NDArray[np.int64]]:
         """Return both views of every contrast, one below the other, and which source each is of."""
-        half = self.values / 2
-        views = np.concatenate([self.midpoints - half, self.midpoints + half])
+        m, views = len(self), np.empty((2 * len(self), self.values.shape[1]))
+        for half, sign in ((views[:m], -0.5), (views[m:], 0.5)):
+            np.multiply(self.values, sign, out=half)
+            half += self.midpoints
         return views, np.concatenate([self.first, self.second])
 
     def source_effects(self, n_sources: int) -> Floats:
@@ -116,6 +120,20 @@ class Contrasts:
                 "directly or through others, to every other source."
             )
         return np.asarray(effects[1:] - effects[0])
+
+
+def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return all parts in one array; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _halves(A: NDArray[Any], B: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return B - A and (A + B) / 2 in double precision, without further copies."""
+    values, midpoints = B.astype(np.float64), A.astype(np.float64)
+    values -= midpoints
+    midpoints += B
+    midpoints /= 2
+    return values, midpoints
 
 
 def zero_sum_effects(

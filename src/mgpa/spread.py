@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ from numpy.typing import NDArray
 
 from .evidence import LEVEL, contrast_folds, orthonormal
 from .maps import AffineMap, SpreadMap
-from .moments import Moments, Scatter, Standardizer
-from .pairs import Contrasts, zero_sum_effects
+from .moments import BLOCK, Moments, Scatter, Standardizer, blocks
+from .pairs import Contrasts
 from .within import cross_validated_ridge
 
 Floats = NDArray[np.float64]
@@ -106,15 +107,49 @@ class SpreadEvidence:
 
 @dataclass(frozen=True)
 class Views:
-    """Both views of every pair in r coordinates: principal axes of rows and views, in standardised units."""
+    """Both views of every pair in r coordinates: principal axes of rows and views, in standardised units.
+
+    They are the one large array here: whatever follows from them is computed some rows at a time.
+    """
 
     axes: Floats  # V (d, r), orthonormal
     variance: Floats  # (r,): of rows and views along the axes, within sources
     typical: float  # mean variance of a feature
     raw: Floats  # (2 m, r): all first views, then all second ones
-    moved: Floats  # the same after the correction of position
-    codes: NDArray[np.int64]  # (2 m,): their sources
-    pairs: Contrasts  # of the moved views, in r coordinates
+    read: Floats  # (2 m, k): what the correction of position reads from them
+    along: Floats  # (k, r): and how far it moves them for it
+    first: NDArray[np.int64]  # (m,): the sources of the first views
+    second: NDArray[np.int64]  # and of the second ones
+    people: NDArray[Any] | None  # whose pairs they are, where known
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def blocks(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+        """Return some rows, as many at a time as one product takes."""
+        return [rows[part] for part in blocks(len(rows), max(1, BLOCK // max(1, self.raw.shape[1])))]
+
+    def moved(self, rows: NDArray[np.intp]) -> Floats:
+        """Return some views after the correction of position."""
+        return np.asarray(self.raw[rows] - self.read[rows] @ self.along)
+
+    def contrasts(self, pairs: NDArray[np.intp]) -> Floats:
+        """Return the second minus the first view of some pairs, after the correction of position."""
+        contrasts = self.raw[pairs + len(self)]
+        contrasts -= self.raw[pairs]
+        contrasts -= (self.read[pairs + len(self)] - self.read[pairs]) @ self.along
+        return np.asarray(contrasts)
+
+    @cached_property
+    def length(self) -> Floats:
+        """The contrasts' lengths, (m,)."""
+        parts = self.blocks(np.arange(len(self)))
+        return np.concatenate([np.linalg.norm(self.contrasts(pairs), axis=1) for pairs in parts])
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """The source of every view, (2 m,)."""
+        return np.concatenate([self.first, self.second])
 
     @property
     def n_sources(self) -> int:
@@ -124,27 +159,25 @@ class Views:
     @property
     def kind(self) -> NDArray[np.int64]:
         """Which two sources each pair is of, counted."""
-        between = np.column_stack([self.pairs.first, self.pairs.second])
+        between = np.column_stack([self.first, self.second])
         return np.unique(between, axis=0, return_inverse=True)[1].ravel()
 
     @property
     def place(self) -> NDArray[np.int64]:
         """Rank of each pair among pairs of its kind: by length for one kind, in event order for several."""
-        kind, place = self.kind, np.empty(len(self.pairs), np.int64)
-        length = np.linalg.norm(self.pairs.values, axis=1) * (kind.max() == 0)
+        kind, place = self.kind, np.empty(len(self), np.int64)
+        length = self.length * (kind.max() == 0)
         place[np.lexsort((length, kind))] = np.concatenate([np.arange(n) for n in np.bincount(kind)])
         return place
 
     def folds(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return up to five splits of the pairs: whole people where known, else whole events."""
-        people = self.pairs.people
-        return contrast_folds(self.pairs.values, self.place % 5 if people is None else people)
+        return contrast_folds(self.length[:, None], self.place % 5 if self.people is None else self.people)
 
     def units(self) -> NDArray[np.int64]:
         """Return which unit each pair belongs to: participants, or some pairs where those are unknown."""
-        if self.pairs.people is not None:
-            whose = np.unique(self.pairs.people, return_inverse=True)[1]
-            return _grouped(whose, self.kind, np.linalg.norm(self.pairs.values, axis=1))
+        if self.people is not None:
+            return _grouped(np.unique(self.people, return_inverse=True)[1], self.kind, self.length)
         n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
         return np.asarray(self.place % max(1, n_units))
 
@@ -172,11 +205,18 @@ def _grouped(whose: NDArray[np.int64], kind: NDArray[np.int64], length: Floats) 
     return np.asarray(np.unique(unit[whose], return_inverse=True)[1])
 
 
-def _centred(rows: Floats, labels: NDArray[Any]) -> Floats:
-    """Return rows less the mean of those with the same label."""
-    _, group, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    sums = np.add.reduceat(rows[np.argsort(group, kind="stable")], np.cumsum(counts) - counts)
-    return np.asarray(rows - (sums / counts[:, None])[group])
+def _members(labels: NDArray[Any]) -> list[NDArray[np.intp]]:
+    """Return the rows of every label."""
+    return np.split(np.argsort(labels, kind="stable"), np.cumsum(np.unique(labels, return_counts=True)[1]))[
+        :-1
+    ]
+
+
+def _centre(rows: Floats, labels: NDArray[np.int64]) -> Floats:
+    """Take the mean of the rows with the same label from each, in place."""
+    for members in _members(labels):
+        rows[members] -= rows[members].mean(axis=0)
+    return rows
 
 
 def read_views(
@@ -187,18 +227,29 @@ def read_views(
     ``within`` is the scatter of the standardised rows about their sources' means, of ``n_rows`` in effect.
     """
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)
-    views, codes = contrasts.views()
-    raw = (views - standardizer.center) / scale
-    axes = (within + Scatter.from_rows(_centred(raw, codes))).axes()
+    raw, codes = contrasts.views()
+    parts = blocks(len(raw), max(1, BLOCK // raw.shape[1]))
+    read = np.concatenate([(raw[part] - position.center) @ position.readout for part in parts])
+    raw -= standardizer.center
+    raw /= scale
+    spread = within
+    for members in _members(codes):
+        mean = raw[members].mean(axis=0)
+        few = len(raw) < raw.shape[1]
+        for part in blocks(len(members), len(members) if few else max(1, BLOCK // raw.shape[1])):
+            apart = raw[members[part]] - mean
+            spread = spread + (Scatter.from_rows(apart) if few else Scatter(apart.T @ apart))
+    axes = spread.axes()
     V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
-    m, scatter = len(contrasts), axes.values / (n_rows + len(raw))
+    scatter = axes.values / (n_rows + len(raw))
     V = orthonormal(V, contrasts.source_effects(int(codes.max()) + 1).T / scale[:, None])  # of few rows
     variance = np.concatenate([scatter, np.zeros(V.shape[1] - len(scatter))])
-    raw = raw @ V
-    read = (views - position.center) @ position.readout + position.offset
-    moved = raw - read @ ((position.direction / scale[:, None]).T @ V)
-    pairs = replace(contrasts, values=moved[m:] - moved[:m], midpoints=(moved[m:] + moved[:m]) / 2)
-    return Views(V, variance, float(variance.sum() / standardizer.varies.sum()), raw, moved, codes, pairs)
+    typical = float(variance.sum() / standardizer.varies.sum())
+    for part in parts:
+        raw[part, : V.shape[1]] = raw[part] @ V
+    along = (position.direction / scale[:, None]).T @ V
+    pairs = contrasts.first, contrasts.second, contrasts.people
+    return Views(V, variance, typical, raw[:, : V.shape[1]], read + position.offset, along, *pairs)
 
 
 def shared_slope(
@@ -210,15 +261,21 @@ def shared_slope(
     offsets of people and sessions are no part of it. Where views are exchangeable, a unit's slope is as
     likely to have the other sign: the sum of products of different units' slopes is compared with its values
     under exchanged signs, or, of six units and fewer, with its standard error and a t-quantile. Fewer than
-    three cannot tell. ``kind`` is which two sources a contrast is between.
+    three cannot tell. ``kind`` is which two sources a contrast is between. Both arrays are overwritten.
     """
     n_units = int(units.max()) + 1
     if n_units < 3:
         return 1.0
-    C, M = (_centred(rows, units * (kind.max() + 1) + kind) for rows in (contrasts, midpoints))
-    products = np.zeros((n_units, n_units))
+    C, M = (_centre(rows, units * (kind.max() + 1) + kind) for rows in (contrasts, midpoints))
+    products, r = np.zeros((n_units, n_units)), C.shape[1]
     for k in np.unique(kind):
-        c, m, whose = C[kind == k], M[kind == k], units[kind == k]
+        c, m, whose = (rows if kind.max() == 0 else rows[kind == k] for rows in (C, M, units))
+        if n_units * r < len(c):  # slopes take less than products of pairs
+            slopes = np.zeros((n_units, r * r))
+            for members in _members(whose):
+                slopes[whose[members[0]]] = (c[members].T @ m[members]).ravel()
+            products += slopes @ slopes.T
+            continue
         for unit in np.unique(whose):
             block = (c[whose == unit] @ c.T) * (m[whose == unit] @ m.T)
             products[unit] += np.bincount(whose, block.sum(axis=0), n_units)
@@ -236,14 +293,18 @@ def shared_slope(
 
 def show_spread(views: Views) -> float:
     """Return :func:`shared_slope` of the pairs, with directions of much variance scaled down."""
-    centred = _centred(views.pairs.values, views.kind)
+    pairs = np.arange(len(views))
+    centred = _centre(views.contrasts(pairs), views.kind)
     scatter = centred.T @ centred / len(centred)
     if not np.trace(scatter) > np.finfo(np.float64).eps * views.variance.sum():
         return 1.0  # a shift is all there is
     scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
-    whitened = scipy.linalg.solve_triangular(np.linalg.cholesky(scatter), centred.T, lower=True).T
-    midpoints = views.pairs.midpoints / np.sqrt(views.variance + SMALL * views.typical)
-    return shared_slope(whitened, midpoints, views.kind, views.units())
+    lower, scale = np.linalg.cholesky(scatter), np.sqrt(views.variance + SMALL * views.typical)
+    midpoints = np.empty_like(centred)
+    for part in views.blocks(pairs):
+        centred[part] = scipy.linalg.solve_triangular(lower, centred[part].T, lower=True).T
+        midpoints[part] = (views.moved(part) + views.moved(part + len(views))) / (2.0 * scale)
+    return shared_slope(centred, midpoints, views.kind, views.units())
 
 
 def whitening(views: Views) -> tuple[NDArray[np.intp], Floats, Floats]:
@@ -251,11 +312,11 @@ def whitening(views: Views) -> tuple[NDArray[np.intp], Floats, Floats]:
 
     Directions with next to no variance, and no shift, are all ball, to every source alike.
     """
-    shifts = _source_means(views.raw, views, np.arange(len(views.pairs)))
+    shifts = _source_means(views, np.arange(len(views)))
     largest = np.maximum(views.variance, np.max((shifts - shifts.mean(axis=0)) ** 2, axis=0))
     chosen = np.flatnonzero(largest > SMALL * BALL * views.typical)
     variance = (1.0 - BALL) * views.variance[chosen] + BALL * views.typical
-    return chosen, views.raw[:, chosen].mean(axis=0), 1.0 / np.sqrt(variance)
+    return chosen, views.raw.mean(axis=0)[chosen], 1.0 / np.sqrt(variance)
 
 
 def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> tuple[Scores, Floats]:
@@ -263,34 +324,48 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> tuple[Score
 
     The latter are by Gaussians of other pairs; ``rows`` are :func:`unpaired_scatters`.
     """
-    K, m = views.n_sources, len(views.pairs)
+    K, m = views.n_sources, len(views)
     chosen, origin, whiten = whitening(views)
-    Y = (views.raw[:, chosen] - origin) * whiten
-    folds = [(test, _source_means(Y, views, train)) for train, test in views.folds()]
+
+    def white(rows: Floats) -> Floats:
+        rows = rows[:, chosen]
+        rows -= origin
+        rows *= whiten
+        return rows
+
+    folds = [(test, white(_source_means(views, train))) for train, test in views.folds()]
     axes, held_out = [], np.zeros((K, len(POOLED), 2 * m))
     for code, (n, scatter) in enumerate(rows):
-        views_here = np.flatnonzero(views.codes == code)
-        center, free = Y[views_here].mean(axis=0), max(1.0, n + len(views_here) - 1.0)
-        apart = Y[views_here] - center
+        views_here = views.blocks(np.flatnonzero(views.codes == code))
+        n_here = sum(map(len, views_here))
+        center = sum(white(views.raw[part]).sum(axis=0) for part in views_here) / n_here
+        free = max(1.0, n + n_here - 1.0)
         C = scatter[np.ix_(chosen, chosen)] * whiten * whiten[:, None]
-        C = (1.0 - BALL) * (C + apart.T @ apart) / free
+        for part in views_here:
+            apart = white(views.raw[part]) - center
+            C += apart.T @ apart
+        C *= (1.0 - BALL) / free
         C[np.diag_indices_from(C)] += BALL * views.typical * whiten**2
         values, U = np.linalg.eigh(C)
         axes.append((values, U))
-        turned = Y @ U
         for test, means in folds:
             both = np.concatenate([test, test + m])
-            points, n_others = turned[both] - means[code] @ U, free - np.sum(views.codes[both] == code)
-            out = (turned[both[views.codes[both] == code]] - center @ U) * np.sqrt((1.0 - BALL) / n_others)
+            turned = np.concatenate([white(views.raw[part]) @ U for part in views.blocks(both)])
+            of_code = views.codes[both] == code
+            n_others, out = free - np.sum(of_code), turned[of_code]
+            out -= center @ U
+            out *= np.sqrt((1.0 - BALL) / n_others)
+            turned -= means[code] @ U
             for j, pooled in enumerate(POOLED):
                 spread = (1.0 - pooled) * values * free / n_others + pooled
-                held_out[code, j, both] = _log_density(points, spread, out * np.sqrt(1.0 - pooled))
+                held_out[code, j, both] = _log_density(turned, spread, out, 1.0 - pooled)
     weight = 1.0 / np.bincount(views.codes, minlength=K)[views.codes]
-    scaled = held_out[:, :, None] / TEMPERATURES[:, None]  # (K, pooled, temperature, 2 m)
-    likely = scipy.special.log_softmax(scaled, axis=0)[views.codes, ..., np.arange(2 * m)]
-    losses = -np.tensordot(weight, likely, axes=1)
+    losses = np.zeros((len(POOLED), len(TEMPERATURES)))
+    for tried, loss in zip(TEMPERATURES, losses.T, strict=True):
+        likely = scipy.special.log_softmax(held_out / tried, axis=0)[views.codes, :, np.arange(2 * m)]
+        loss[:] = -(weight @ likely)
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
-    means, temperature = _source_means(Y, views, np.arange(m)), float(TEMPERATURES[t])
+    means, temperature = white(_source_means(views, np.arange(m))), float(TEMPERATURES[t])
     shrunk = [((1.0 - POOLED[best]) * values + POOLED[best], U) for values, U in axes]
     precisions = np.stack([(U / values) @ U.T for values, U in shrunk]) / temperature
     linear = np.stack([P @ mean for P, mean in zip(precisions, means, strict=True)])
@@ -299,29 +374,41 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> tuple[Score
     return (precisions, linear, bias), scipy.special.softmax(held_out[:, best].T / temperature, axis=1)
 
 
-def _log_density(points: Floats, values: Floats, out: Floats) -> Floats:
-    """Return log-densities, up to a constant, of a Gaussian with covariance diag(values) - outᵀout.
+def _log_density(points: Floats, values: Floats, out: Floats, share: float = 1.0) -> Floats:
+    """Return log-densities, up to a constant, of a Gaussian with covariance diag(values) - share outᵀout.
 
     ``out`` are the held-out rows' part of a scatter. Where they are fewer than coordinates, by Woodbury's
     identity in the space of those rows.
     """
+    parts = blocks(len(points), max(1, BLOCK // max(1, len(values))))
     if len(out) >= len(values):
-        lower = np.linalg.cholesky(np.diag(values) - out.T @ out)
-        apart = scipy.linalg.solve_triangular(lower, points.T, lower=True)
-        return np.asarray(-0.5 * np.sum(apart**2, axis=0) - np.sum(np.log(np.diag(lower))))
-    scaled, out = points / np.sqrt(values), out / np.sqrt(values)
+        lower = np.linalg.cholesky(np.diag(values) - share * (out.T @ out))
+        squares = [_squares(lower, points[part].T) for part in parts]
+        return np.asarray(-0.5 * np.concatenate(squares) - np.sum(np.log(np.diag(lower))))
+    scale = np.sqrt(values)
+    out = out * (np.sqrt(share) / scale)
     lower = np.linalg.cholesky(np.eye(len(out)) - out @ out.T)
-    apart = scipy.linalg.solve_triangular(lower, out @ scaled.T, lower=True)
-    squares = np.sum(scaled**2, axis=1) + np.sum(apart**2, axis=0)
-    return np.asarray(-0.5 * squares - 0.5 * np.sum(np.log(values)) - np.sum(np.log(np.diag(lower))))
+    scaled = (points[part] / scale for part in parts)
+    squares = [np.sum(rows**2, axis=1) + _squares(lower, out @ rows.T) for rows in scaled]
+    return np.asarray(
+        -0.5 * np.concatenate(squares) - 0.5 * np.sum(np.log(values)) - np.sum(np.log(np.diag(lower)))
+    )
 
 
-def _source_means(Y: Floats, views: Views, train: NDArray[np.intp]) -> Floats:
+def _squares(lower: NDArray[Any], columns: NDArray[Any]) -> Floats:
+    """Return the squared lengths of L⁻¹ columns."""
+    return np.asarray(np.sum(scipy.linalg.solve_triangular(lower, columns, lower=True) ** 2, axis=0))
+
+
+def _source_means(views: Views, train: NDArray[np.intp]) -> Floats:
     """Return the sources' means from pairs alone: of all midpoints, plus what each source adds to them."""
-    first, second = Y[train], Y[train + len(views.pairs)]
-    between = views.pairs.first[train], views.pairs.second[train]
-    effects, _ = zero_sum_effects(second - first, *between, views.n_sources)
-    return np.asarray((first + second).mean(axis=0) / 2 + effects)
+    design = np.eye(views.n_sources)[views.second[train]] - np.eye(views.n_sources)[views.first[train]]
+    midpoint, products = np.zeros(views.raw.shape[1]), np.zeros((views.n_sources, views.raw.shape[1]))
+    for part, rows in zip(views.blocks(train), views.blocks(np.arange(len(train))), strict=True):
+        first, second = views.raw[part], views.raw[part + len(views)]
+        midpoint += (first + second).sum(axis=0) / (2 * len(train))
+        products += design[rows].T @ (second - first)
+    return np.asarray(midpoint + np.linalg.pinv(design.T @ design) @ products)
 
 
 @dataclass(frozen=True)
@@ -331,49 +418,48 @@ class Way:
     The difference expected for x is (x - center) slope + offset.
     """
 
-    rows: NDArray[np.intp]  # (n,): positions among all views of those it was fitted on
-    points: Floats  # (n, r): those views, less the center
     center: Floats
     slope: Floats
     offset: Floats
-    influence: Floats  # P (r, n): (x - center) P is how much each target counts for x
-    residuals: Floats  # (n, r): of the targets
+    ridge: float
 
     @classmethod
-    def fit(cls, rows: NDArray[np.intp], X: Floats, differences: Floats) -> Way:
-        """Regress, with the penalty of generalised cross-validation."""
-        center, offset = X.mean(axis=0), differences.mean(axis=0)
-        x, y = X - center, differences - offset
+    def fit(cls, x: Floats, y: Floats, ridge: float | None = None) -> Way:
+        """Regress y on x, both overwritten; without a penalty, with that of generalised cross-validation."""
+        center, offset = x.mean(axis=0), y.mean(axis=0)
+        x -= center
+        y -= offset
         few = len(x) < x.shape[1]  # then nothing is decomposed that is larger than the rows
         values, U = np.linalg.eigh(x @ x.T if few else x.T @ x)
         resolved = values > x.shape[1] * np.finfo(np.float64).eps * values.max(initial=0.0)
         values, U = values[resolved], U[:, resolved]
-        products = np.sqrt(values)[:, None] * (U.T @ y) if few else U.T @ (x.T @ y)
-        ridge = cross_validated_ridge(values, products, float(np.sum(y**2)), len(x) - 1.0)
-        inverse = (U / (values + ridge)) @ U.T
-        influence = x.T @ inverse if few else inverse @ x.T
-        slope = influence @ y
-        return cls(rows, x, center, slope, offset, influence, y - x @ slope)
+        along = U.T @ (y if few else x.T @ y)
+        if ridge is None:
+            products = np.sqrt(values)[:, None] * along if few else along
+            ridge = cross_validated_ridge(values, products, float(np.vdot(y, y)), len(x) - 1.0)
+        slope = U @ (along / (values + ridge)[:, None])
+        return cls(center, x.T @ slope if few else slope, offset, ridge)
 
-    def expect(self, X: Floats, held_out: NDArray[np.intp]) -> Floats:
-        """Return what a fit without some rows, with the same penalty, expects for X: exactly that."""
-        expected, out = (X - self.center) @ self.slope + self.offset, np.isin(self.rows, held_out)
-        if not out.any():
-            return np.asarray(expected)
-        P, mean = self.influence[:, out], 1.0 / len(self.rows)
-        unexplained = np.eye(int(out.sum())) - self.points[out] @ P - mean
-        return np.asarray(
-            expected - ((X - self.center) @ P + mean) @ np.linalg.solve(unexplained, self.residuals[out])
-        )
+    def expect(self, X: Floats) -> Floats:
+        """Return the differences expected for X."""
+        return np.asarray((X - self.center) @ self.slope + self.offset)
 
 
-def fit_ways(views: Views) -> dict[tuple[int, int], Way]:
-    """Return the regressions (from, to) between all two sources that share pairs."""
-    m, pairs, ways = len(views.pairs), views.pairs, {}
-    for a, b in sorted({(int(s), int(t)) for s, t in zip(pairs.first, pairs.second, strict=True)}):
-        rows = np.flatnonzero((pairs.first == a) & (pairs.second == b))
-        ways[a, b] = Way.fit(rows, views.moved[rows], pairs.values[rows])
-        ways[b, a] = Way.fit(rows + m, views.moved[rows + m], -pairs.values[rows])
+def fit_ways(
+    views: Views, pairs: NDArray[np.intp], penalties: dict[tuple[int, int], Way] | None = None
+) -> dict[tuple[int, int], Way]:
+    """Return the regressions (from, to) between all two sources that share pairs, from some of the pairs.
+
+    With the penalties of other regressions, if there are any.
+    """
+    m, ways = len(views), dict[tuple[int, int], Way]()
+    for a, b in sorted({(int(s), int(t)) for s, t in zip(views.first, views.second, strict=True)}):
+        rows = pairs[(views.first[pairs] == a) & (views.second[pairs] == b)]
+        for step, sign, start in (((a, b), 1.0, rows), ((b, a), -1.0, rows + m)):
+            ridge = None if penalties is None else penalties[step].ridge
+            differences = views.contrasts(rows)
+            differences *= sign
+            ways[step] = Way.fit(views.moved(start), differences, ridge)
     return ways
 
 
@@ -387,21 +473,14 @@ def routes(ways: dict[tuple[int, int], Way], source: int) -> list[tuple[int, int
     return steps
 
 
-def expected_edit(
-    ways: dict[tuple[int, int], Way], source: int, X: Floats, held_out: NDArray[np.intp]
-) -> Floats:
-    """Return D_s of rows X: the way to the mean of all views, by regressions without held-out pairs."""
-    at = {source: X}
-    for t, u in routes(ways, source):
-        at[u] = at[t] + ways[t, u].expect(at[t], held_out)
-    return np.asarray(sum(at.values()) / len(at) - X)
-
-
 def affine_edit(ways: dict[tuple[int, int], Way], source: int) -> Affine:
-    """Return D_s as a matrix and an offset."""
-    r, nobody = len(ways[next(iter(ways))].center), np.zeros(0, np.intp)
-    at = expected_edit(ways, source, np.eye(r + 1, r, k=-1), nobody)  # at the origin, then at every axis
-    return at[1:] - at[0], at[0]
+    """Return D_s, the way to the mean of all views, as a matrix and an offset."""
+    r = len(ways[next(iter(ways))].center)
+    at = {source: np.eye(r + 1, r, k=-1)}  # the origin, then every axis
+    for t, u in routes(ways, source):
+        at[u] = at[t] + ways[t, u].expect(at[t])
+    edit = sum(at.values()) / len(at) - at[source]
+    return edit[1:] - edit[0], edit[0]
 
 
 def unpaired_scatters(
@@ -441,13 +520,18 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
         stack = np.stack(covariances) * whiten * whiten[:, None]
         return np.asarray(stack - stack.mean(axis=0))
 
-    views_of = [
-        [views.raw[np.tile(units % 2 == half, 2) & (views.codes == code)] for code in range(views.n_sources)]
+    chosen = [
+        [
+            np.flatnonzero(np.tile(units % 2 == half, 2) & (views.codes == code))
+            for code in range(views.n_sources)
+        ]
         for half in (0, 1)
     ]
-    if min(len(Y) for half in views_of for Y in half) < 2:
+    if min(len(rows_here) for half in chosen for rows_here in half) < 2:
         return float("nan")
-    one, other = (differences([np.atleast_2d(np.cov(Y.T)) for Y in half]) for half in views_of)
+    one, other = (
+        differences([np.atleast_2d(np.cov(views.raw[rows_here].T)) for rows_here in half]) for half in chosen
+    )
     common, in_rows = float(np.sum(one * other)), differences([S / (n - 1.0) for n, S in rows])
     return float(np.sum(in_rows * (one + other))) / (2.0 * common) if common > 0 else float("nan")
 
@@ -462,12 +546,14 @@ def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[flo
     for (a, b), way in ways.items():
         if a < b:
             slope = (way.slope - ways[b, a].slope) / 2
-            M = (views.moved[way.rows] + views.moved[ways[b, a].rows]) / 2
-            M = M - M.mean(axis=0)
-            stretched += float(np.sum((M @ (slope + slope.T)) ** 2)) / 4
-            turned += float(np.sum((M @ (slope - slope.T)) ** 2)) / 4
-            residual += float(np.sum(way.residuals**2))
-            total += float(np.sum((views.pairs.values[way.rows] - way.offset) ** 2))
+            center = (way.center + ways[b, a].center) / 2
+            for pairs in views.blocks(np.flatnonzero((views.first == a) & (views.second == b))):
+                X, C = views.moved(pairs), views.contrasts(pairs)
+                M = X + C / 2 - center
+                stretched += float(np.sum((M @ (slope + slope.T)) ** 2)) / 4
+                turned += float(np.sum((M @ (slope - slope.T)) ** 2)) / 4
+                residual += float(np.sum((C - way.expect(X)) ** 2))
+                total += float(np.sum((C - way.offset) ** 2))
     noise, both = min(1.0, residual / total), max(stretched + turned, np.finfo(np.float64).tiny)
     return (1.0 - noise) * stretched / both, (1.0 - noise) * turned / both, noise
 
@@ -476,27 +562,37 @@ def fit_spread(
     views: Views, rows: list[tuple[float, Floats]], *, always: bool = False
 ) -> tuple[SpreadEvidence, Scores | None, list[Affine]]:
     """Return what pairs show, and, if they show something or ``always``, the sources' scores and the D_s."""
-    units, m = views.units(), len(views.pairs)
-    people = np.arange(m) if views.pairs.people is None else views.pairs.people
+    units, m = views.units(), len(views)
+    people = np.arange(m) if views.people is None else views.people
     whose = np.unique(people, return_inverse=True)[1]
-    grouped = "groups of pairs" if views.pairs.people is None else "groups of participants"
+    grouped = "groups of pairs" if views.people is None else "groups of participants"
     unit = grouped if whose.max() > units.max() else "participants"
     evidence = SpreadEvidence(show_spread(views), int(units.max()) + 1, unit)
     if not (evidence.is_shown or always) or not views.folds():
         return evidence, None, []
-    (scores, posterior), ways = fit_posterior(views, rows), fit_ways(views)
+    (scores, posterior), ways = fit_posterior(views, rows), fit_ways(views, np.arange(m))
     gain, rotation, noise = describe_spread(views, ways)
-    moved = views.moved.copy()
-    for _, test in views.folds():
-        both = np.concatenate([test, test + m])
-        for code in range(views.n_sources):
-            edit = expected_edit(ways, code, views.moved[both], both)
-            moved[both] += posterior[both, code, None] * edit
-    before, after = (np.sum((a[m:] - a[:m]) ** 2, axis=1) for a in (views.moved, moved))
+    chosen, origin, whiten = whitening(views)
+    before, after, length = np.zeros(m), np.zeros(m), np.zeros(2 * m)
+    for train, test in views.folds():
+        held_out = fit_ways(views, train, penalties=ways)
+        edits = [affine_edit(held_out, code) for code in range(views.n_sources)]
+        for pairs in views.blocks(test):
+            moved = []
+            for part in (pairs, pairs + m):
+                X = views.moved(part)
+                moved.append(
+                    X
+                    + sum(
+                        p[:, None] * (X @ M + v) for p, (M, v) in zip(posterior[part].T, edits, strict=True)
+                    )
+                )
+                length[part] = np.sum(((moved[-1][:, chosen] - origin) * whiten) ** 2, axis=1)
+            before[pairs] = np.sum(views.contrasts(pairs) ** 2, axis=1)
+            after[pairs] = np.sum((moved[1] - moved[0]) ** 2, axis=1)
     closer = np.bincount(whose if whose.max() > 1 else np.arange(m), before - after)
     total = max(float(before.sum()), np.finfo(np.float64).tiny)
     right = posterior.argmax(axis=1) == views.codes
-    chosen, origin, whiten = whitening(views)
     evidence = replace(
         evidence,
         scale=rows_scale(views, rows),
@@ -506,14 +602,14 @@ def fit_spread(
         removed=float(closer.sum()) / total,
         error=float(np.sqrt(len(closer) * np.var(closer, ddof=1))) / total,
         readable=float(np.mean([right[views.codes == code].mean() for code in range(views.n_sources)])),
-        by_length=_read_by_length((moved[:, chosen] - origin) * whiten, views.codes),
+        by_length=_read_by_length(length, views.codes),
     )
     return evidence, scores, [affine_edit(ways, code) for code in range(views.n_sources)]
 
 
-def _read_by_length(Y: Floats, codes: NDArray[np.int64]) -> float:
+def _read_by_length(length: Floats, codes: NDArray[np.int64]) -> float:
     """Return the AUROC of the source by the length of rows; of several sources, of the best two."""
-    lengths = [np.sum(Y[codes == code] ** 2, axis=1) for code in np.unique(codes)]
+    lengths = [length[codes == code] for code in np.unique(codes)]
     pairs = itertools.combinations(lengths, 2)
     aurocs = [scipy.stats.mannwhitneyu(a, b).statistic / (len(a) * len(b)) for a, b in pairs]
     return float(max(max(a, 1.0 - a) for a in aurocs))
@@ -532,8 +628,9 @@ def spread_map(
     edit_offset = np.stack([v - offset @ S for (_, v), S in zip(edits, stays, strict=True)])
     # Rows move in the span of the contrasts: too small to see is not too small to read, so all of it is kept.
     direction = V.T
-    if len(views.pairs) < FULL * len(scale):
-        _, sizes, turn = np.linalg.svd(np.concatenate([views.pairs.values, along]), full_matrices=False)
+    if len(views) < FULL * len(scale):
+        contrasts = views.contrasts(np.arange(len(views)))
+        _, sizes, turn = np.linalg.svd(np.concatenate([contrasts, along]), full_matrices=False)
         turn = turn[sizes > sizes[0] * V.shape[1] * np.finfo(np.float64).eps].T
         edit, edit_offset, direction = edit @ turn, edit_offset @ turn, (V @ turn).T
     direction = np.where(standardizer.varies, direction, 0.0)  # not even by rounding
@@ -561,26 +658,37 @@ def score_form(views: Views, scores: Scores) -> tuple[Floats, Floats, Floats, Fl
     by more than :data:`LOST` are replaced by their mean.
     """
     chosen, origin, whiten = whitening(views)
-    Y, K = (views.raw[:, chosen] - origin) * whiten, views.n_sources
+    K = views.n_sources
+    few = max(1, BLOCK // (8 * K**2 * views.raw.shape[1]))  # rows at a time: each has a score for every q
+    everything = blocks(len(views.raw), few)
     precisions, linear, bias = (array - array[0] for array in scores)
     axes = [np.linalg.eigh(P) for P in precisions[1:]]
     G = np.concatenate([vectors.T for _, vectors in axes])
     w = np.zeros((len(G), K))
-    w[np.arange(len(G)), np.repeat(np.arange(1, K), Y.shape[1])] = -0.5 * np.concatenate([v for v, _ in axes])
-    squares = (Y @ G.T) ** 2
-    order = np.argsort(-np.max(np.abs(w), axis=1) * squares.std(axis=0), kind="stable")
-    G, w, squares = G[order], w[order], squares[:, order]
-    means = squares.mean(axis=0)
-    exact = scipy.special.softmax(Y @ linear.T + bias + squares @ w, axis=1)
+    w[np.arange(len(G)), np.repeat(np.arange(1, K), len(chosen))] = -0.5 * np.concatenate(
+        [v for v, _ in axes]
+    )
 
-    def lost(q: int) -> float:
-        scores = Y @ linear.T + bias + squares[:, :q] @ w[:q] + means[q:] @ w[q:]
-        return float(np.abs(scipy.special.softmax(scores, axis=1) - exact).max())
+    def squares(part: slice) -> tuple[Floats, Floats]:
+        Y = (views.raw[part][:, chosen] - origin) * whiten
+        return Y, (Y @ G.T) ** 2
 
+    means = sum(squares(part)[1].sum(axis=0) for part in everything) / len(views.raw)
+    variance = sum(np.sum((squares(part)[1] - means) ** 2, axis=0) for part in everything) / len(views.raw)
+    order = np.argsort(-np.max(np.abs(w), axis=1) * np.sqrt(variance), kind="stable")
+    G, w, means = G[order], w[order], means[order]
+    lost = np.zeros(len(G) + 1)  # with the first 0, 1, … squares, the others by their means
+    for part in everything:
+        Y, exact = squares(part)
+        kept = np.concatenate([np.zeros((1, len(Y))), (exact - means).T])
+        scored = np.stack([np.cumsum(np.r_[0.0, column][:, None] * kept, axis=0) for column in w.T], axis=-1)
+        scored += Y @ linear.T + bias + means @ w
+        posterior = scipy.special.softmax(scored, axis=2)
+        lost = np.maximum(lost, np.abs(posterior - posterior[-1]).max(axis=(1, 2)))
     low, high = 0, len(G)
     while low < high:  # the loss need not fall with every square, but where the search ends it is small
         middle = (low + high) // 2
-        low, high = (low, middle) if lost(middle) < LOST else (middle + 1, high)
+        low, high = (low, middle) if lost[middle] < LOST else (middle + 1, high)
     bias = bias + means[low:] @ w[low:]
     G, w, linear = G[:low] * whiten, w[:low], linear * whiten
     # (g·(x - o))² = (g·x)² - 2 (g·o)(g·x) + (g·o)²

@@ -1,5 +1,7 @@
 """Corrections of spread: what pairs must show, what is moved then, and what stays as it is."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -240,20 +242,15 @@ def test_a_common_gain_is_shown_by_few_units():
 
 
 @pytest.mark.parametrize("n", [6, 40])
-def test_expectations_without_some_rows_are_those_of_a_fit_without_them(n):
+def test_regressions_of_few_and_many_views_are_ridge_with_the_penalty_set(n):
     rng = np.random.default_rng(2)
     X, Y, new = rng.normal(size=(n, 8)), rng.normal(size=(n, 8)), rng.normal(size=(5, 8))
-    way, out = Way.fit(np.arange(n), X, Y), np.array([1, 3])
-    kept = np.setdiff1d(np.arange(n), out)
+    ridge = Way.fit(X.copy(), Y.copy()).ridge
+    kept = np.setdiff1d(np.arange(n), [1, 3])
     x, y = X[kept] - X[kept].mean(axis=0), Y[kept] - Y[kept].mean(axis=0)
-    # The penalty is what makes the slope of all rows what it is.
-    centred = X - X.mean(axis=0)
-    ridge = np.linalg.lstsq(
-        way.slope, centred.T @ (Y - Y.mean(axis=0)) - centred.T @ centred @ way.slope, rcond=None
-    )[0]
-    slope = np.linalg.solve(x.T @ x + np.trace(ridge) / np.linalg.matrix_rank(way.slope) * np.eye(8), x.T @ y)
+    slope = np.linalg.solve(x.T @ x + ridge * np.eye(8), x.T @ y)
     expected = (new - X[kept].mean(axis=0)) @ slope + Y[kept].mean(axis=0)
-    np.testing.assert_allclose(way.expect(new, out), expected, atol=1e-8)
+    np.testing.assert_allclose(Way.fit(X[kept], Y[kept], ridge).expect(new), expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("n_out", [2, 9])
@@ -273,3 +270,18 @@ def test_paired_rows_leave_the_scatter_of_rows_exactly():
     rest = (X[20:] - X[20:].mean(axis=0)) @ V
     assert n == 30
     np.testing.assert_allclose(scatter, rest.T @ rest, atol=1e-10)
+
+
+def test_a_fit_takes_a_few_times_the_memory_of_its_pairs(monkeypatch):
+    monkeypatch.setattr("mgpa.spread.BLOCK", 2**13)
+    rng = np.random.default_rng(9)
+    event = rng.normal(size=(2000, 128)).astype(np.float32)
+    second = event * np.linspace(0.5, 2.0, 128, dtype=np.float32)
+    X = np.concatenate([event, second + rng.normal(size=event.shape).astype(np.float32)])
+    details = {"source": np.repeat([0, 1], 2000), "pair_id": np.tile(np.arange(2000), 2)}
+    tracemalloc.start()
+    model = mgpa.MGPA().fit(X, **details, groups=np.tile(np.arange(2000) % 8, 2))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(model.to_map(), mgpa.SpreadMap)
+    assert peak < 10 * X.nbytes  # in single precision; it was 29 times

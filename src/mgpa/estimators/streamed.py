@@ -23,6 +23,7 @@ from ..pairs import (
     Contrasts,
     check_views,
     is_paired,
+    joined,
     matched_rows,
     require_distinct,
     source_names,
@@ -148,7 +149,8 @@ class Evidence:
             X, codes, ids, _ = self._paired()
             _, event, n_views = np.unique(ids, return_inverse=True, return_counts=True)
             seen = n_views[event] > 1
-            total = total + Moments.from_rows(X[seen], self.sources[codes[seen]])
+            X = X if seen.all() else X[seen]
+            total = total + Moments.from_rows(X, self.sources[codes[seen]])
         return total
 
     def calibration_moments(self) -> Moments:
@@ -174,7 +176,7 @@ class Evidence:
         """Return all labelled pairs: rows, codes of their sources, ids, and people if all are known."""
         parts = self._labelled
         X, labels, ids = (
-            np.concatenate([getattr(rows, name) for rows in parts]) for name in ("X", "source", "pair_id")
+            joined([getattr(rows, name) for rows in parts]) for name in ("X", "source", "pair_id")
         )
         if len(unseen := np.setdiff1d(labels, self.sources)):
             raise ValueError(
