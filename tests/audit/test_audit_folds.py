@@ -147,7 +147,8 @@ def test_a_number_of_folds_that_people_do_not_fill_is_an_error():
 def test_what_is_shown_of_folds_is_about_everybody_or_says_that_it_is_not():
     with_roles = few(8).with_columns(pair_id=np.arange(8 * 32) // 2)
     assert audit.run(with_roles, [], **QUICK).check_pairs().n_pairs == len(with_roles) // 2
-    table = few(4, roles=False).with_columns(pair_id=np.arange(4 * 32) // 2)
+    named = {"feature_names": list("abcde")}  # without names, no gate is drawn
+    table = few(4, roles=False, info=named).with_columns(pair_id=np.arange(4 * 32) // 2)
     result = audit.run(table, ["closed_form_mgpa"], **QUICK)
     assert table.digest.startswith(result.settings["data"])
     assert sum(sum(row.values()) for row in result.counts.values()) == len(table)

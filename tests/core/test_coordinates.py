@@ -1,13 +1,10 @@
 """Coordinates are fitted on the stated rows, exact, and travel with the map."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
 from mgpa import AffineMap, ClosedFormMGPA, Coordinates, MapError, fit_coordinates, load_map
-from mgpa.maps.io import mapfile
 from mgpa.tables import Table, fit_table
 from mgpa.tables.rows import corrected_rows, in_coordinates
 from mgpa.tables.simulate import simulate_table
@@ -103,11 +100,3 @@ def test_bad_requests_are_refused():
         AffineMap.identity(3).with_coordinates(Coordinates(np.zeros(2), np.ones(2)))
     with pytest.raises(ValueError, match="no coordinates"):
         AffineMap.identity(3).from_raw(np.zeros((1, 3)))
-
-
-def test_a_map_without_coordinates_is_written_as_older_versions_read_it():
-    content = mapfile._encode(AffineMap.identity(3))
-    n = int.from_bytes(content[:8], "little")
-    document = json.loads(json.loads(content[8 : 8 + n])["__metadata__"]["mgpa"])
-    assert document["format"] == 1
-    assert "encoder" not in document["info"]
