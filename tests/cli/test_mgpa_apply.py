@@ -43,9 +43,8 @@ def test_other_sources_and_corrected_tables_are_refused_unless_forced(folder, ta
 
 def test_a_full_disk_leaves_nothing_half_written(folder, tmp_path):
     def limit():
-        signal.signal(
-            signal.SIGXFSZ, signal.SIG_IGN
-        )  # writing beyond the limit is an error, as on a full disk
+        # Writing beyond the limit is an error, as on a full disk.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
     inputs = (folder / "map one.safetensors", folder / "rec ördings.parquet")

@@ -417,20 +417,3 @@ def test_an_estimated_anchor_costs_its_error(gaussian):
         for distance, better in ((0.7, False), (1.4, True)):
             reference = cost(mu + distance * np.sqrt(error)) - cost(mu)
             assert (excess < reference) == better
-
-
-def test_an_anchor_that_cannot_follow_the_context_costs_its_misfit(gaussian):
-    # Source probabilities that are not affine in q: the ridge anchor is only the best affine one.
-    class Logistic(Gaussian):
-        def p(self, q):
-            return 1 / (1 + np.exp(-6.0 * q[..., 0]))
-
-    model = Logistic(**vars(gaussian))
-    fitted = fit_closed_form(model)
-    X, _, q = model.rows(100_000, np.random.default_rng(11))
-    movement = squared_movement(X @ model.B, fitted.transform(X) @ model.B, np.linalg.inv(model.Sigma))
-    kappa = model.ell(q, fitted.transform(X) @ model.B)  # the level each row was brought to
-    misfit = (kappa - model.mean_score(q)) ** 2 / model.D
-    p = model.p(q)
-    assert misfit.mean() > 0.02
-    assert movement.mean() == pytest.approx((1 + model.D * p * (1 - p) + misfit).mean(), rel=0.01)

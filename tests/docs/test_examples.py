@@ -39,15 +39,9 @@ def test_example(name):
 def parts(tmp_path):
     pytest.importorskip("pyarrow")
     pytest.importorskip("distributed")
-    from mgpa.tables import TableWriter
-    from simulated import simulated_table
+    from simulated import in_parts, simulated_table
 
-    table = simulated_table(n_people=10)
-    size = len(table) // 5
-    with TableWriter(tmp_path / "parts", table, rows=[size] * 5) as writer:
-        for i in range(5):
-            writer.write(i, table.take(slice(i * size, (i + 1) * size)))
-    return tmp_path / "parts"
+    return in_parts(simulated_table(n_people=10), tmp_path / "parts", 5)
 
 
 def test_the_cluster_example_on_local_workers_gives_what_one_process_gives(parts, tmp_path):

@@ -325,12 +325,6 @@ def test_any_interleaving_of_writers_readers_and_kills_shows_one_version_or_an_e
     assert min(counts["finished"], counts["killed"], counts["read"]) > 0
 
 
-@pytest.mark.slow
-def test_ten_thousand_steps_of_writers_readers_and_kills(folder):
-    counts = interleave(folder, 10_000, 7)
-    assert min(counts.values()) > 20
-
-
 def test_a_killed_apply_goes_on_where_it_was(tmp_path):
     table = simulated_table(n_people=40)
     given = in_parts(table, tmp_path / "given", 200)
