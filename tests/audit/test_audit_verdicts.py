@@ -170,10 +170,11 @@ def changed(result, **fields):
 
 @pytest.fixture(scope="module")
 def labelled():
-    """Three methods that leave the task exactly as it is."""
+    """Three methods that leave a task that heads read exactly as it is."""
     result = audit.run(shifted(), {"leace": "leace", "other": "leace", "third": "leace"}, **QUICK)
-    task = {"heads": result["identity"].heads}
-    return changed(result, leace=task, other=task, third=task)
+    heads = result["identity"].heads
+    task = {"heads": heads | {"frozen": heads["frozen"] + 0.3}}
+    return changed(result, identity=task, leace=task, other=task, third=task)
 
 
 def with_source(result, **levels):
@@ -193,6 +194,15 @@ def test_a_tie_is_called_a_tie_and_a_winner_only_one_that_is_lower_by_its_interv
     apart = with_source(labelled, leace=(0.51, 1), other=(0.512, 1), third=(0.7, 1))
     assert ranking(apart)[1] == (("leace",),)  # always .002 lower, participant by participant
     assert "LEACE hides it (.510)" in headline(apart)
+
+
+def test_a_task_that_no_head_reads_is_not_called_kept(labelled):
+    wave = np.resize([0.05, -0.05], labelled.n_people)
+    frozen = 0.5 + np.zeros_like(labelled["leace"].heads["frozen"]) + wave[:, None]
+    guessing = changed(labelled, **{name: {"frozen": frozen} for name in labelled.methods})
+    said = headline(with_source(guessing, leace=(0.51, 1), other=(0.55, 1), third=(0.7, 1)))
+    assert "LEACE hides it (.510), but what the task loses cannot be told: heads hardly read it" in said
+    assert "keep" not in said
 
 
 def test_a_tie_of_a_hidden_and_a_readable_source_says_which_is_which(labelled, monkeypatch):

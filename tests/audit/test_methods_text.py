@@ -61,6 +61,11 @@ def test_what_was_chosen_otherwise_is_said_otherwise(found):
         return replace(found, settings=found.settings | settings).methods_text()
 
     assert "features of EEGPT; checksum" in said(encoder={"name": "EEGPT"})
+    signals = {"channels": ["Oz", "Cz"], "sfreq": 200.0, "reference": ["M1", "M2"]}
+    epochs = (
+        "Epochs of 2 channels at 200 Hz (reference: M1 and M2) were paired by event: 9 pairs of 9 events."
+    )
+    assert epochs in said(signals=signals, pairing="9 pairs of 9 events")
     assert "standardised by mean and spread of the FIT rows" in said()
     assert "without standardisation" in said(standardize=False)
     assert "relative movement of VAL rows: all maps 0.05." in said(budget=0.05)

@@ -127,10 +127,24 @@ def test_the_table_fits_corrects_and_saves(tmp_path):
         new = encode(align_like(epochs[3].copy().rename_channels(str.upper), stored), BandPower())
         np.testing.assert_array_equal(new.X, table.X[rows])
         correct(m, new)
-    with pytest.raises(ValueError, match=r"last from 0 to 1 s; those of the table from -0\.195"):
+    with pytest.raises(ValueError, match=r"to 1 s, at 128 Hz; those of the table from -0\.195"):
         align_like(devices["epoc"][0].copy().crop(0, None), table)
     with pytest.raises(ValueError, match="table_from_epochs made"):
         align_like(devices["epoc"][0], replace(table, info={}))
+    with pytest.raises(ValueError, match=r"This AffineMap has no info.*table_from_epochs made"):
+        align_like(devices["epoc"][0], m)
+    with pytest.raises(ValueError, match=r"in another order.*mgpa\.eeg\.align_like"):
+        correct(m, encode(devices["epoc"][0].copy().reorder_channels(EPOC[::-1]), BandPower()))
+    with pytest.raises(TypeError, match=r"is a str; expected mne\.Epochs \(mne\.read_epochs reads a file\)"):
+        align_like("s0-epo.fif", table)
+
+
+def test_a_person_whom_one_device_missed_is_named_and_no_clock_is_missed(recwarn):
+    devices = both()
+    devices["epoc"].pop()
+    report = align_devices(devices)[1]
+    assert f"no epochs on epoc of {PEOPLE[-1]}" in report.notes
+    assert not [w for w in recwarn if "Clocks" in str(w.message)]
 
 
 def test_everything_left_out_is_named_and_clocks_are_compared(aligned):

@@ -84,6 +84,18 @@ def test_the_experiments_own_list_settles_triggers_that_belong_to_no_event():
     assert len(table.require_pairs()) == 2 * EVENTS
 
 
+def test_recordings_of_two_days_are_paired_by_the_order_of_their_markers():
+    first, second = record("01", 256.0), record("02", 128.0)
+    second.info["subject_info"] = {"his_id": "01"}
+    with pytest.raises(PairingError, match="fails the timing test"):
+        table_from_raws({"cap": first, "headset": second}, **SPAN)
+    table = table_from_raws({"cap": first, "headset": second}, at_once=False, **SPAN)
+    assert len(table.require_pairs()) == 2 * EVENTS
+    short = record("01", 128.0, lost=(9,))
+    with pytest.raises(PairingError, match=r"headset has 23 markers for 24 events; with at_once=False"):
+        table_from_raws({"cap": first, "headset": short}, at_once=False, **SPAN)
+
+
 def test_annotations_of_bad_stretches_are_no_events_and_their_epochs_are_reported():
     raw = record("01", 256.0)
     raw.annotations.append(onsets()[3], 0.5, "BAD_movement")

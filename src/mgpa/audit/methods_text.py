@@ -36,6 +36,7 @@ def methods_text(audit: Audit) -> str:
         *audit.warnings,
         f"{size} ({width}; checksum {s['data']}) of the sources {listed(s['sources'])} were audited with "
         f"mgpa {s['version']}, which implements {_CITED}.",
+        *_recordings(audit),
         _roles(audit),
         _methods(audit),
         scaled if s["standardize"] else f"Embeddings were measured in {units}, without standardisation.",
@@ -53,6 +54,17 @@ def methods_text(audit: Audit) -> str:
         f"Reference: {PAPER}",
     ]
     return printable(" ".join(sentences))
+
+
+def _recordings(audit: Audit) -> list[str]:
+    """Return channels, rate, reference and pairs of epochs, where the table says them."""
+    signals, pairing = (audit.settings.get(name) for name in ("signals", "pairing"))
+    if not signals or not pairing:
+        return []
+    reference = signals["reference"] or "as recorded"
+    reference = reference if isinstance(reference, str) else " and ".join(reference)
+    cut = f"{len(signals['channels'])} channels at {signals['sfreq']:g} Hz (reference: {reference})"
+    return [f"Epochs of {cut} were paired by event: {pairing}."]
 
 
 def _roles(audit: Audit) -> str:

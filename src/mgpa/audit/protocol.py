@@ -272,6 +272,8 @@ class AuditPlan:
             "features": list(features),
             "corrected_by": info.get("corrected_by"),
             "encoder": dict(info.get("encoder") or {}),
+            "signals": dict(info.get("signals") or {}),
+            "pairing": str(info.get("pairing") or "").partition("\n")[0],
         }
 
     def _take_roles(self, *, fewest: int) -> None:

@@ -126,9 +126,10 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> str:
     metric, several = audit.settings.get("outcome", "S"), len(group) > 1
     who = listed(map(label, group))
     who += "" if audit[group[0]].source_blind else ", told the source of every row,"
-    worthless = worse_than_mean(audit, group)
+    worthless = worse_than_mean(audit, group) or unread_task(audit)
     but = f", but {worthless}" if worthless else ""
     keeping = [name for name in group if task_metric(audit) and not _below_zero(audit, name, "R2_f")]
+    keeping = [] if unread_task(audit) else keeping
     if several:
         values = listed(number(audit[name].estimate(metric).value) for name in group)
         readable = [name for name in group if metric == "S" and audit[name].chance.excluded]
@@ -163,6 +164,14 @@ def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
 
 def _below_zero(audit: Audit, name: str, metric: str) -> bool:
     return audit[name].has(metric) and audit[name].estimate(metric).value < 0
+
+
+def unread_task(audit: Audit) -> str:
+    """Return that heads may not read the task without correction either; nothing if they clearly do."""
+    heads = audit["identity"].estimate("T_f") if "T_f" in audit.metrics else None
+    if heads is None or heads.low > 0.5:
+        return ""
+    return f"what the task loses cannot be told: heads hardly read it without correction (T_f {heads})"
 
 
 def worse_than_mean(audit: Audit, methods: tuple[str, ...]) -> str:

@@ -367,9 +367,11 @@ def _map_facts(m: Any) -> dict[str, Any]:
 
 
 def _shortened(value: Any) -> Any:
-    """Return what a file says about itself, with five names of a long list and their count."""
+    """Return what a file says about itself, with five names of a long list and one line of a text."""
     if isinstance(value, dict):
         return {key: _shortened(inner) for key, inner in value.items()}
+    if isinstance(value, str) and "\n" in value:
+        return f"{value.splitlines()[0]} …"
     if isinstance(value, list | tuple) and len(value) > 5:
         return first_few([str(entry) for entry in value], 5)
     return value

@@ -162,6 +162,10 @@ def align_devices(
     trials = Trials.concatenate(_resample(part, start, rate, samples) for part in parts)
     dates = np.concatenate([np.full(len(part), part.info["date"], dtype=object) for part in parts])
     pair_id, report, untimed = _pair(trials.columns, dates, tuple(map(str, devices)), by, at_once)
+    who, source = (trials.columns[name].astype(str) for name in ("participant", "source"))
+    for device in map(str, devices):
+        if absent := {*who} - {*who[source == device]}:
+            notes.append(f"no epochs on {device} of {_some(absent)}")
     if untimed and at_once:
         notes.append(f"clocks not compared, without onsets or three pairs: {_some(untimed)}")
         warnings.warn(
@@ -186,15 +190,19 @@ def align_like(epochs: Any, table: Table) -> Trials:
     table : Table
         That :func:`table_from_epochs` made.
     """
-    if (signals := table.info.get("signals")) is None:
-        raise UsageError("table.info has no 'signals'; pass a table that mgpa.eeg.table_from_epochs made.")
+    info = getattr(table, "info", None)
+    if (signals := info.get("signals") if isinstance(info, Mapping) else None) is None:
+        raise UsageError(
+            f"This {type(table).__name__} has no info['signals']; expected the table that "
+            "mgpa.eeg.table_from_epochs made, as it is or read from its file (mgpa.tables.open_table)."
+        )
     start, rate, samples = (signals[name] for name in ("tmin", "sfreq", "samples"))
     trials = as_trials(epochs).pick(signals["channels"])
     end = start + (samples - 1) / rate
     if trials.tmin > start + _WHOLE or trials.times[-1] < end - _WHOLE:
         raise UsageError(
-            f"The epochs last from {trials.tmin:g} to {trials.times[-1]:g} s; those of the table from "
-            f"{start:g} to {end:g} s."
+            f"The epochs last from {trials.tmin:g} to {trials.times[-1]:g} s, at {trials.sfreq:g} Hz; those "
+            f"of the table from {start:g} to {end:g} s, at {rate:g} Hz. Cut longer ones from the recording."
         )
     trials = _resample(trials, start, rate, samples)
     return trials if signals["reference"] is None else rereference(trials, signals["reference"])
@@ -390,8 +398,10 @@ def _pair(
                 pair_id[rows] = f"{name}/{event}"
             if absent := [device for device in devices if device not in views]:
                 dropped.append(f"{by[-1]} {event}: no epoch on {', '.join(absent)}")
-        timing = {}
-        for device in devices[1:] if at_once else ():
+        timing, present = {}, set().union(*events.values())
+        for device in devices[1:] if at_once and len(present) > 1 else ():
+            if device not in present:
+                continue
             what = f"{device} against {devices[0]}"
             both = [(v[devices[0]], v[device]) for v in events.values() if {devices[0], device} <= v.keys()]
             index = np.array(both, dtype=int).reshape(-1, 2)

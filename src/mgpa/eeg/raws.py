@@ -81,7 +81,8 @@ def table_from_raws(
     onsets : dict of participant to (n,) array, or None
         When the events were, in seconds of the experiment's own clock. None: the device with most markers
         says. Markers of a device are numbered by this list: as many are in order, and a gap or surplus is
-        found by the times (:func:`mgpa.eeg.match_events`), or refused.
+        found by the times (:func:`mgpa.eeg.match_events`), or refused. With ``at_once=False`` times say
+        nothing: there must be as many, in order.
     labels_from : str or None
         The device whose markers name the task, if others' do not; None: they all do.
     pair_by : str or sequence of str
@@ -115,7 +116,8 @@ def table_from_raws(
             times[device] = (events[device][:, 0] - raw.first_samp) / raw.info["sfreq"]
         reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
         try:
-            numbers = {d: match_events(times[d], reference, name=d) for d in raws}
+            number = match_events if settings.get("at_once", True) else _in_order
+            numbers = {d: number(times[d], reference, name=d) for d in raws}
         except PairingError as error:
             raise PairingError(
                 f"{'/'.join(key)}: {error} Or pass the experiment's own list with onsets=, or other markers "
@@ -192,6 +194,16 @@ def table_from_bids(
             raise UsageError(f"{path.basename} occurs twice; keep one file.")
         recordings[str(device)][key] = mne_bids.read_raw_bids(path, verbose="error")
     return table_from_raws(recordings, pair_by=(*others, "event"), **settings)
+
+
+def _in_order(times: NDArray[Any], reference: NDArray[Any], *, name: str) -> NDArray[np.int64]:
+    """Return the numbers of markers that were not recorded at once: their order."""
+    if len(times) != len(reference):
+        raise PairingError(
+            f"{name} has {len(times)} markers for {len(reference)} events; with at_once=False the k-th "
+            "marker is the k-th event, and all are needed."
+        )
+    return np.arange(1, len(times) + 1)
 
 
 def _by_person(raws: Any, device: str, sessions: tuple[str, ...]) -> dict[tuple[str, ...], Any]:

@@ -191,7 +191,10 @@ def loaded_epochs(epochs: Any, name: str, advice: str) -> list[Any]:
     for one in several:
         if not (hasattr(one, "get_data") and hasattr(one, "events")):
             kind = type(one).__name__
-            raise TypeError(f"{name} is a {kind}; expected mne.Epochs, or a list of them. {advice}")
+            raise TypeError(
+                f"{name} is a {kind}; expected mne.Epochs (mne.read_epochs reads a file), or a list of them. "
+                f"{advice}"
+            )
         waiting = [projector["desc"] for projector in one.info["projs"] if not projector["active"]]
         if waiting:
             warnings.warn(

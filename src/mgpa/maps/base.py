@@ -337,7 +337,7 @@ class CorrectionMap:
             here = first_few(list(map(str, columns)), 4)
             raise ValueError(
                 f"X has columns {here} but the map was fitted on {first_few(names, 4)}; reorder or select "
-                "columns to match."
+                "columns to match. Of a Table, pass table.X."
             )
 
     def _apply(self, X: Floats, out: Floats) -> bool:

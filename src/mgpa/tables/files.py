@@ -415,7 +415,7 @@ def _format_of(path: Place) -> str:
     hint = "it is a stored map" if path.suffix == ".safetensors" else hint
     raise TableError(
         f"not a table ({hint}). Tables: {FORMATS}. Save a spreadsheet as CSV; make a table of arrays with "
-        "mgpa.tables.Table, of a data frame with Table.from_frame."
+        "mgpa.tables.Table, of a data frame with Table.from_frame, of epochs with mgpa.eeg.table_from_epochs."
     )
 
 

@@ -296,7 +296,7 @@ def require_features(info: Mapping[str, Any], expected: Mapping[str, Any], what:
         difference = ", ".join(differing[:3]) or f"{len(theirs)} of them instead of {len(ours)}"
         raise TableError(
             f"{what} has other features than {than}, or in another order: {difference}. Name them in the "
-            "right order with embedding."
+            "right order with embedding; mgpa.eeg.align_like brings new epochs to a table's channels."
         )
 
 

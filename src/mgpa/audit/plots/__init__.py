@@ -81,7 +81,7 @@ def plot_readers(audit: Audit) -> Any:
     columns, y = min(len(names), 3), np.arange(len(readers))
     size, step = (6.5, 0.15) if len(readers) <= 16 else (5.2, 0.1)
     with style():
-        figure, panels = canvas(PAGE, 0.45 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
+        figure, panels = canvas(PAGE, 0.65 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
             look, after = styles[name], audit[name].reader_means()
             draw.mark(ax.hlines(y, before, after, color=look.color, lw=1.0, alpha=0.45, zorder=1), "", name)
@@ -204,7 +204,7 @@ def plot_embedding(audit: Audit) -> Any:
             ax.spines[:].set(visible=True, color=draw.FAINT)
             ax.set_title(styles[name].short, loc="left", fontweight="bold", fontsize=7, pad=3)
         legend = panels[0].get_legend_handles_labels()
-        figure.legend(*legend, loc="outside upper right", ncols=len(sources), markerscale=0.8)
+        figure.legend(*legend, loc="outside upper left", ncols=len(sources), markerscale=0.8)
     return figure
 
 
@@ -262,7 +262,9 @@ def plot_gate(audit: Audit) -> Any:
     with style():
         n_panels = max(len(scalps), 1)
         figure, panels = canvas(PAGE, 1.6 if scalps else 2.2, n_panels, n_panels)
-        figure.suptitle(f"{looks(audit)[method].short}, gate of rank {basis.shape[1]}", fontsize=7)
+        figure.suptitle(
+            f"{looks(audit)[method].short}, gate of rank {basis.shape[1]}", fontsize=7, x=0.01, ha="left"
+        )
         if scalps:
             _scalp_maps(figure, list(panels), scalps, free)
         else:
