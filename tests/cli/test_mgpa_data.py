@@ -62,6 +62,10 @@ def test_verify_lists_exactly_what_is_missing(tmp_path):
     assert len(facts["missing"]) > facts["present"] == 0
     text = run("data", "verify", "neuroscan_flex", "leer").stdout
     assert f"{', '.join(facts['missing'][:10])}, and {len(facts['missing']) - 10} more" in text
+    assert not facts["simulated"]
+    (tmp_path / "leer" / "truth.json").write_text("{}")
+    text = run("data", "verify", "neuroscan_flex", "leer").stdout
+    assert "simulated   truth.json says what was planted; not the published files" in text
 
 
 def test_verify_looks_for_the_tasks_that_are_wanted(tmp_path):

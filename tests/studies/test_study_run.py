@@ -89,8 +89,8 @@ def test_a_plan_counts_cells_and_computes_nothing(tmp_path, monkeypatch, capsys)
     assert plan_study(load_study(written(tmp_path, RECORDED)), tmp_path / "work") == {"identity": 1, "CF": 1}
     assert not (tmp_path / "work").exists()
     assert in_process(monkeypatch, "study", "plan", "temporal-n170", "--out", tmp_path / "out", "--json") == 0
-    planned = json.loads(capsys.readouterr().out)["cells"]
-    assert (planned["MGPA-Iter"], planned["LEACE"]) == (3, 1)
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["cells"]["MGPA-Iter"], plan["cells"]["LEACE"], plan["data"]) == (3, 1, "simulated")
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])

@@ -108,6 +108,7 @@ def verify(
         "dataset": name,
         "folder": str(folder),
         "complete": inventory.complete,
+        "simulated": inventory.simulated,
         "present": len(inventory.present),
         "missing": list(inventory.missing),
         "problems": list(inventory.problems),

@@ -79,7 +79,7 @@ def doctor(*, json_: AsJson = False) -> None:
     conclusion = "All that is installed loads."
     conclusion += f" Not installed (fine until you need it): {absent}." if absent else ""
     if broken:
-        conclusion = f"Does not load: {', '.join(broken)}. Reinstall it; what does not need it works."
+        conclusion = f"Does not load: {', '.join(broken)}. Reinstall what the messages name; the rest works."
     facts = machine | {"packages": versions, "broken": broken}
     show(facts, "\n".join([*lines, "", conclusion]), json_)
 

@@ -16,7 +16,7 @@ study = App(name="study", help="Run a packaged study or your own, from recording
 app.command(study)
 
 Which = Annotated[str, Parameter(help="The name of a packaged study (`mgpa study list`), or a TOML file.")]
-Recordings = Annotated[
+Data = Annotated[
     Path | None,
     Parameter(
         name="--data",
@@ -57,7 +57,7 @@ def plan(
     which: Which,
     *,
     out: Folder,
-    data: Recordings = None,
+    data: Data = None,
     checkpoint: Weights = None,
     quick: bool = False,
     json_: AsJson = False,
@@ -75,11 +75,17 @@ def plan(
     """
     from .._common.files import claim
     from ..studies import load_study, plan_study
+    from ..studies.recordings import Recordings
 
     claim(out)
     chosen = load_study(which, recordings=data, checkpoint=checkpoint, quick=quick)
     cells = plan_study(chosen, out / "work")
-    show({"cells": cells}, "\n".join(f"{n:>5} cells  {name}" for name, n in cells.items()), json_)
+    origin = Recordings(chosen, out / "work").origin
+    text = [f"{n:>5} cells  {name}" for name, n in cells.items()]
+    text.append(f"Ready to run. Data: {origin}.")
+    if chosen.encoder is not None and chosen.encoder.checkpoint == "paper":
+        text.append("Weights: downloaded when it runs; offline, pass --checkpoint FILE.")
+    show({"cells": cells, "data": origin}, "\n".join(text), json_)
 
 
 @study.command
@@ -87,7 +93,7 @@ def run(
     which: Which,
     *,
     out: Folder,
-    data: Recordings = None,
+    data: Data = None,
     checkpoint: Weights = None,
     quick: bool = False,
     jobs: int = 1,
@@ -156,7 +162,7 @@ def attack(
     which: Which,
     *variations: str,
     out: Folder,
-    data: Recordings = None,
+    data: Data = None,
     checkpoint: Weights = None,
     quick: bool = False,
     device: str = "auto",

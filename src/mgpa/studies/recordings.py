@@ -85,7 +85,7 @@ class Recordings:
         data = self.study.data
         if data.kind == "table":
             return "table"
-        if self.study.simulated or (self.folder / "truth.json").exists():
+        if self.study.simulated or self._inventory.simulated:
             return "simulated"
         from ..eeg.datasets.catalogue import beside_published
 

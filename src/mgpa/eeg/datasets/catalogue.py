@@ -104,6 +104,11 @@ class Inventory:
         """Whether everything expected is there and can be used."""
         return not self.missing and not self.problems
 
+    @property
+    def simulated(self) -> bool:
+        """Whether the files are a simulator's, which leaves truth.json beside them."""
+        return (self.folder / "truth.json").exists()
+
     def __str__(self) -> str:
         n = len(self.present) + len(self.missing)
         lines = [f"{self.dataset} in {self.folder}: {len(self.present)} of {n} files"]
@@ -113,6 +118,7 @@ class Inventory:
         for what, (published, computed) in self.checks.items():
             word = "ok" if published == computed else "differs"
             lines.append(f"{word:<12}{beside_published(what, published, computed)}")
+        lines += ["simulated   truth.json says what was planted; not the published files"] * self.simulated
         lines.append("complete" if self.complete else "not complete")
         return "\n".join(map(printable, lines))
 
