@@ -293,18 +293,24 @@ def with_explained(result, **shares):
     return changed(result, **changes)
 
 
+INSTEAD = "refitted models reach R² .11. Or map rows to the source that the models know (FEATMAP, PDS, SST)."
+
+
 @pytest.mark.parametrize(
     ("frozen", "said"),
     [
-        (-2.98, " (R² -2.98); refitted models reach R² .11."),
-        ((-2.0, 0.6), " (R² -.70), except mp6 → m5 (R² .60); refitted models reach R² .11."),
+        (-2.98, " (R² -2.98; -9.00 uncorrected); refitted models reach R² .11."),
+        (
+            (-2.0, 0.6),
+            " (R² -.70; -9.00 uncorrected), except mp6 → m5 (R² .60); refitted models reach R² .11.",
+        ),
         (0.5, ""),
     ],
 )
 def test_models_that_are_worse_than_the_mean_do_not_keep_the_task(numbers, frozen, said):
     assert numbers["identity"].directions == ("m5 → mp6", "mp6 → m5")
     result = with_explained(numbers, identity=(-9.0, 0.5), closed_form_mgpa=(frozen, 0.11))
-    worse = f", but existing models are worse than guessing the mean{said}" if said else "."
+    worse = f", but existing models are worse than guessing the mean{said}; {INSTEAD}" if said else "."
     assert headline(result).endswith(f" (RMSEP){worse}")
     assert ("keeps the task" in headline(result)) == (np.mean(frozen) > 0)
 
@@ -315,8 +321,10 @@ def test_of_tied_methods_only_those_whose_models_beat_the_mean_keep_the_task(num
     poor = with_explained(tied, identity=(-9, 0.5), closed_form_mgpa=(-2.98, 0.11), other=(0.4, 0.5))
     assert headline(poor).endswith(
         ": both hide it; other keeps the task, but existing models on rows of Closed-form MGPA are worse "
-        "than guessing the mean (R² -2.98); refitted models reach R² .11."
+        f"than guessing the mean (R² -2.98; -9.00 uncorrected); {INSTEAD}"
     )
+    shares = {"closed_form_mgpa": ((-2.0, 0.6), 0.11), "other": ((-3.0, 0.5), 0.2)}
+    assert "except mp6 → m5 (R² .60 and .50)" in headline(with_explained(tied, identity=(-9, 0.5), **shares))
 
 
 @pytest.mark.parametrize("unit", ["Sample", "sample"])

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mgpa import ClosedFormMGPA
+from mgpa import ClosedFormMGPA, load_map
 from mgpa.tables import Table, TableError, correct_file, fit_table, open_table, write_table
 
 
@@ -146,3 +146,34 @@ def test_time_is_linear_in_columns(tmp_path, suffix, limit):
     table = open_table(path, embedding="f").read()
     assert time.process_time() - start < limit / 3  # of a machine that others use, too
     assert table.X.shape == (100, n)
+
+
+def test_spectra_with_decimal_commas_stay_so_and_samples_are_no_people(tmp_path, capsys, monkeypatch):
+    cli = pytest.importorskip("mgpa.cli")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(30, 4)), 2, axis=0) + rng.normal(scale=0.1, size=(60, 4))
+    X[1::2] += [1.0, 0.5, 0.0, 0.0]
+    frame = pd.DataFrame(X, columns=["1100", "1102", "1104", "1106"])
+    frame.insert(0, "sample", np.repeat([f"c{i}" for i in range(30)], 2))
+    frame.insert(1, "instrument", np.tile(["m5", "mp6"], 30))
+    frame.insert(2, "moisture", np.repeat(10 + rng.random(30), 2))
+    frame.to_csv("corn.csv", index=False, sep=";", decimal=",")
+    names = ["--rename.instrument", "source", "--rename.sample", "pair_id+participant"]
+    assert cli.main(["convert", "corn.csv", "--out", "all.npz", "--embedding", "numeric", *names]) == 0
+    assert "60 rows of 5 features (moisture … 1106)" in capsys.readouterr().out  # which is one too many
+    assert cli.main(["convert", "corn.csv", "--out", "corn.npz", "--embedding", "1100:1106", *names]) == 0
+    assert "not part of the embedding: moisture" in capsys.readouterr().err
+    assert cli.main(["check-pairs", "corn.npz"]) == 0
+    assert cli.main(["fit", "corn.npz", "--out", "m.safetensors"]) == 0
+    out, err = capsys.readouterr()
+    for text in ("30 of 30 samples", "over 30 samples", "groups of samples"):
+        assert text in out
+    assert "participants" not in out
+    assert "not part of the embedding" not in err  # convert has said it
+    assert cli.main(["apply", "m.safetensors", "corn.csv", "--out", "new.csv"]) == 0
+    after = pd.read_csv("new.csv", sep=";", decimal=",")
+    assert after.columns.tolist() == frame.columns.tolist()
+    np.testing.assert_allclose(after["moisture"], frame["moisture"], rtol=1e-14)
+    corrected = load_map("m.safetensors").transform(X)
+    np.testing.assert_allclose(after[["1100", "1102", "1104", "1106"]], corrected, rtol=1e-12)

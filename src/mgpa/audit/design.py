@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from ..errors import ParameterError, TableError, UsageError, first_few
 from ..maps import CorrectionMap
-from ..tables.columns import ROLES, rotated, with_roles
+from ..tables.columns import ROLES, rotated, spoken, with_roles
 from ..tables.rows import person_digest, seen_people
 from ..tables.table import Table
-from .words import spoken
 
 # With fewer EVAL units than FEW, the paper's percentile intervals are noticeably too narrow; with fewer than
 # TOO_FEW in a cell, nothing should be concluded from them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..maps.affine import SpreadMap
 from ..pairs import is_paired, source_names
 from ..spread import SpreadEvidence
 from ..tables import fit_table
-from ..tables.columns import require_columns
+from ..tables.columns import in_units, require_columns
 from ..tables.fitting import FitRows, read_pairs
 from ..tokens import gate_of, token_rows
 from ..within import Effect
@@ -60,6 +60,8 @@ class PairCheck:
         How much of the mean contrast the rows of different sources differ by; None if the pairs show none.
     spread : SpreadEvidence or None
         What pairs show beyond a shift: gain, rotation, noise.
+    units : str
+        What the table calls participants.
     """
 
     sources: dict[str, int]
@@ -72,6 +74,7 @@ class PairCheck:
     spread_directions: int
     effect: Effect | None
     spread: SpreadEvidence | None = None
+    units: str = "participants"
 
     @property
     def n_pairs(self) -> int:
@@ -115,7 +118,7 @@ class PairCheck:
         acts = f"the shift acts along the gate, {self.rank} {of}" if shifts else "no shift is corrected"
         if self.spread_directions:
             acts += f"; a correction of spread in the span of the contrasts, {self.spread_directions} {of}"
-        people = "" if self.n_people is None else f" of {self.n_people} participants"
+        people = "" if self.n_people is None else f" of {self.n_people} {self.units}"
         between = ", ".join(f"{names} {count}" for names, count in self.sources.items())
         return {
             "pairs": f"{self.n_pairs}{people} ({between})",
@@ -186,6 +189,7 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
     curves = [held_out_coverage(some, groups=by, n_splits=FOLDS) for some in contrasts]
     k = min(map(len, curves))
     matched, *exchanged = (_spread(c, kind) for c in contrasts)
+    info, spread = rows.table.info, getattr(both, "estimator_", both).spread_
     return PairCheck(
         sources={str(name): int(np.sum(kind == name)) for name in np.unique(kind)},
         n_people=None if people is None else len(np.unique(people)),
@@ -195,8 +199,9 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
         closeness=matched / float(np.mean(exchanged)),
         n_features=len(scale),
         spread_directions=gate_of(both).rank_ if isinstance(both.to_map(), SpreadMap) else 0,
-        effect=effect,
-        spread=getattr(both, "estimator_", both).spread_,
+        effect=effect and replace(effect, units=in_units(effect.units, info)),
+        spread=spread and replace(spread, unit=in_units(spread.unit, info)),
+        units=in_units("participants", info),
     )
 
 

@@ -142,7 +142,8 @@ def _results(audit: Audit) -> list[str]:
     task, (_, *names) = task_metric(audit), audit.methods
     chance = number(max(result.chance.high for result in audit.results.values()))
     sentences = []
-    for metric, note in [("S", f" (chance reached {chance})"), *([(task.name, "")] if task else [])]:
+    of_task = [name for name in (task.name, "RMSEP_r") if name in audit.metrics] if task else []
+    for metric, note in [("S", f" (chance reached {chance})"), *((name, "") for name in of_task)]:
         values = [f"{audit.estimates['identity'][metric]} without correction"]
         values += [f"{audit.estimates[name][metric]} with {label(name)}" for name in names]
         sentences.append(f"{metric} was {listed(values)}{note}.")

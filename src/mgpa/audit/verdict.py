@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from .._common.markup import text_table
 from ..errors import printable
+from ..tables.columns import spoken
 from .bootstrap import Estimate, number
 from .design import FEW, TOO_FEW
 from .diagnostics import UNASSOCIATED, cramers_v
 from .metrics import METRICS, Metric
-from .words import label, listed, reader_name, reader_summary, spoken
+from .words import label, listed, reader_name, reader_summary
 
 if TYPE_CHECKING:
     from .result import Audit
@@ -183,14 +184,16 @@ def worse_than_mean(audit: Audit, methods: tuple[str, ...]) -> str:
     def explained(metric: str) -> str:
         return f"R² {listed(number(audit[m].estimate(metric).value, '.2f') for m in poor)}"
 
+    before = number(audit["identity"].estimate("R2_f").value, ".2f")
     on = "" if len(poor) == len(methods) else f" on rows of {listed(map(label, poor))}"
-    text = f"existing models{on} are worse than guessing the mean ({explained('R2_f')})"
-    if len(poor) == 1:  # a map to one source serves the models of that source
-        ways = (way for way in audit[poor[0]].directions if audit[poor[0]].has(f"R2_f {way}"))
-        good = [way for way in ways if not _below_zero(audit, poor[0], f"R2_f {way}")]
-        served = [f"{way} ({explained('R2_f ' + way)})" for way in good]
-        text += f", except {listed(served)}" if served else ""
-    return text + (f"; refitted models reach {explained('R2_r')}" if "R2_r" in audit.metrics else "")
+    text = f"existing models{on} are worse than guessing the mean ({explained('R2_f')}; {before} uncorrected)"
+    ways = (way for way in audit[poor[0]].directions if all(audit[m].has(f"R2_f {way}") for m in poor))
+    good = [way for way in ways if not any(_below_zero(audit, m, f"R2_f {way}") for m in poor)]
+    served = [f"{way} ({explained('R2_f ' + way)})" for way in good]  # by a map to the source they know
+    text += f", except {listed(served)}" if served else ""
+    text += f"; refitted models reach {explained('R2_r')}" if "R2_r" in audit.metrics else ""
+    instead = ". Or map rows to the source that the models know (FEATMAP, PDS, SST)"
+    return text + (instead if all(audit[m].source_blind for m in poor) else "")
 
 
 def _value(audit: Audit, name: str, metric: str) -> str:

@@ -26,17 +26,6 @@ def label(method: str) -> str:
     return LABELS.get(method, method)
 
 
-def spoken(column: str) -> str:
-    """Return a column's name as it is said.
-
-    Examples
-    --------
-    >>> spoken("sample_id"), spoken("Sample No.")
-    ('sample', 'Sample')
-    """
-    return re.sub(r" (id|no\.?|number)$", "", column.replace("_", " "), flags=re.IGNORECASE) or column
-
-
 def listed(items: Iterable[object]) -> str:
     """Return items with commas and an "and" before the last.
 

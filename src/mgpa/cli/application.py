@@ -128,7 +128,7 @@ class TableOptions:
             if embedding is not None or features is None or "No column holds embeddings" not in str(error):
                 raise
             file = open_table(table, embedding=list(features), **rest)
-        if "feature_names" in file.info:
+        if self.embedding is not None and "feature_names" in file.info:
             numeric = [
                 n for n, kind in file.columns.items() if kind not in ("text", "bool") and n not in COLUMNS
             ]

@@ -294,6 +294,7 @@ def convert(
     from dataclasses import replace
 
     from ..tables import assign_roles
+    from ..tables.columns import feature_names
     from ..tables.files import format_from_name, write_table
 
     shared.refuse_existing(out, overwrite, table, *more)
@@ -307,7 +308,9 @@ def convert(
         read = replace(read, role=assign_roles(read.participant, random_state=seed))
     with waiting("convert: writing"):
         write_table(read, out, overwrite=overwrite)
-    print(printable(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}"))
+    names = feature_names(read.info)
+    features = f" of {len(names)} features ({names[0]} … {names[-1]})" if names else ""
+    print(printable(f"{len(read)} rows{features} with {', '.join(read.columns) or 'no columns'} in {out}"))
 
 
 def _about_stacked(rows: Any, files: list[Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -172,6 +173,30 @@ def _tidy(values: NDArray[Any]) -> NDArray[Any]:
             raise ValueError("A text has a zero character; remove it.")
         dtype = np.dtype(f"U{max(int(lengths.max(initial=1)), 1)}")
     return values.astype(dtype, copy=False)
+
+
+def spoken(column: str) -> str:
+    """Return a column's name as it is said.
+
+    Examples
+    --------
+    >>> spoken("sample_id"), spoken("Sample No.")
+    ('sample', 'Sample')
+    """
+    return re.sub(r" (id|no\.?|number)$", "", column.replace("_", " "), flags=re.IGNORECASE) or column
+
+
+def in_units(text: str, info: Mapping[str, Any]) -> str:
+    """Return a sentence about participants in the word that a table has for them.
+
+    Examples
+    --------
+    >>> in_units("over 64 people", {"unit": "sample_id"}), in_units("over 64 people", {})
+    ('over 64 samples', 'over 64 people')
+    """
+    unit = spoken(str(info.get("unit", "participant")))
+    units = unit if unit.endswith("s") else f"{unit}s"
+    return text if unit == "participant" else re.sub("people|participants", lambda _: units, text)
 
 
 def feature_names(info: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -36,8 +36,8 @@ THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+([.][0-9]*)?")
 UNPAIRED = re.compile(r"-[0-9]+(\.0*)?")
 
 
-def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns]:
-    """Return the layout and the columns of a CSV file: text wherever a number would change it.
+def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns, bool]:
+    """Return a CSV file's layout, its columns, text wherever a number would change it, and if it has commas.
 
     Fields are separated by what a first line ``sep=;`` says, or by whatever separates most names; where that
     is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around names and
@@ -70,7 +70,7 @@ def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns]:
         made[name] = np.array(column) if as_text else _column(column, name, called[name], decimal_comma)
     stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
     kinds = {name: "text" if dtype.kind == "U" else str(dtype) for name, dtype in stored.items()}
-    return replace(layout, kinds=dict.fromkeys(layout.columns, "text") | kinds), made
+    return replace(layout, kinds=dict.fromkeys(layout.columns, "text") | kinds), made, decimal_comma
 
 
 def _rows(path: Place, separator: str) -> Iterator[list[str]]:
@@ -205,9 +205,15 @@ def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool
 
 
 def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], separator: str = ",") -> None:
-    """Write columns, then a column for every feature; numbers such that they read back the same."""
+    """Write columns, then a column for every feature; numbers such that they read back the same.
+
+    Where the file that was read had decimal commas, so has this one, and semicolons between its fields.
+    """
+    comma = info.get("decimal") == ","
     with open(path, "x", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
+        writer = csv.writer(
+            stream, delimiter=";" if comma and separator == "," else separator, lineterminator="\n"
+        )
         for i, block in enumerate(blocks):
             X, columns = block["X"], {name: values for name, values in block.items() if name != "X"}
             if X.ndim == 3:
@@ -218,7 +224,13 @@ def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], se
                     names = tuple(f"f{j}" for j in range(X.shape[1]))
                 require_different([*columns, *names])
                 writer.writerow([*columns, *names])
-            lists = [values.tolist() for values in columns.values()]
-            texts = X.astype(str).tolist() if X.dtype == np.float32 else X.tolist()
+            lists, texts = [_written(values, comma) for values in columns.values()], _written(X, comma)
             for row, rest in enumerate(zip(*lists, strict=True) if lists else itertools.repeat((), len(X))):
                 writer.writerow([*rest, *texts[row]])
+
+
+def _written(values: NDArray[Any], comma: bool) -> list[Any]:
+    """Return values as the writer takes them."""
+    if comma and values.dtype.kind == "f":
+        return np.char.replace(values.astype(str), ".", ",").tolist()  # type: ignore[no-any-return]
+    return values.astype(str).tolist() if values.dtype == np.float32 else values.tolist()  # type: ignore[no-any-return]

@@ -231,9 +231,9 @@ def open_table(
         if kind == "npz":
             file = _open_npz(place, choice)
         elif kind == "csv":
-            layout, arrays = csv_file.read_csv(place, **choice)
-            n = len(arrays[layout.embedding[0]])
-            file = TableFile(place, layout, layout.info({}), (0, n), partial(_slices, arrays))
+            layout, arrays, comma = csv_file.read_csv(place, **choice)
+            n, info = len(arrays[layout.embedding[0]]), layout.info({"decimal": ","} if comma else {})
+            file = TableFile(place, layout, info, (0, n), partial(_slices, arrays))
         else:
             from .parquet import open_parquet
 

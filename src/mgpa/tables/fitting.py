@@ -20,7 +20,7 @@ from ..errors import TableError
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
 from ..tokens import TokenEstimator, TokenMean, row_estimator
-from .columns import COLUMNS, Columns, check_columns, feature_names, require_columns
+from .columns import COLUMNS, Columns, check_columns, feature_names, in_units, require_columns
 from .files import TableFile, open_table
 from .rows import (
     Digests,
@@ -126,7 +126,8 @@ def fit_table(
         "source_column": str(rows.table.info.get("source_column") or ""),
         "coordinates": coordinates,
     }
-    model.to_map()  # what cannot be solved is said here, not when the map is first used
+    evidence = model.to_map().info.evidence  # what cannot be solved is said here, not when it is first used
+    model._facts |= {"evidence": in_units(evidence, rows.table.info)}
     return model
 
 

@@ -150,7 +150,8 @@ def _bar(audit: Audit) -> str:
 
 def _figure(audit: Audit, name: str, figure: Any) -> str:
     """Return a chart with its caption."""
-    title, how = captions()[name]
+    unit, text = audit.design.unit, captions()[name]
+    title, how = (t.replace("participant", unit).replace("Participant", unit.capitalize()) for t in text)
     if name == "tradeoff" and words.task_metric(audit) is None:
         title, how = "Source against movement", "Left: the source is harder to read. Down: rows moved less."
     how += " This is the first fold's." if name in ONE_FIT and audit.settings.get("splits", 1) > 1 else ""
@@ -248,7 +249,7 @@ def _table(audit: Audit, differences: bool = False) -> str:
     )
     caption = f"Means with 95 % intervals. {words.readers_note(audit)} {words.shortcut_note(audit)}".strip()
     if differences:
-        caption = "Differences from the identity, paired over participants, with 95 % intervals."
+        caption = f"Differences from the identity, paired over {audit.design.plural}, with 95 % intervals."
     table = (
         f'<table class="sortable"><caption><span>{escape(caption)}</span></caption>'
         f'<thead><tr><th scope="col">Method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
