@@ -299,10 +299,10 @@ INSTEAD = "refitted models reach R² .11. Or map rows to the source that the mod
 @pytest.mark.parametrize(
     ("frozen", "said"),
     [
-        (-2.98, " (R² -2.98; -9.00 uncorrected); refitted models reach R² .11."),
+        (-2.98, " (R² -2.98; -9.00 uncorrected)"),
         (
             (-2.0, 0.6),
-            " (R² -.70; -9.00 uncorrected), except mp6 → m5 (R² .60); refitted models reach R² .11.",
+            " (R² -.70; -9.00 uncorrected), except mp6 → m5 (R² .60)",
         ),
         (0.5, ""),
     ],
