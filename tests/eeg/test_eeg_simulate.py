@@ -51,3 +51,6 @@ def test_other_settings_or_others_files_are_refused(tmp_path):
     with pytest.raises(FileExistsError, match=r"S001\.mat is not simulated"):
         simulate_ssvep(tmp_path, n_people=3)
     assert (tmp_path / "S001.mat").read_bytes() == b"real data"
+    (tmp_path / "truth.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"truth\.json has the settings None"):
+        simulate_ssvep(tmp_path, n_people=3)

@@ -140,7 +140,7 @@ def write_truth(folder: Path, truth: dict[str, Any], pattern: str) -> None:
         raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")
     content = json.dumps(truth, indent=1) + "\n"
     settings = json.loads(content)["settings"]
-    if path.exists() and (stored := json.loads(path.read_text())["settings"]) != settings:
+    if path.exists() and (stored := json.loads(path.read_text()).get("settings")) != settings:
         raise ValueError(f"{path} has the settings {stored}, not {settings}; use another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content.encode())
