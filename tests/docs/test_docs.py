@@ -408,15 +408,19 @@ def test_the_studies_on_the_page_are_studies(tmp_path):
 def test_the_rehearsal_of_the_paper_needs_no_weights(tmp_path):
     from mgpa.studies import load_study
     from mgpa.studies.config import read_study
+    from mgpa.studies.setup import deviations
 
     page = (DOCS / "reproduce.md").read_text()
     network = re.search(r"^network='(.*)'$", page, re.MULTILINE)[1]
     for name in re.search(r"^for study in (.*); do$", page, re.MULTILINE)[1].split():
-        text = re.sub(r"^checkpoint.*\n", "", read_study(name)[0], flags=re.MULTILINE)
+        text = re.sub(r"^checkpoint =.*\n", "", read_study(name)[0], flags=re.MULTILINE)
         text = text.replace("\nparameters = { n_times", f"\nparameters = {{ {network}, n_times")
         (tmp_path / "copy.toml").write_text(text)
-        encoder = load_study(tmp_path / "copy.toml", recordings=tmp_path, quick=True).encoder
+        study = load_study(tmp_path / "copy.toml", recordings=tmp_path)
+        encoder = study.encoder
         assert (encoder.name, encoder.checkpoint, encoder.parameters["weights"]) == ("eegpt", None, "random")
+        differing = deviations(study, "published", "random weights, seed 0")
+        assert all(line.startswith("encoder") for line in differing), differing
 
 
 # Addresses and licences

@@ -167,7 +167,7 @@ def _pairs(value: Any, start: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _pairs(inner, f"{start}.{key}" if start else str(key))
-    else:
+    elif value != {}:
         yield start, value
 
 
