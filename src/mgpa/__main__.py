@@ -17,7 +17,7 @@ def entry() -> None:
         needed = ("cyclopts", "pydantic", "pyarrow", "dask", "matplotlib", "pandas")
         sys.exit(f"mgpa: {missing('the command line', *needed)}")
     except KeyboardInterrupt:  # while it loads; later, the command line says it itself
-        print("mgpa: interrupted; nothing was begun.", file=sys.stderr)
+        print("mgpa: interrupted before it started.", file=sys.stderr)
         sys.exit(130)
     sys.exit(main())
 

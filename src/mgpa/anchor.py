@@ -1,4 +1,4 @@
-"""What a correction aims for: the expected value given what is preserved (section 4, eq. (4)).
+"""The anchor, the target of a correction: its expected value given Q (section 4, eq. (4)).
 
 The anchor of a score is its ridge regression on the preserved coordinates Q = (I - P)h. Q never changes
 during a fit, so its factorisation is computed once and every later anchor costs one thin product.

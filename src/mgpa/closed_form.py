@@ -49,8 +49,8 @@ def anchor_and_covariance(
     free = overlap - Squ.T @ on_q  # scatter of the indicators that q does not explain
     if np.linalg.eigvalsh(free)[0] <= 1e-12 * max(1.0, float(np.trace(overlap))):
         raise ValueError(
-            "The preserved coordinates determine the source exactly, so its effect on the gate cannot be "
-            "separated from theirs. Use more rows, or a larger ridge."
+            "The preserved coordinates predict the source exactly, so its effect on the gate cannot be "
+            "estimated. Use more rows, or a larger ridge."
         )
     delta = np.linalg.solve(free, Szu.T - Squ.T @ beta)  # (K - 1, r)
     joint = beta - on_q @ delta
@@ -64,7 +64,7 @@ def anchor_and_covariance(
 
 @dataclass(frozen=True)
 class Solution:
-    """What solving the evidence gives: the attributes of a fitted estimator."""
+    """The result of a fit: the attributes of a fitted estimator."""
 
     gate: Any
     map: Any  # a CorrectionMap
@@ -196,9 +196,9 @@ class ClosedFormMGPA(GatedMomentEstimator):
 
     @classmethod
     def paper(cls, gate: Any = None, **changes: Any) -> Self:
-        """Return the published settings: rank .9, a pooled anchor with ridge 10, no look at evidence.
+        """Return the published settings: rank .9, a pooled anchor with ridge 10, no test of evidence.
 
-        ``gate`` is another than the published ``MeasurementGate(rank=0.9)``; ``changes`` override parameters.
+        ``gate`` replaces the published ``MeasurementGate(rank=0.9)``; ``changes`` override parameters.
         """
         gate = MeasurementGate(rank=0.9) if gate is None else gate
         settings: dict[str, Any] = {"anchor": "pooled", "ridge": 10.0, "do_no_harm": False}
@@ -280,7 +280,7 @@ def solve_pooled(
     shrinkage: float,
     strength: float,
 ) -> tuple[AffineMap, Floats]:
-    """Return the published closed form, eq. (3) with the regression over the rows of all sources, and C."""
+    """Return the published closed form, eq. (3), with one regression over all rows, and C."""
     weights, scale, center = moments.weights, standardizer.scale, standardizer.center
     n = float(weights.sum())
     # The indicators of all sources but the first, centred.

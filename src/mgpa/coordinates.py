@@ -49,12 +49,12 @@ class Coordinates:
 
     @property
     def n_raw(self) -> int:
-        """Width of the raw features."""
+        """Number of raw features."""
         return int(self.origin.size)
 
     @property
     def n_coordinates(self) -> int:
-        """Width of the embedding in these coordinates."""
+        """Number of coordinates."""
         return int(self.scale.size)
 
     def transform(self, X: Any) -> NDArray[Any]:

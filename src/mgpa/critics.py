@@ -1,4 +1,4 @@
-"""Source critics (section 4.2): what can still be read about the source, and in which gate directions.
+"""Source critics (section 4.2): classifiers of the source, and their gradients in the gate.
 
 Each stage refits a balanced logistic critic and a small GELU network on the current embeddings. A critic
 gives scores and their gradients inside the gate. With two sources the score is the paper's, the logit of the
@@ -62,7 +62,7 @@ class Critic:
 
 
 def logit_contrasts(logits: Array) -> Array:
-    """Return the scores' weights or biases from those of K logits, along the first axis.
+    """Return weights or biases of the scores (contrasts) from those of K logits, along the first axis.
 
     With two sources the second logit minus the first. With more, each logit minus the mean of the others:
     K scores that sum to zero, of which none is left out, because the bounded step weighs every score by its
@@ -81,7 +81,7 @@ def logit_contrasts(logits: Array) -> Array:
 
 
 def balanced_weights(codes: Any, sample_weight: Any = None) -> Floats:
-    """Return weights of the rows under which every class weighs the same, and all together as before.
+    """Return row weights that balance the classes and keep the total weight.
 
     What ``class_weight="balanced"`` does from scikit-learn 1.7 on; before, it counted rows, not their weight.
 
@@ -119,7 +119,7 @@ def fit_logistic(
 def fit_linear(
     H: Array, codes: Any, n_sources: int, sample_weight: Any = None, *, lbfgs: bool = False
 ) -> Critic:
-    """Fit the balanced logistic critic (C = 1) on the current rows; ``lbfgs``: published, anywhere."""
+    """Fit the balanced logistic critic (C = 1) on the current rows; ``lbfgs`` is the published solver."""
     on_cpu = isinstance(H, np.ndarray) or H.device.type == "cpu"
     if on_cpu or lbfgs:
         fitted = fit_logistic(H if on_cpu else H.cpu(), codes, n_sources, sample_weight=sample_weight)
@@ -132,7 +132,7 @@ def fit_linear(
 
 
 def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> Critic:
-    """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64.
+    """Fit the regression of :func:`fit_logistic` (C = 1) on the device of the rows, in float64.
 
     Some ten Newton steps minimise Σ weight · loss + ½‖w‖². More than two sources, and many features, are
     fitted on the host.

@@ -47,7 +47,7 @@ def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinat
 
 
 def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floats:
-    """Return the relative movement of the rows of X after 1, 2, … stages, as :func:`relative_movement`."""
+    """Return the :func:`relative_movement` of the rows of X after each stage."""
     m, X, where = _read(m, X, coordinates)
     moved = m.stage_movement(X, None if _same_scale(m, where) else where.scale)
     return np.asarray(moved * _one_unit(X, where))
@@ -155,7 +155,7 @@ def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -
 def select_by_development(
     worst: Any, heads: Any, movement: Any, *, identity: int = 0, max_loss: float = 0.01
 ) -> int:
-    """Return the index of the operating point the reuse study's development rule picks.
+    """Return the index of the operating point that the reuse study's development rule chooses.
 
     Maximise worst-association AUROC among points that lose at most ``max_loss`` of every head's AUROC under
     independent association; ties go to less movement, then to the earlier point.
@@ -174,7 +174,7 @@ def select_by_development(
 
 
 def select_within_family(worst: Any, movement: Any, *, tolerance: float = 0.002) -> int:
-    """Return the recipe to take among a family's selected points.
+    """Return the best recipe among a family's selected points.
 
     Recipes within ``tolerance`` of the best worst-association AUROC count as equal; the one that moves
     least wins, then the earlier.

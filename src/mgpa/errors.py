@@ -1,4 +1,4 @@
-"""Everything this package raises on purpose; each is an ordinary ValueError, OSError or RuntimeError, too."""
+"""The exceptions of this package; each is also a ValueError, OSError or RuntimeError."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def first_few(names: Sequence[str], most: int = 8) -> str:
-    """Return some names for a sentence: the first, and how many more there are."""
+    """Return the first names, and how many more there are."""
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 class Printable(Exception):
-    """A message with nothing in it that a terminal obeys."""
+    """A message without control characters."""
 
     def __str__(self) -> str:
         return printable("".join(map(str, self.args)), lines=True)
 
 
 class UsageError(Printable, ValueError):
-    """Arguments that do not go together, or are not enough; the message says which would be."""
+    """Arguments that conflict or are incomplete; the message says what to pass."""
 
 
 class ParameterError(Printable, ValueError):
-    """A parameter that has another value than ``expected``, in words: "a number, 0 or more"."""
+    """A parameter with an invalid value; ``expected`` says what is valid, such as "a number, 0 or more"."""
 
     def __init__(self, parameter: str, value: Any, expected: str) -> None:
         super().__init__(parameter, value, expected)
@@ -53,7 +53,7 @@ class ParameterError(Printable, ValueError):
 
 
 class OutputExists(Printable, FileExistsError):
-    """Something is at ``path``, where the output should go, and may not be replaced."""
+    """The output ``path`` exists, and overwriting was not allowed."""
 
     def __init__(self, path: Any) -> None:
         super().__init__(path)
@@ -68,7 +68,7 @@ class MissingEvidence(Printable, ValueError):
 
 
 class MissingEvidenceWarning(Printable, UserWarning):
-    """Missing evidence, where a map that moves nothing was asked for."""
+    """Missing evidence, answered by a map that moves nothing."""
 
 
 class MapError(Printable, ValueError):
@@ -80,7 +80,7 @@ class TableError(Printable, ValueError):
 
 
 class BudgetNotAttained(Printable, RuntimeError):
-    """The map never moves the validation rows that far."""
+    """The map cannot move the validation rows as far as the budget."""
 
 
 class PairingError(Printable, ValueError):
@@ -96,19 +96,19 @@ class CheckpointError(Printable, ValueError):
 
 
 class DownloadError(Printable, OSError):
-    """A download that failed, or brought something else than promised."""
+    """A download that failed, or a file with the wrong checksum."""
 
 
 class StoreError(Printable, RuntimeError):
-    """A store of objects or a web server that did not do what it was asked, or cannot."""
+    """A remote store or web server that failed, or cannot do this."""
 
 
 class ClusterError(Printable, RuntimeError):
-    """A cluster that lost its scheduler, or one worker after another, in the middle of the work."""
+    """A cluster that lost its scheduler or too many workers."""
 
 
 class NotEnoughMemory(Printable, RuntimeError):
-    """More memory would be needed than there is; said before any of it is taken."""
+    """The computation needs more memory than the machine has; raised before it starts."""
 
 
 class StudyError(Printable, ValueError):

@@ -37,7 +37,7 @@ ZERO_NORM = 1e-10
 
 
 def t_quantile(level: float, df: float) -> float:
-    """Return how many standard errors chance exceeds with this probability; none suffices where df is 0."""
+    """Return the upper t quantile of this probability; infinity where df is 0."""
     return float(scipy.stats.t.isf(level, df)) if df > 0 else np.inf
 
 
@@ -59,7 +59,7 @@ def mean_over_units(values: Any, units: Any = None) -> tuple[Any, Any, int]:
 
 
 def jackknife(value: float, left_out: Any, n_sources: int, crossed: bool) -> tuple[float, int]:
-    """Return the standard error of an estimate, and its degrees of freedom, from those without each unit.
+    """Return a standard error and its degrees of freedom, from the estimates without each unit.
 
     ``left_out`` (P,) is NaN where a source had that one unit only: then the error is infinite. Where every
     unit has all sources (``crossed``), one mean was taken from P units; if not, one of each source's.
@@ -119,7 +119,7 @@ def leading_directions(scatter: Scatter, k: int) -> Floats:
 
 
 def orthonormal(first: Floats, second: Floats) -> Floats:
-    """Return an orthonormal basis: the columns of ``first``, which are so, then what ``second`` adds."""
+    """Return an orthonormal basis: the (orthonormal) columns of ``first``, then what ``second`` adds."""
     Q, R = np.linalg.qr(second - first @ (first.T @ second))
     added = Q[:, np.abs(np.diag(R)) > 1e-8]
     added = added * np.sign(added[np.abs(added).argmax(axis=0), np.arange(added.shape[1])])
@@ -135,7 +135,7 @@ def cumulative_share(energy: Floats) -> Floats:
 def supported_directions(
     contrasts: Floats, leading: Floats, kind: Any, groups: Any, rows: Scatter | None, norm_quantile: float
 ) -> Floats:
-    """Return the directions that pairs support which did not choose them, an orthonormal (d, r).
+    """Return the directions that held-out pairs support, an orthonormal (d, r).
 
     Two things support directions, both by more than chance gives once in a hundred times (:data:`CHANCE`).
     Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
@@ -195,7 +195,7 @@ def supported_directions(
 
 
 def count_effects(kinds: NDArray[Any]) -> int:
-    """Return in how many directions sources can differ that these kinds of contrasts are between.
+    """Return the number of directions in which the contrasted sources can differ.
 
     K sources, less the groups of them that no contrast joins.
 
@@ -225,7 +225,7 @@ class _HeldOut:
         self.whole = None if few else Scatter.from_rows(self.directions[self.long_enough])
 
     def means_of(self, some: NDArray[np.intp], rows: Floats) -> Floats:
-        """Return the mean of each kind among some rows (directions, or contrasts), 0 where there are none."""
+        """Return the mean of each kind of some rows (directions or contrasts); 0 for a kind without rows."""
         means = np.zeros((self.kind.max() + 1, rows.shape[1]))
         for i in range(len(means)):
             chosen = np.zeros(len(rows))
@@ -235,14 +235,14 @@ class _HeldOut:
         return means
 
     def along_mean(self) -> Floats:
-        """Return every contrast along the others' mean of its kind, (m,)."""
+        """Return the projection of every contrast on the mean of the other contrasts of its kind, (m,)."""
         along = np.zeros(len(self.directions))
         for means, (_, test) in zip(self.others_means, self.folds, strict=True):
             along[test] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
         return along
 
     def mean_chance(self, units: NDArray[np.intp], n_effects: int) -> float:
-        """Return how often units without a common mean would agree as well as these (Dempster's test).
+        """Return the p-value of a common mean over units (Dempster's test).
 
         The length of the mean over units is compared with the spread of units about it. Both add up about as
         many independent squares as rows have dimensions, so that two people can agree by more than chance.
@@ -269,12 +269,12 @@ class _HeldOut:
         return float(scipy.stats.f.sf(ratio, df, df * (n_units - 1)))
 
     def effect(self, some: NDArray[np.intp], j: int) -> Floats:
-        """Return the direction, (d, 1), of which mean contrasts of some pairs have most but for j others."""
+        """Return the j-th leading direction, (d, 1), of the mean contrasts of some pairs."""
         means = self.means_of(some, self.contrasts)
         return principal_directions(means, means.shape[1])[0][:, j : j + 1]
 
     def along_effect(self, j: int) -> Floats:
-        """Return what every contrast shares with the others' mean of its kind in direction j, (m,)."""
+        """Return the product of every contrast and the others' mean of its kind along direction j, (m,)."""
         along = np.zeros(len(self.contrasts))
         for train, test in self.folds:
             v, means = self.effect(train, j), self.means_of(train, self.contrasts)
@@ -283,7 +283,7 @@ class _HeldOut:
         return along
 
     def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
-        """Return what every contrast has along the others' k leading directions, three (m, k) arrays.
+        """Return the coordinates of contrasts along the others' k leading directions: three (m, k) arrays.
 
         Its energy; what that would be, were it noise; and what it shares with the others' mean of its kind.
         """

@@ -1,4 +1,4 @@
-"""The front door: gate, position, then spread, each as far as pairs and rows show it.
+"""MGPA, the default: gate, position, then spread, each as far as pairs and rows show it.
 
 Position is the closed form along the mean contrast (:mod:`mgpa.closed_form`). Where held-out pairs show that
 sources also differ in how embeddings vary, and that correcting it brings views closer, the source is read

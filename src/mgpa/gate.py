@@ -44,7 +44,7 @@ Floats = NDArray[np.float64]
 
 
 class Gate(BaseEstimator):  # type: ignore[misc]
-    """Common to all gates: a fitted orthonormal ``basis_`` and the projections it defines.
+    """Base of all gates: a fitted orthonormal ``basis_`` and its projections.
 
     A gate knows nothing of units: it is fitted on, and applied to, standardised coordinates.
     """
@@ -69,7 +69,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         return np.asarray(H - self.editable(H) @ self.basis_.T)
 
     def coverage(self, contrasts: Any) -> float:
-        """Return the share of directional energy that these standardised contrasts have inside the gate.
+        """Return the share of the directional energy of standardised contrasts inside the gate.
 
         On pairs the gate was not fitted on: near 1, it also covers their measurement change; well below the
         retained energy, it has learnt its own pairs.
@@ -248,7 +248,7 @@ def _is_orthonormal(value: Any) -> bool:
 
 
 class FixedGate(Gate):
-    """A gate that is known already: from other pairs, from tokens, from physics.
+    """A gate with a given basis: from other pairs, from tokens, from physics.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) 
 
 
 def identical_views(n_pairs: int) -> MissingEvidence:
-    """Return the error about pairs that do not differ at all."""
+    """Return the error for pairs of identical views."""
     return MissingEvidence(
         f"All {n_pairs} contrasts are zero: the paired views are identical, so they show no measurement "
         "effect. Check that the second view really is the other condition."
@@ -373,8 +373,8 @@ def fit_gate(
         raise identical_views(len(contrasts))
     if gate.rank == "auto":
         raise MissingEvidence(
-            f"The {len(contrasts)} pairs show no common difference in position: neither a mean nor a "
-            "direction that some of them differ along is found in the others. MGPA() corrects gains and "
-            "rotations too. Or check that ids join views of the same event, and add pairs."
+            f"The {len(contrasts)} pairs show no common difference in position: no mean and no direction "
+            "of some pairs recurs in the others. MGPA() also corrects gains and rotations. Or check "
+            "that ids join views of the same event, and add pairs."
         )
     return gate

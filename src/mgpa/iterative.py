@@ -357,7 +357,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 def supported_basis(
     gate: Any, contrasts: Contrasts, standardizer: Standardizer, spread: Callable[[], Scatter]
 ) -> Floats:
-    """Return the part of a gate that held-out pairs support; without any, the mean contrast."""
+    """Return the part of a gate that held-out pairs support; the mean contrast if there is none."""
     B: Floats = gate.basis_
     if getattr(gate, "rank", None) == "auto":
         return B

@@ -114,7 +114,7 @@ Architecture = HiddenLayerNetwork | TokenNetwork
 
 
 class Training:
-    """Networks of one architecture in training side by side, with a cross-entropy that is not balanced.
+    """Networks of one architecture, trained side by side with an unweighted cross-entropy.
 
     Each starts from torch's own draws for its seed and meets the rows in the order of a DataLoader whose
     generator has its shuffle seed: up to rounding, the result is that of training them one by one. ``clip``

@@ -116,8 +116,8 @@ class Contrasts:
         # A chain of pairs must link every source to the first, else their effects cannot be compared.
         if rank < n_sources - 1:
             raise ValueError(
-                f"The pairs do not connect all {n_sources} sources; every source needs pairs that lead, "
-                "directly or through others, to every other source."
+                f"The pairs do not connect all {n_sources} sources. Add pairs until every source is "
+                "linked to every other, directly or through a third."
             )
         return np.asarray(effects[1:] - effects[0])
 
@@ -149,7 +149,7 @@ def zero_sum_effects(
 
 
 def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the two views as finite float matrices, or say what is wrong with them."""
+    """Return the two views as finite float matrices; raise if they are not."""
     if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
         got = f"{len(pairs)} of them" if isinstance(pairs, (tuple, list)) else f"a {type(pairs).__name__}"
         raise ValueError(f"pairs must be a tuple (A, B) of aligned arrays, first and second view; got {got}.")
@@ -262,7 +262,7 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
 
 
 def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
-    """Return one label a row as a boolean, number or text array, or say what is wrong with them."""
+    """Return one label per row as a boolean, number or text array; raise if they are not."""
     labels = _labels(values, name, n)
     if labels.dtype.kind == "O":
         missing = np.array([_is_missing(label) for label in labels], dtype=bool)
@@ -320,6 +320,6 @@ def to_numpy(values: Any, name: str = "X") -> NDArray[Any]:
     if is_tensor(values):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":
-            raise ValueError(f"{name} is bfloat16, too coarse to correct in; convert it with {name}.float().")
+            raise ValueError(f"{name} is bfloat16, not precise enough; convert it with {name}.float().")
         return np.asarray(values.numpy())
     return np.asarray(values)

@@ -1,4 +1,4 @@
-"""Where devices differ in more than a shift: read the source from the row, then use it.
+"""Correction of spread, for devices that differ by more than a shift: estimate the source, then use it.
 
 Gains, rotations and references change how embeddings vary, which no single affine map can undo without
 collapsing directions. After the correction c of position, every row is moved by paired regressions, weighted
@@ -7,8 +7,8 @@ by how likely each source is:
     h' = c(h) + Σ_s p_s(h) D_s(c(h)).
 
 p is the posterior of the source given the uncorrected row: Gaussians whose means come from pairs alone, where
-source goes with nothing. D_s predicts, from one view, the way to the mean of all views of the same event.
-Where the source cannot be read, p is even and the D_s cancel.
+nothing is associated with the source. D_s predicts, from one view, the way to the mean of all views of the
+same event. Where the source cannot be read, p is even and the D_s cancel.
 
 Pairs have to show it first (:func:`shared_slope`): with a gain or a rotation contrasts follow their
 midpoints, Var B - Var A = 2 Cov(B - A, (A + B) / 2), and one participant's slope is found in the others'.
@@ -73,7 +73,7 @@ class SpreadEvidence:
 
     @property
     def helps(self) -> bool:
-        """Whether held-out views come closer by over one standard error, and not by hiding noise alone."""
+        """Whether held-out views come closer, by more than one standard error and not by noise alone."""
         return self.removed > self.error and self.noise < ALL_NOISE
 
     @property
@@ -86,14 +86,14 @@ class SpreadEvidence:
             return f"no difference in spread (p = {self.p_value:.2g}, {self.n_units} {self.unit})"
         return (
             f"sources differ in spread (p = {self.p_value:.2g}, {self.n_units} {self.unit}): gain "
-            f"{self.gain:.0%}, rotation {self.rotation:.0%}, noise {self.noise:.0%} of what pairs differ by "
-            "beyond the shift"
+            f"{self.gain:.0%}, rotation {self.rotation:.0%}, noise {self.noise:.0%} of the paired "
+            "differences beyond the shift"
         )
 
     def outcome(self) -> str:
         """Return what correcting the spread does to held-out pairs, in words."""
         if self.noise >= ALL_NOISE:
-            return "not corrected: noise cannot be undone, and what it tells about the source stays readable"
+            return "not corrected: noise cannot be undone, so the source stays readable from it"
         if not self.helps:
             return "not corrected: held-out pairs come no closer"
         words = (
@@ -153,7 +153,7 @@ class Views:
 
     @property
     def n_sources(self) -> int:
-        """K."""
+        """Number of sources."""
         return int(self.codes.max()) + 1
 
     @property
@@ -175,7 +175,7 @@ class Views:
         return contrast_folds(self.length[:, None], self.place % 5 if self.people is None else self.people)
 
     def units(self) -> NDArray[np.int64]:
-        """Return which unit each pair belongs to: participants, or some pairs where those are unknown."""
+        """Return each pair's unit: its participant, or a group of pairs where participants are unknown."""
         if self.people is not None:
             return _grouped(np.unique(self.people, return_inverse=True)[1], self.kind, self.length)
         n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
@@ -255,10 +255,10 @@ def read_views(
 def shared_slope(
     contrasts: Floats, midpoints: Floats, kind: NDArray[np.int64], units: NDArray[np.int64]
 ) -> float:
-    """Return the p-value of a slope of contrasts on midpoints that units have in common.
+    """Return the p-value of a common slope, over units, of contrasts on midpoints.
 
     Every unit's slope is its own cross-product of contrasts and midpoints, centred in the unit, so that
-    offsets of people and sessions are no part of it. Where views are exchangeable, a unit's slope is as
+    offsets of people and sessions drop out. Where views are exchangeable, a unit's slope is as
     likely to have the other sign: the sum of products of different units' slopes is compared with its values
     under exchanged signs, or, of six units and fewer, with its standard error and a t-quantile. Fewer than
     three cannot tell. ``kind`` is which two sources a contrast is between. Both arrays are overwritten.
@@ -308,7 +308,7 @@ def show_spread(views: Views) -> float:
 
 
 def whitening(views: Views) -> tuple[NDArray[np.intp], Floats, Floats]:
-    """Return the coordinates that may tell sources apart, their origin, and what makes their variance one.
+    """Return the coordinates that may separate sources, their origin, and their whitening matrix.
 
     Directions with next to no variance, and no shift, are all ball, to every source alike.
     """
@@ -413,7 +413,7 @@ def _source_means(views: Views, train: NDArray[np.intp]) -> Floats:
 
 @dataclass(frozen=True)
 class Way:
-    """A ridge regression from views of one source to what another source's views differ from them by.
+    """A ridge regression from views of one source to the difference of another source's views.
 
     The difference expected for x is (x - center) slope + offset.
     """

@@ -33,7 +33,7 @@ def all_scores(critics: Critics, H: Array) -> Array:
 
 @dataclass(frozen=True)
 class AffinePoint:
-    """Where a row goes inside the gate, as an affine function of the original row: h - (h G + c) Bᵀ."""
+    """The target of a row inside the gate, an affine function of the original row: h - (h G + c) Bᵀ."""
 
     readout: Array  # G, (d, r)
     offset: Array  # c, (r,)
@@ -121,7 +121,7 @@ class Recipe:
 
 
 class Rows:
-    """Standardised rows on their way through the stages; ``event`` is set where they are paired views."""
+    """Standardised rows as they move through the stages; paired views have an ``event``."""
 
     def __init__(self, H: Array, codes: Any = None, weight: Any = None, event: Any = None) -> None:
         self.H = self.original = H
@@ -138,7 +138,7 @@ class Rows:
         return Moments.from_rows(self.original, self.codes, self.weight)
 
     def movement(self) -> float:
-        """Return how far the rows have come, ‖H' - H‖ / ‖H‖."""
+        """Return the relative movement of the rows so far, ‖H' - H‖ / ‖H‖."""
         norm = namespace(self.H).linalg.norm
         return float(norm(self.H - self.original) / norm(self.original))
 

@@ -44,7 +44,7 @@ CROSS_FIT_SPREAD = 1.35
 
 
 def paired_rows(rows: Rows, pair_id: NDArray[Any]) -> Rows:
-    """Return the rows that share their id with another one, as views of events."""
+    """Return the rows whose pair id occurs at least twice."""
     _, position, counts = np.unique(pair_id, return_inverse=True, return_counts=True)
     chosen = np.flatnonzero(is_paired(pair_id) & (counts[position] > 1))
     views = rows.take(chosen)
@@ -53,7 +53,7 @@ def paired_rows(rows: Rows, pair_id: NDArray[Any]) -> Rows:
 
 
 def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> NDArray[np.int64] | None:
-    """Return the event of each row of X among pairs that came as arrays, -1 for none; None for no row's.
+    """Return each row's event among pairs passed as arrays, -1 for none; None if no row has one.
 
     An event is a row's if the row equals one of its views: critics that were fitted on it know it.
     """
@@ -64,7 +64,7 @@ def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> NDArray[np.int64]
 
 
 class StoppingRule:
-    """Weighs the held-out residuals of stage after stage and says which is the last."""
+    """Tests the held-out residuals of each stage, and decides which stage is the last."""
 
     def __init__(
         self,
@@ -138,23 +138,21 @@ def judged_run(
             recipe.sources, [views], units=[units], evidence="pairs"
         )
     folds, units = held_out_folds(rows.codes, groups, pair_id, 0, ", or do_no_harm=False")
-    judges, judge_units = [rows.take(test) for _, test in folds], [units[test] for _, test in folds]
+    tests, test_units = [rows.take(test) for _, test in folds], [units[test] for _, test in folds]
     evidence = "rows"
     if views is not None and pair_id is not None:
         paired = [test[is_paired(pair_id[test])] for _, test in folds]
         chosen = [np.flatnonzero(np.isin(views.event, pair_id[test])) for test in paired]
         codes = views.codes[np.concatenate(chosen)]
         if np.bincount(codes, minlength=len(recipe.sources)).min() >= FEW_EVENTS:
-            evidence, judges, judge_units = "pairs", [views.take(some) for some in chosen], []
+            evidence, tests, test_units = "pairs", [views.take(some) for some in chosen], []
             for test, some in zip(paired, chosen, strict=True):
                 events, first = np.unique(pair_id[test], return_index=True)
-                judge_units.append(units[test[first[np.searchsorted(events, views.event[some])]]])
-    runs = [
-        Trajectory(recipe, rows.take(train), judge) for (train, _), judge in zip(folds, judges, strict=True)
-    ]
+                test_units.append(units[test[first[np.searchsorted(events, views.event[some])]]])
+    runs = [Trajectory(recipe, rows.take(train), held) for (train, _), held in zip(folds, tests, strict=True)]
     if len(runs) == 1:
-        return runs[0], StoppingRule(recipe.sources, judges, units=judge_units, evidence=evidence)
-    return Trajectory(recipe, rows), StoppingRule(recipe.sources, judges, runs, judge_units, evidence)
+        return runs[0], StoppingRule(recipe.sources, tests, units=test_units, evidence=evidence)
+    return Trajectory(recipe, rows), StoppingRule(recipe.sources, tests, runs, test_units, evidence)
 
 
 def rank_evidence(
@@ -227,7 +225,7 @@ def held_out_folds(
     n_sources = len(np.unique(codes))
     if any(len(np.unique(codes[train])) < n_sources for train, _ in folds):
         raise UsageError(
-            "Some source occurs in too few groups to hold any out: without its group nothing of it is left "
-            f"to fit on. Pass X_val and source_val{otherwise}."
+            "A source occurs in too few groups: with one group held out, none of its rows are left to "
+            "fit on. Pass X_val and source_val{otherwise}."
         )
     return folds, units

@@ -47,7 +47,7 @@ def _corrected(layout: str, m: Any, X: Any, operating_point: dict[str, Any]) -> 
 
 
 def as_tokens(X: Any, name: str = "X") -> NDArray[Any]:
-    """Return X as an (n, t, d) float32 or float64 array, or say what is wrong with it."""
+    """Return X as an (n, t, d) float32 or float64 array, or raise."""
     X = np.asarray(X)
     if X.ndim != 3 or X.shape[1] == 0:
         raise ValueError(f"{name} has shape {X.shape}; expected tokens (rows, tokens, features).")
@@ -245,7 +245,7 @@ TOKENS: dict[str, type[TokenEstimator]] = {"mean": TokenMean, "joint": JointToke
 
 
 def row_estimator(model: Any) -> Any:
-    """Return the unfitted estimator of rows inside an estimator of tokens; any other model is its own."""
+    """Return the row estimator inside an estimator of tokens; any other model is returned."""
     return model.estimator if isinstance(model, TokenEstimator) else model
 
 

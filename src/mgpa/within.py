@@ -31,7 +31,7 @@ MOST_PEOPLE = 64
 
 @dataclass(frozen=True)
 class Effect:
-    """The rows' own source effect along the mean contrast, as a multiple of it, over people.
+    """The source effect in the rows, as a multiple of the mean contrast, with its error over people.
 
     Given what is preserved, and within sources: what differs between sources in q is not part of it.
     """
@@ -43,17 +43,17 @@ class Effect:
     in_pairs: bool = True  # whether pairs agree on a shift; if not, what rows show of it is noise
 
     def is_clear(self, level: float) -> bool:
-        """Return whether chance gives such an effect in fewer than this share of fits without any."""
+        """Return whether the effect is significant at ``level``."""
         return self.in_pairs and abs(self.size) > t_quantile(level / 2, self.df) * self.error
 
     @property
     def exists(self) -> bool:
-        """Whether the effect is clear enough to act on: chance gives it in fewer than one of twenty fits."""
+        """Whether the effect is significant at .05, so that the fit acts."""
         return self.is_clear(LEVEL)
 
     @property
     def matches_pairs(self) -> bool:
-        """Whether pairs and rows show one effect, so that paired views are rows like any other."""
+        """Whether pairs and rows show the same effect, so that paired views can be used as rows."""
         return self.exists and 0.5 < abs(self.size) < 2.0
 
     def __str__(self) -> str:
@@ -114,11 +114,11 @@ def solve_within(
 
 
 def shrink_or_raise(C: Floats, shrinkage: float, n_rows: int) -> Floats:
-    """Return C shrunk toward its mean diagonal, (1 - γ) C + γ (tr C / r) I, or say that there is none."""
+    """Return C shrunk toward its mean diagonal, (1 - γ) C + γ (tr C / r) I; raise if C is zero."""
     C = (1.0 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
     if not np.trace(C) > 0:
         raise ValueError(
-            f"{n_rows} rows leave no variation inside the gate once Q and the source are accounted for; use "
+            f"{n_rows} rows leave no variation inside the gate after regression on Q and the source; use "
             "more rows."
         )
     return np.asarray(C)
@@ -183,8 +183,8 @@ def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: flo
     n_free = n - n_means - float(np.sum(values / shrunk))
     if not n_free > 0:
         raise ValueError(
-            f"{n:g} rows leave nothing to estimate the spread inside the gate from; use more rows, or a "
-            "larger ridge."
+            f"{n:g} rows are too few to estimate the spread inside the gate; use more rows, or a larger "
+            "ridge."
         )
     explained = products.T @ ((2.0 / shrunk - values / shrunk**2)[:, None] * products)
     covariance = (total - explained) / n_free
@@ -212,7 +212,7 @@ def cross_validated_ridge(values: Floats, products: Floats, total: float, n: flo
 def measured_effect(
     moments: Moments, people: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
 ) -> Effect:
-    """Return how much of the mean contrast the rows of different sources differ by, given q.
+    """Return the effect: the difference of the sources' rows, given q, as a share of the mean contrast.
 
     The standard error is a jackknife over participants where they are known, with the penalty and C as they
     are. Otherwise rows are independent.
@@ -231,7 +231,7 @@ def measured_effect(
 
 
 def pairs_agree(contrasts: Contrasts, C: Floats, basis: Floats, n_sources: int) -> bool:
-    """Return whether, over people, contrasts point along the mean contrasts of other people's pairs.
+    """Return whether contrasts agree, over people, with the mean contrasts of other people.
 
     ``basis`` takes contrasts in the input's units to gate coordinates. Two people, and pairs too few to hold
     any out, are taken at their word: their gate has been asked already.

@@ -162,7 +162,7 @@ def test_only_aurocs_of_units_alone_are_drawn_or_called_theirs(travelled):
     if travelled:
         lines = [line.get_ydata() for ax in figures["participants"].axes for line in ax.get_lines()]
         assert np.nanmax(np.concatenate(lines)) <= 1
-    with pytest.raises(ValueError, match="T_f compares participants with each other"):
+    with pytest.raises(ValueError, match="T_f compares participants in this design"):
         result.plot("participants", "T_f")
     people = result.participants()
     assert ("S contribution" in {*people.metric}) == (2 * travelled < 48)

@@ -94,10 +94,10 @@ def test_a_stated_direction_is_the_one_that_is_measured():
     as_found = run(table, ["leace"])
     [way] = as_found.settings["directions"]
     first, second = table.sources.tolist()
-    label = way.partition(" goes with ")[0]
+    label = way.partition(" means ")[2]
     stated = {source: run(table, ["leace"], association=(source, label)) for source in (first, second)}
     for source, result in stated.items():
-        assert result.settings["directions"] == [f"{label} goes with {source}"]
+        assert result.settings["directions"] == [f"{source} means {label}"]
         same = result.settings["directions"] == [way]
         assert (str(result["leace"].shortcut) == str(as_found["leace"].shortcut)) == same
     with pytest.raises(ValueError, match="expected one of"):

@@ -79,7 +79,11 @@ def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
     with pytest.raises(KeyError, match="No method 'mgpa'"):
         found.contrast("mgpa")
     alone = found["leace"]
-    for name, why in (("T_f", "no classes as labels"), ("worst", "paired events"), ("floor", "with a gate")):
+    for name, why in (
+        ("T_f", "labels are not classes"),
+        ("worst", "paired events"),
+        ("floor", "with a gate"),
+    ):
         with pytest.raises(ValueError, match=f"{name} was not measured for leace: .*{why}"):
             alone.values(name)
     assert not alone.has("T_f dry → wet")

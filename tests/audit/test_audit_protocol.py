@@ -314,7 +314,7 @@ def test_another_argument_gives_other_cells_and_the_numbers_of_a_run_without_a_c
 def test_a_method_that_does_not_reach_its_budget_is_left_out(table, tmp_path):
     found = run(table, ["leace", "closed_form_mgpa"], budget={"leace": 50.0}, cache=tmp_path)
     assert found.methods == ("identity", "closed_form_mgpa")
-    assert "a budget of 50 is beyond fit 0" in found.settings["omitted"]["leace"]
+    assert "the budget is 50, but fit 0 moves" in found.settings["omitted"]["leace"]
     assert_same(found, run(table, ["closed_form_mgpa"]))
 
 

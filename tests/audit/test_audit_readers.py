@@ -320,7 +320,7 @@ def test_heads_that_cannot_be_are_refused_with_a_reason():
     for arguments, message in (
         ((X[~lacking], y[~lacking], source[~lacking]), r"Source 1 has HEAD rows of classes \[0\]"),
         ((X, y * 0, source), "two or more"),
-        ((X, y, source * 0), "from one source to another"),
+        ((X, y, source * 0), "transfer needs two sources"),
         ((X * np.nan, y, source), "contains NaN"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -81,7 +81,7 @@ def test_a_map_of_another_cell_is_computed_again(tmp_path):
         store.put(key, {}, m)
         assert store.get_fit(key)[0].scale.tolist() == [scale, scale]
     (tmp_path / "b.safetensors").replace(tmp_path / "a.safetensors")
-    with pytest.warns(UserWarning, match="the map beside it, is not"):
+    with pytest.warns(UserWarning, match="the map beside it, belongs"):
         assert store.get_fit("a") is None
 
 

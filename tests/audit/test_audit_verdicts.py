@@ -109,7 +109,7 @@ READABLE = "Your embeddings reveal the source (S "
     ("table", "before", "after", "said"),
     [
         (nothing, "Your embeddings do not reveal the source beyond chance (S ", "chance, as before.",
-         "There is nothing to remove that these readers find."),
+         "These readers find nothing to remove."),
         (unlabelled, READABLE, ": hidden (indistinguishable from chance)", "LEACE hides it (.5"),
         (spread, READABLE, ": harder to read, but still readable", "LEACE lowers it to .6"),
         (one_token, READABLE, ": still readable, not clearly different", "No method clearly lowered it."),
@@ -278,7 +278,7 @@ def test_numbers_as_labels_and_the_users_words_are_in_the_verdict(numbers):
     assert "Crossed design: all 40" in page
     assert "error, existing heads" in page
     assert result.counts == {}  # numbers are not counted by source
-    assert "The table has no classes as labels" in page
+    assert "The labels are not classes" in page
     assert "Cramér" not in page
 
 
@@ -386,8 +386,8 @@ def test_rows_that_came_corrected_are_not_passed_off_as_uncorrected():
     came = replace(table, info=table.info | {"corrected_by": "abc123"})
     result = of(came, "leace")
     for words in (str(result), "\n".join(result.verdict("leace")), cells_of(result)):
-        assert "The rows came corrected (by map abc123)" in words
-    assert "came corrected" not in str(of(table, "leace"))
+        assert "The rows were already corrected (by map abc123)" in words
+    assert "already corrected" not in str(of(table, "leace"))
 
 
 def test_every_output_of_a_quick_audit_of_few_people_says_so(tmp_path):

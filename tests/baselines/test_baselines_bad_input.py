@@ -73,8 +73,8 @@ ROWS = {
     "sparse": (scipy.sparse.csr_array(X), "parse"),
     "complex": (X + 1j, "Complex data not supported"),
     "text": (X.astype(str), "X holds text"),
-    "half precision": (X.astype(np.float16), "X is float16, too coarse to correct in; convert with X.astype"),
-    "bfloat16": (torch.tensor(X).bfloat16(), "X is bfloat16, too coarse"),
+    "half precision": (X.astype(np.float16), "X is float16, not precise enough; convert with X.astype"),
+    "bfloat16": (torch.tensor(X).bfloat16(), "X is bfloat16, not precise enough"),
 }
 EVIDENCE = {
     "no source": ({"source": None}, "source is missing: pass source="),
@@ -234,7 +234,7 @@ def test_one_row_has_no_variance(name):
         pytest.skip("needs concept-erasure")
     with refused("Sources ['wet'] have one row"):
         fit(name, X[:31], task=TASK[:31], source=SOURCE[:31])
-    with refused("so no variance", "a weight of 1 is one row"):
+    with refused("so no variance", "a weight of 1 counts as one row"):
         fit(name, sample_weight=np.full(N, 1 / N))
 
 

@@ -87,7 +87,7 @@ def test_singular_covariances_need_a_ridge(dtype):
     [
         ({"X": X[0]}, "before the encoder"),
         ({"X": X[:0], "source": SOURCE[:0]}, "none empty"),
-        ({"X": X.astype(np.float16)}, "float16, too coarse"),
+        ({"X": X.astype(np.float16)}, "float16, not precise enough"),
         ({"X": X.astype(str)}, "expected a float32 or float64"),
         ({"X": np.where(np.arange(64) == 5, np.nan, X)}, "NaN or infinite values in 60 of 60"),
         ({"source": SOURCE[:5]}, "one label for each of the 60 rows"),
@@ -102,7 +102,7 @@ def test_bad_input_is_refused_and_leaves_nothing_fitted(changes, message):
         model.transform(X[:1], source=["saline"])
     with pytest.raises(ValueError, match=message):
         model.transform(**bad)
-    with pytest.raises(ValueError, match="leave sample_weight out"):
+    with pytest.raises(ValueError, match="omit sample_weight"):
         clone(model).fit(X, source=SOURCE, sample_weight=np.ones(60))
     with pytest.raises(ValueError, match=message):
         model.fit(**bad)

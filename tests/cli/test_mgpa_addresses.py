@@ -55,7 +55,7 @@ def test_an_address_where_only_a_folder_can_be_is_refused(memory, table, tmp_pat
     write_table(table, f"{memory}/t.parquet")
     result = here("audit", f"{memory}/t.parquet", "--out", f"{memory}/audit", folder=tmp_path)
     assert result.returncode == 2
-    assert "is an address; a path on this machine is expected here" in result.stderr
+    assert "is an address; expected a path on this machine" in result.stderr
     assert not [*tmp_path.iterdir()]
     assert objects_at(memory).keys() == {"t.parquet"}
 

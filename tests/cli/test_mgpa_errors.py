@@ -53,7 +53,7 @@ def place(tmp_path_factory):
         ("fit whole.npz --scheduler here", ("scheduler", "'here'", "tcp://host:port")),
         ("audit whole.npz --folds 99", ("folds", "99", "12 participants")),
         ("audit whole.npz --association gel 0 --folds 1", ("association", "'gel'", "('dry', '0')")),
-        ("audit four.npz --association dry 1", ("Leave association out", "two classes")),
+        ("audit four.npz --association dry 1", ("Omit association", "two classes")),
         # parameters of the method
         ("fit whole.npz --method closed_form_mgpa --set.ridge maybe", ("ridge must be", "'maybe'")),
         ("fit whole.npz --set.gate 3", ("mgpa has no parameter 'gate'", "standardize")),
@@ -170,7 +170,7 @@ from mgpa.__main__ import entry
 entry()
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=ENVIRONMENT)
-    assert (result.returncode, result.stderr) == (130, "mgpa: interrupted; nothing was begun.\n")
+    assert (result.returncode, result.stderr) == (130, "mgpa: interrupted before it started.\n")
 
 
 def test_a_terminal_that_lacks_a_letter_shows_its_escape(folder, tmp_path):

@@ -100,7 +100,7 @@ def test_a_source_that_the_context_determines_is_refused(n):
     X = np.column_stack([rng.normal(size=(n, 2)) + source[:, None], other, 0.37 * source + 1.3 * other])
     pairs = (X[:20], X[:20] + np.array([1.0, 0.1, 0.0, 0.0]))
     model = ClosedFormMGPA.paper(MeasurementGate(rank=1), ridge=0.0)
-    with pytest.raises(ValueError, match="determine the source exactly"):
+    with pytest.raises(ValueError, match="predict the source exactly"):
         model.fit(X, source=source, pairs=pairs)
     assert model.set_params(ridge=10.0).fit(X, source=source, pairs=pairs).gate_.rank_ == 1
 

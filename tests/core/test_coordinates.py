@@ -96,7 +96,7 @@ def test_bad_requests_are_refused():
     with pytest.raises(ValueError, match="at least two rows to be fitted on; got 1"):
         fit_coordinates(X[:1])
     assert fit_coordinates(X[:2]).n_raw == 6
-    with pytest.raises(MapError, match="2 coordinates for a map of 3"):
+    with pytest.raises(MapError, match="The map has 3 features, its coordinates 2"):
         AffineMap.identity(3).with_coordinates(Coordinates(np.zeros(2), np.ones(2)))
     with pytest.raises(ValueError, match="no coordinates"):
         AffineMap.identity(3).from_raw(np.zeros((1, 3)))

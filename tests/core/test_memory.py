@@ -12,7 +12,7 @@ def test_what_fits_passes_and_what_does_not_is_refused_with_both_sizes(monkeypat
     monkeypatch.setattr(checks, "total_memory", lambda: 3 * 2.0**30)
     checks.require_memory(3 * 2.0**30, "Two matrices", "Take one.")
     with pytest.raises(
-        NotEnoughMemory, match=r"Two matrices need 4 GiB of memory, and there are 3 GiB\. Take one\."
+        NotEnoughMemory, match=r"Two matrices need 4 GiB of memory; this machine has 3 GiB\. Take one\."
     ):
         checks.require_memory(4 * 2.0**30, "Two matrices", "Take one.")
 

@@ -124,7 +124,9 @@ def test_pairs_of_a_source_without_rows_are_refused(absent):
     labelled = LabelledPairs(rng.normal(size=(50, 3)), np.repeat(names, 10), np.tile(np.arange(10), 5))
     source = np.repeat(names[names != absent], 20)
     model = ClosedFormMGPA().partial_fit(rng.normal(size=(80, 3)), source=source).add_pairs(labelled)
-    with pytest.raises(ValueError, match=f"pairs have 5 sources and the rows 4: no row is of '{absent}'"):
+    with pytest.raises(
+        ValueError, match=f"pairs have 5 sources and the rows 4: no row has source '{absent}'"
+    ):
         model.transform(labelled.X)
 
 

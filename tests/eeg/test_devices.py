@@ -236,7 +236,7 @@ def test_columns_say_who_what_and_which_event():
     assert trials.columns["participant"][0] == "x"
     assert trials.columns["pair_id"][0] == "x/100"
     assert set(trials.columns["label"]) == {"a", "b"}
-    assert any("left out: age" in note for note in report.notes)
+    assert any("lack them: age" in note for note in report.notes)
 
 
 def test_events_that_begin_again_are_told_apart_by_session():
@@ -265,14 +265,14 @@ def failing():
         (second("O2"), {}, ValueError, r"b has no channel O1\. Channels: O2.*rename_channels"),
         (second("O1", "O2").rename_channels({"O2": "o1"}), {}, ValueError, r"'O1' and 'o1'.*rename_channels"),
         (second(tmin=2.0, tmax=3.0), {}, ValueError, r"no time in common"),
-        (coded, {}, PairingError, r"No event of a participant is on two.*500.*mgpa\.eeg\.match_events"),
-        (second(person="s1"), {}, PairingError, r"No event of a participant.*b has participant s1; b has"),
+        (coded, {}, PairingError, r"No event was recorded on two.*500.*mgpa\.eeg\.match_events"),
+        (second(person="s1"), {}, PairingError, r"No event was recorded.*b has participant s1; b has"),
         (nameless, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
-        (coded, {"participant": "subject"}, ValueError, r"without it, .*his_id.* counts"),
+        (coded, {"participant": "subject"}, ValueError, r"default: .*his_id"),
         (broken, {}, ValueError, r" \(s0\) contains NaN or infinite values in 1 of 20 rows \(first: row 3\)"),
         (coded, {"label": "kind"}, ValueError, r"no column 'kind'\. Metadata columns: none\..*label="),
         (coded, {"pair_by": "code"}, ValueError, r"no column 'code'.*pair_by=.*match_events"),
-        (second(source=["z"] * EVENTS), {}, ValueError, r"another source; rename that column"),
+        (second(source=["z"] * EVENTS), {}, ValueError, r"other sources; rename that column"),
         (eog, {}, ValueError, r"no EEG channels"),
         (raw, {}, TypeError, r"b is a RawArray; expected mne\.Epochs.*mgpa\.eeg\.table_from_raws"),
         ([], {}, ValueError, r"list of b is empty"),
@@ -287,7 +287,7 @@ def test_errors_name_what_helps(second, settings, error, message):
 
 
 def test_people_who_are_too_few_for_the_roles_take_turns_in_an_audit():
-    with pytest.warns(UserWarning, match="3 participants are too few for the roles.*take turns"):
+    with pytest.warns(UserWarning, match="3 participants are too few for the roles.*rotates roles"):
         table = table_from_epochs(both(["s0", "s1", "s2"]), encoder=BandPower())
     assert table.role is None
     result = audit.run(table, ["leace"], readers={"restarts": 0}, verbose=False)
@@ -307,7 +307,7 @@ def test_roles_in_the_metadata_stay():
     }
     table = table_from_epochs(devices, encoder=BandPower())
     assert set(table.role[table.participant == "s1"]) == {"EVAL"}
-    with pytest.raises(ValueError, match="column role already"):
+    with pytest.raises(ValueError, match="already have a column 'role'"):
         table_from_epochs(devices, encoder=BandPower(), roles={"FIT": 1})
 
 

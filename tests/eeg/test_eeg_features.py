@@ -92,7 +92,7 @@ def test_bands_the_trials_cannot_show_are_refused():
         BandPower([(30, 80)]).embed(erp())
     with pytest.raises(ValueError, match="longer than the trials, of 1 s"):
         BandPower(segment=2.0).embed(erp())
-    with pytest.raises(ValueError, match=r"into the band \(10\.2, 10\.8\); they are 1 Hz apart"):
+    with pytest.raises(ValueError, match=r"in the band \(10\.2, 10\.8\); frequencies lie 1 Hz apart"):
         BandPower([(10.2, 10.8)]).embed(erp())
 
 

@@ -75,7 +75,7 @@ def test_views_come_trial_by_trial_joined_by_pair_id():
 
 def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
     paired = noise(n=4, source=["a", "b"] * 2, pair_id=[0, 0, -1, -1])
-    with pytest.raises(ValueError, match="2 of 4 trials have a pair_id already"):
+    with pytest.raises(ValueError, match="2 of 4 trials already have a pair_id"):
         measure_views(paired, {"car": car})
     loose = paired.with_columns(pair_id=-1)
     both = measure_views(loose, {"car": car, "oz": oz})
@@ -89,7 +89,7 @@ def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
     ("view", "error", "message"),
     [
         (lambda t: t.take([0]), ValueError, "'bad' returned 1 trials with label; expected all 3"),
-        (lambda t: t.take([2, 1, 0]), ValueError, "in their order: views change signals"),
+        (lambda t: t.take([2, 1, 0]), ValueError, "in the same order, with the same columns"),
         (lambda t: t.with_columns(label=None), ValueError, "3 trials with no columns"),
         (lambda t: t.pick(["Oz"]), ValueError, "View 'bad' has channels Oz and 500 samples"),
         (lambda t: resample(t, 125.0), ValueError, r"250 samples .* at 125\.0 Hz"),

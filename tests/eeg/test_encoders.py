@@ -128,7 +128,7 @@ def test_channels_have_an_identity_not_an_order(tmp_path):
 def test_weights_are_never_random_by_accident(tmp_path):
     with pytest.raises(ValueError, match="needs trained weights: pass checkpoint="):
         eegpt(["Oz"], 400)
-    with pytest.raises(ValueError, match=r"EEGPT was not trained with EXG1, A1; .* one of its 62: "):
+    with pytest.raises(ValueError, match=r"EEGPT was not trained with EXG1, A1; .* among its 62: "):
         eegpt(["Oz", "EXG1", "A1"], 500, weights="random")
     with pytest.raises(ValueError, match=r"untrained network\. Got checkpoint="):
         eegpt(["Oz"], 400, weights="random", checkpoint=tmp_path / "x")
@@ -214,7 +214,7 @@ def test_tokens_that_are_not_finite_are_an_error():
     ("settings", "match"),
     [
         ({"scaling": 0.0}, "scaling is 0.0; expected"),
-        ({"resample": (3, 1)}, "make 500 samples of a whole number"),
+        ({"resample": (3, 1)}, "with 500 \\* down divisible"),
         ({"precision": "half"}, "precision is 'half'"),
         ({"device": "gpu"}, "device must be 'auto' or"),
     ],
@@ -225,7 +225,9 @@ def test_settings_are_checked(settings, match):
 
 
 def test_a_module_without_tokens_is_refused():
-    with pytest.raises(ValueError, match=r"makes shape \(1, 500\) of one trial; expected \(1, tokens, d\)"):
+    with pytest.raises(
+        ValueError, match=r"returns shape \(1, 500\) for one trial; expected \(1, tokens, d\)"
+    ):
         TorchEncoder(torch.nn.Flatten(), ["Oz"], 500, sfreq=250.0)
 
 

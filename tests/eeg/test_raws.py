@@ -122,10 +122,10 @@ def test_recordings_are_filtered_before_they_are_cut():
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (lambda: [record("01", 128.0)] * 2, r"by \('01',\); expected one each"),
+        (lambda: [record("01", 128.0)] * 2, r"\('01',\) is repeated or does not match"),
         (lambda: np.zeros(3), r"expected mne\.io\.Raw.*table_from_epochs"),
         (lambda: {"01": np.zeros(3)}, r"expected mne\.io\.Raw.*table_from_epochs"),
-        (lambda: {("01", "a"): record("01", 128.0)}, r"by \('01', 'a'\); expected .* \(participant\)"),
+        (lambda: {("01", "a"): record("01", 128.0)}, r"key \('01', 'a'\) .*; expected .* \(participant\)"),
         (
             lambda: record("01", 128.0).set_annotations(None),
             r"^headset \(01\): A recording has neither annotations nor a trigger.*markers=",
@@ -167,7 +167,7 @@ def test_a_bids_folder_gives_the_rows_of_its_recordings(bids):
 
 
 def test_what_tells_devices_apart_has_to_be_there(bids):
-    with pytest.raises(ValueError, match=r"no run, which is to tell devices apart.*source="):
+    with pytest.raises(ValueError, match=r"no run, which should distinguish devices.*source="):
         table_from_bids(bids, source="run", **SPAN)
     with pytest.raises(ValueError, match="task="):
         table_from_bids(bids, task="tones", **SPAN)

@@ -43,7 +43,7 @@ def test_epochs_that_are_not_in_memory_lose_their_bad_ones_and_no_columns_slip(r
 def test_channels_marked_as_bad_stay_with_a_warning_and_others_than_eeg_do_not(raw):
     epochs = cut(raw)
     epochs.info["bads"] = ["O1", "EOG"]
-    with pytest.warns(UserWarning, match="^O1 is marked as bad, and used"):
+    with pytest.warns(UserWarning, match="^O1 is marked as bad but used"):
         trials = Trials.from_epochs(epochs)
     assert trials.channels == ("Oz", "O1", "O2")
     np.testing.assert_array_equal(trials.data[0], raw.get_data()[:3, 40:101])

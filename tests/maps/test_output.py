@@ -85,7 +85,7 @@ FROZEN.flags.writeable = False
 @pytest.mark.parametrize(
     ("out", "error", "message"),
     [
-        (np.empty((19, D)), ValueError, r"as np.empty\(\(20, 10\), 'float64'\) is; got ndarray \(19, 10\)"),
+        (np.empty((19, D)), ValueError, r"such as np.empty\(\(20, 10\), 'float64'\); got ndarray \(19, 10\)"),
         (np.empty((20, D), np.float32), ValueError, "'float64'.* float32"),
         (FROZEN, ValueError, "out must be writable"),
         (ROWS.tolist(), ValueError, "got list"),

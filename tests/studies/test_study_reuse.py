@@ -110,9 +110,9 @@ def test_eval_rows_are_not_part_of_a_selection(uneven, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"gate": {"tokens": True}}, r"\[reuse\] has no \[endpoints\]"),
-        ({"methods": {"CF": {"budget": 0.1}}}, r"methods\.CF: \[reuse\] has neither pairs nor budget"),
-        ({"endpoints": {"association": 0.9}}, r"\[reuse\] has no \[endpoints\]"),
+        ({"gate": {"tokens": True}}, r"\[reuse\] takes no \[endpoints\]"),
+        ({"methods": {"CF": {"budget": 0.1}}}, r"methods\.CF: \[reuse\] chooses pairs and budget itself"),
+        ({"endpoints": {"association": 0.9}}, r"\[reuse\] takes no \[endpoints\]"),
         ({"reuse": {"tasks": ["easy", "harder"]}}, "reuse.tasks are easy, harder; the data have easy, hard"),
     ],
 )

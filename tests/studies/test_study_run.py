@@ -224,13 +224,13 @@ def test_a_method_that_cannot_reach_its_budget_is_left_out_with_a_note(tmp_path,
     assert list(result.audits[""].methods) == ["identity", "LEACE_50 %", "CF"]
     assert list(result.omitted) == ["Iter"]
     assert re.fullmatch(
-        r"a budget of 0\.9 is beyond fit 0, which moves VAL rows by 0\.\d+ at most", result.omitted["Iter"]
+        r"the budget is 0\.9, but fit 0 moves VAL rows by at most 0\.\d+", result.omitted["Iter"]
     )
     write_results(result, tmp_path / "out")
     written_down = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))
     assert written_down["omitted"] == result.omitted
     assert not any("Iter" in (row["method"], row["against"]) for row in written_down["contrasts"])
-    assert "Iter is left out: a budget of 0.9" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "Iter is left out: the budget is 0.9" in (tmp_path / "out" / "report.html").read_text("utf-8")
     assert in_process(monkeypatch, "study", "run", path, "--out", tmp_path / "out") == 0
     assert "Iter is left out" in capsys.readouterr().out
 

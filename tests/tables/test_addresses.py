@@ -113,7 +113,7 @@ def test_a_lost_or_damaged_object_is_noticed(table, store):
 
 def test_errors_name_the_address_and_what_is_there(table, memory, s3):
     for store in (memory, s3):
-        with pytest.raises(FileNotFoundError, match=rf"There is no file or folder {store}/no\.parquet"):
+        with pytest.raises(FileNotFoundError, match=rf"No file or folder {store}/no\.parquet"):
             open_table(f"{store}/no.parquet")
     with pytest.raises(FileNotFoundError, match=r"s3://no-such-bucket/t\.parquet"):
         write_table(table, "s3://no-such-bucket/t.parquet")

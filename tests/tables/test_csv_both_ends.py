@@ -122,7 +122,7 @@ def test_codes_that_a_number_would_merge_stay_apart(tmp_path, codes, column):
 @pytest.mark.parametrize("text", ["1_0", "１", "0x10", "1\0"], ids=ascii)
 def test_what_only_python_takes_for_a_number_is_refused(tmp_path, text):
     (tmp_path / "t.csv").write_text(f"f0,f1,who\n1,2,a\n3,{text},b\n", encoding="utf-8")
-    with pytest.raises(TableError, match=r"an embedding has numbers|zero byte"):
+    with pytest.raises(TableError, match=r"an embedding must hold numbers|zero byte"):
         open_table(tmp_path / "t.csv", embedding="f").read()
 
 

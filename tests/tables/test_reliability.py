@@ -69,7 +69,7 @@ def test_what_is_read_is_never_written(table, identity, tmp_path):
         (parts, parts / "new"),
         (next(parts.glob("part-00000-*")), parts),
     ):
-        with pytest.raises(ValueError, match=r"is, holds or lies in the input.*name another output"):
+        with pytest.raises(ValueError, match=r"overlaps the input.*name another output"):
             correct_file(identity, given, out, overwrite=True)
     assert content(tmp_path) == before
 
@@ -227,10 +227,10 @@ def test_bfloat16_is_refused_in_words(tmp_path):
     with pytest.raises(TableError, match="raw 2-byte values, as bfloat16 becomes; save float32"):
         open_table(tmp_path / "t.npz")
     dtypes = pytest.importorskip("ml_dtypes")
-    with pytest.raises(ValueError, match="X is bfloat16, too coarse"):
+    with pytest.raises(ValueError, match="X is bfloat16, not precise enough"):
         Table(np.ones((2, 2), dtypes.bfloat16))
     torch = pytest.importorskip("torch")
-    with pytest.raises(ValueError, match="X is bfloat16, too coarse"):
+    with pytest.raises(ValueError, match="X is bfloat16, not precise enough"):
         Table(torch.ones(2, 2, dtype=torch.bfloat16))
 
 

@@ -85,12 +85,12 @@ def test_parts_exchanged_between_positions_or_tables_are_noticed(folder, tmp_pat
     for source in (second, parts_of(other)[0]):
         kept = first.read_bytes()
         shutil.copy(source, first)
-        with pytest.raises(TableError, match="is not the file that was opened or indexed"):
+        with pytest.raises(TableError, match="changed after it was opened or indexed"):
             open_table(folder)
         first.write_bytes(kept)
     file = open_table(folder)
     shutil.copy(parts_of(other)[2], third)
-    with pytest.raises(TableError, match="is not the file that was opened or indexed"):
+    with pytest.raises(TableError, match="changed after it was opened or indexed"):
         file.read()
     third.unlink()
     for use in (file.read, lambda: open_table(folder)):

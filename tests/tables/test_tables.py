@@ -140,9 +140,7 @@ def test_only_embeddings_are_required():
 
 @pytest.mark.parametrize("names", [("p1", "p1 "), (" p1", "p1"), ("Zo\u00e9", "Zoe\u0301")])
 def test_one_person_under_names_that_read_alike_is_refused(names):
-    with pytest.raises(
-        ValueError, match=r"^participant has .* which read alike; give one person one name\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^participant has .* which look alike; use one spelling\.$"):
         Table(np.ones((2, 2)), participant=names, role=["FIT", "EVAL"])
     assert len(Table(np.ones((0, 2)), participant=[])) == 0
 
@@ -220,7 +218,7 @@ def test_equal_columns_have_equal_bytes():
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"X": [1] * 6}, "other has X, which tables use themselves"),
+        ({"X": [1] * 6}, "other has X, a reserved name"),
         ({"label": [1] * 6}, "other has label"),
         ({"age": [1] * 5}, r"age has shape \(5,\)"),
         ({"age": np.ones((6, 2))}, r"age has shape \(6, 2\)"),

@@ -1,4 +1,4 @@
-"""The few places where numpy arrays and torch tensors are not spelled alike."""
+"""The few operations that numpy and torch spell differently."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def namespace(array: Array) -> Any:
 
 
 def double(array: Array) -> Array:
-    """Return the array in float64, where it is; from Apple devices, which have no float64, on the CPU."""
+    """Return the array in float64 on its device; on the CPU for Apple devices, which lack float64."""
     if isinstance(array, np.ndarray):
         return array.astype(np.float64)
     return (array.cpu() if array.device.type == "mps" else array).double()
 
 
 def cast(values: Any, like: Array, dtype: Any = None) -> Array:
-    """Return values as the kind of array that ``like`` is, in its place and (unless given) its precision."""
+    """Return values as an array like ``like``: same library, device and (unless given) precision."""
     if isinstance(like, np.ndarray):
         return np.asarray(values, dtype=dtype or like.dtype)
     return namespace(like).as_tensor(values, dtype=dtype or like.dtype, device=like.device)
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:
-    """Return float64 zeros of the kind and in the place of ``like``."""
+    """Return float64 zeros in the library and on the device of ``like``."""
     xp = namespace(like)
     return xp.zeros(shape, dtype=xp.float64, **({} if xp is np else {"device": like.device}))

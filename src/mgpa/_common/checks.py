@@ -1,4 +1,4 @@
-"""Telling arrays from tensors, and refusing what cannot be corrected or held in memory, with numpy alone."""
+"""Checks of input arrays and of memory, with numpy alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import NotEnoughMemory
 
 Floats = NDArray[Any]
-# Where Linux says what a container may have; the file says "max" where there is no limit.
+# Where Linux says what a container may have; the file says "max" for no limit.
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -23,12 +23,12 @@ def is_tensor(array: Any) -> bool:
 
 
 def on_cuda(array: Any) -> bool:
-    """Return whether ``array`` is a tensor that stays where it is; Apple's devices have no float64."""
+    """Return whether ``array`` is a CUDA tensor, which is corrected on its device."""
     return is_tensor(array) and array.device.type == "cuda"
 
 
 def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -> Floats:
-    """Return X as an (n, d) float32 or float64 array, or say what is wrong with it."""
+    """Return X as an (n, d) float32 or float64 array, or raise."""
     refuse_masked(X, name)
     X = np.asarray(X)
     if X.ndim != 2:
@@ -43,7 +43,7 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
 def as_floats(
     X: Floats, name: str, expected: str, *, category: type[Warning] = UserWarning, stacklevel: int = 4
 ) -> Floats:
-    """Return an array in float32 or float64, in this machine's byte order, or say what is wrong with it."""
+    """Return an array in float32 or float64, in this machine's byte order, or raise."""
     if X.dtype.kind in "iub":
         warnings.warn(
             f"{name} has integer dtype {X.dtype}; computing and returning float64. "
@@ -54,7 +54,7 @@ def as_floats(
         return X.astype(np.float64)
     if X.dtype.name in ("float16", "bfloat16"):
         raise ValueError(
-            f"{name} is {X.dtype.name}, too coarse to correct in; convert with {name}.astype('float32')."
+            f"{name} is {X.dtype.name}, not precise enough; convert with {name}.astype('float32')."
         )
     native = X.dtype.newbyteorder("=")
     if native not in (np.float32, np.float64):
@@ -67,14 +67,14 @@ def require_output(out: Any, X: Floats) -> None:
     alike = isinstance(out, np.ndarray) and (out.shape, out.dtype) == (X.shape, X.dtype)
     if not alike or not out.flags.writeable:
         got = f"{type(out).__name__} {getattr(out, 'shape', '')} {getattr(out, 'dtype', '')}".rstrip()
-        raise ValueError(f"out must be writable, as np.empty({X.shape}, '{X.dtype}') is; got {got}.")
+        raise ValueError(f"out must be writable, such as np.empty({X.shape}, '{X.dtype}'); got {got}.")
     itself = out.ctypes.data == X.ctypes.data and out.strides == X.strides
     if not itself and np.shares_memory(out, X):
-        raise ValueError("out overlaps X; pass X itself to correct it in place, or an array of its own.")
+        raise ValueError("out overlaps X; pass X itself to correct it in place, or a separate array.")
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise if values are masked, which numpy hands over as if they were data, or sparse."""
+    """Raise if values are masked or sparse; numpy would read masked values as data."""
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse; a correction makes rows dense. Pass {name}.toarray().")
     if isinstance(values, np.ma.MaskedArray) and np.any(values.mask):
@@ -98,7 +98,7 @@ def require_finite(X: Floats, name: str) -> None:
 
 
 def total_memory() -> float:
-    """Return the bytes this machine has, or this process may have; infinity where the system does not say."""
+    """Return the memory of this machine or container in bytes; infinity if unknown."""
     try:
         total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # not on Windows
@@ -114,4 +114,4 @@ def require_memory(n_bytes: float, what: str, instead: str) -> None:
     total = total_memory()
     if n_bytes > total:
         needed, available = (f"{size / 2**30:.3g} GiB" for size in (n_bytes, total))
-        raise NotEnoughMemory(f"{what} need {needed} of memory, and there are {available}. {instead}")
+        raise NotEnoughMemory(f"{what} need {needed} of memory; this machine has {available}. {instead}")

@@ -1,4 +1,4 @@
-"""What is imported when it is first used: names of a package, and optional packages."""
+"""Imports at first use: names of a package, and optional packages."""
 
 from __future__ import annotations
 

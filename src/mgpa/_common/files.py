@@ -31,7 +31,7 @@ _UNFINISHED = re.compile(r"\.mgpa-[0-9a-f]{16}\.tmp")
 
 
 def write_atomically(path: AnyPlace, content: bytes, *, new: bool = False) -> AnyPlace:
-    """Write ``content`` to ``path`` by way of a file beside it; an object of a store is written at once.
+    """Write ``content`` to a temporary file, then rename it to ``path``; remote objects are written at once.
 
     ``new``: only if there is nothing, not even what another process put there meanwhile.
     """
@@ -45,7 +45,7 @@ def write_atomically(path: AnyPlace, content: bytes, *, new: bool = False) -> An
 
 @contextmanager
 def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
-    """Yield a path beside ``path`` for a new file, which takes its place unless there is an error.
+    """Yield a temporary path; its file replaces ``path`` unless there is an error.
 
     ``new``: only if nothing is in its place by then. What killed processes left in the folder long ago is
     cleared away. An object of a store is a file on this machine meanwhile.
@@ -101,14 +101,14 @@ def clear_abandoned(folder: Path) -> None:
 
 
 def special_kind(path: Place) -> str | None:
-    """Return what a path is, in words, if it is neither a file nor a folder nor missing."""
+    """Return the kind of a path that is neither a file nor a folder, in words; else None."""
     if isinstance(path, RemotePath) or path.is_file() or path.is_dir() or not path.exists():
         return None
     return "a device, pipe or socket"
 
 
-def lies_there(path: Place) -> bool:
-    """Return whether there is anything of this name, even a link that leads nowhere."""
+def path_taken(path: Place) -> bool:
+    """Return whether anything has this path, even a broken link."""
     return path.exists() if isinstance(path, RemotePath) else os.path.lexists(path)
 
 
@@ -119,13 +119,13 @@ def require_replaceable(path: Place) -> None:
             raise StoreError(f"{path}: {path.scheme}:// is read only; write to s3://, gs:// or a file.")
         return
     if kind := special_kind(path):
-        raise FileExistsError(f"{path} is {kind}, which a file would replace; name another output.")
+        raise FileExistsError(f"{path} is {kind} and must not be replaced; name another output.")
     if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
         raise PermissionError(f"You may not write to the folder {path.parent}; name another output.")
 
 
 def require_distinct_paths(output: Place, *inputs: Place) -> None:
-    """Raise if ``output`` is one of the inputs, lies in one, or one lies in it; links are followed.
+    """Raise if ``output`` and an input overlap: equal, or one inside the other; links are followed.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
     >>> require_distinct_paths(Path("recordings/corrected.parquet"), Path("recordings"))
     Traceback (most recent call last):
     ...
-    ValueError: recordings/corrected.parquet is, holds or lies in the input recordings; name another output.
+    ValueError: The output recordings/corrected.parquet overlaps the input recordings; name another output.
     """
     place = _resolved(output)
     for path in inputs:
@@ -141,7 +141,7 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
         linked = isinstance(place, Path) and isinstance(read, Path) and place.exists() and read.exists()
         same = place.samefile(read) if linked else place == read  # type: ignore[attr-defined]
         if same or read in place.parents or place in read.parents:
-            raise ValueError(f"{output} is, holds or lies in the input {path}; name another output.")
+            raise ValueError(f"The output {output} overlaps the input {path}; name another output.")
 
 
 def _resolved(path: Place) -> PurePath:
@@ -150,7 +150,7 @@ def _resolved(path: Place) -> PurePath:
 
 
 def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
-    """Return the paths of files that may be written into a folder, which must be new, empty or ours.
+    """Return paths of files to write into a folder; raise unless it is new, empty or written by mgpa.
 
     Every name is put on the list of our files (``.mgpa-files``) before its file is written, so a run that is
     killed can be repeated. Several processes may add to one list. The folder, and those in the names (with
@@ -166,7 +166,7 @@ def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
         path = folder / name
         if path.is_symlink() or not path.parent.resolve().is_relative_to(root):
             raise FileExistsError(
-                f"{path} leads out of the folder, by its name or a link; name another folder."
+                f"{path} is outside the output folder, by its name or a link; name another folder."
             )
         if name not in listed and path.exists():
             raise FileExistsError(f"{path} was not written by mgpa; move it, or name another output folder.")
@@ -182,7 +182,7 @@ def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
 
 
 def _listed(folder: Path) -> set[str]:
-    """Return the names on a folder's list; raise if the folder is somebody else's."""
+    """Return the names on a folder's list; raise if mgpa did not write the folder."""
     marker = folder / MARKER
     if marker.is_file() and not marker.is_symlink():
         return set(marker.read_text(encoding="utf-8").splitlines())
@@ -198,7 +198,7 @@ def _listed(folder: Path) -> set[str]:
 
 
 def csv_cell(value: Any) -> Any:
-    """Return what to write in a cell: a text that a spreadsheet would take for a formula gets a quote.
+    """Return the text of a cell; what a spreadsheet would run as a formula gets a quote.
 
     Numbers, and texts that are numbers, stay as they are.
 

@@ -1,4 +1,4 @@
-"""Tables as text, and HTML for notebooks: escaped, since names in them are other people's text."""
+"""Tables as text, and escaped HTML for notebooks."""
 
 from __future__ import annotations
 

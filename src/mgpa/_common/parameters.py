@@ -1,4 +1,4 @@
-"""What parameters may be: one table per class, one checker, one sentence when a value is something else.
+"""Checks of parameters: one table per class, one checker, one message.
 
 A class says so in ``_parameter_constraints``, scikit-learn's convention, with the constraints below; ``|``
 joins alternatives. Its words are the sentence's middle: "ridge must be *a number, 0 or more*; got None."
@@ -18,7 +18,7 @@ from ..errors import ParameterError
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a parameter may be, in words and as a test."""
+    """The values that a parameter may have, in words and as a test."""
 
     words: str
     accepts: Callable[[Any], bool]
@@ -32,7 +32,7 @@ class Constraint:
 def number(
     least: float = -np.inf, most: float = np.inf, *, above: float = -np.inf, below: float = np.inf
 ) -> Constraint:
-    """Accept finite numbers (True and False are none) in a range that has ``least`` and ``most`` in it.
+    """Accept finite numbers from ``least`` to ``most``, but not True or False.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def number(
 
 
 def whole(least: int = 0) -> Constraint:
-    """Accept whole numbers (True and False are none)."""
+    """Accept whole numbers, but not True or False."""
     return Constraint(
         f"a whole number, {least} or more",
         lambda value: (
@@ -112,7 +112,7 @@ gate = having("fit", "fitted_on", example="a gate such as MeasurementGate(rank=0
 
 
 def check_parameters(estimator: Any, prefix: str = "") -> None:
-    """Raise :class:`ParameterError` for the first parameter that its class's table does not accept.
+    """Raise :class:`ParameterError` for the first parameter with an invalid value.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def check_parameters(estimator: Any, prefix: str = "") -> None:
 
 
 def read_seed(random_state: Any) -> int:
-    """Return the seed itself, or one drawn from a RandomState or, with None, at random."""
+    """Return an integer seed: the value itself, or drawn from a RandomState, or (None) at random."""
     if isinstance(random_state, (int, np.integer)):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))

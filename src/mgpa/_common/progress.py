@@ -1,4 +1,4 @@
-"""Work that takes long: a line on stderr that says how far it is, and several processes."""
+"""Long computations: a progress line on stderr, and several processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _show(text: str, end: str = "\r") -> None:
 
 
 def progress(steps: range, label: str, enabled: bool) -> Iterator[int]:
-    """Yield from ``steps``; if enabled, say how many are done and how long the others take.
+    """Yield from ``steps``; if enabled, print how many are done and the time left.
 
     In a log file or a pipe nothing can be updated: there, one line at the end says how long it took.
     """
@@ -38,7 +38,7 @@ def progress(steps: range, label: str, enabled: bool) -> Iterator[int]:
 
 @contextmanager
 def waiting(label: str, enabled: bool = True) -> Iterator[None]:
-    """Say, on a terminal, what is being waited for; then it is gone."""
+    """Show on a terminal what is computed now; remove the line afterwards."""
     visible = enabled and sys.stderr.isatty()
     if visible:
         _show(f"{label} …")

@@ -38,7 +38,7 @@ _IN_TEXT = re.compile(_SCHEME.pattern + r"://[^\s'\"<>]+")
 
 
 def redacted(text: str) -> str:
-    """Return a text in which addresses have lost what may be secret: user, password, and query.
+    """Return a text without the secrets of its addresses: user, password and query.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def _redacted_address(address: str) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text names something by scheme, as ``s3://bucket/table.parquet`` does."""
+    """Return whether a text is an address, such as ``s3://bucket/table.parquet``."""
     return _SCHEME.match(text) is not None
 
 
@@ -84,7 +84,7 @@ def as_place(given: Given) -> Place:
 
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
-            raise ValueError(f"{text} is on another machine; a file:// address has three slashes.")
+            raise ValueError(f"{text} names another machine; a local address is file:/// with three slashes.")
         return Path(url2pathname(parts.path))
     if scheme not in SCHEMES:
         raise ValueError(f"{redacted(text)} begins with {scheme}://; expected {', '.join(SCHEMES)} or file.")
@@ -111,7 +111,7 @@ class RemotePath:
 
     @property
     def scheme(self) -> str:
-        """What the address begins with."""
+        """The scheme of the address, such as "s3"."""
         return self._address.partition("://")[0]
 
     @property
@@ -122,7 +122,7 @@ class RemotePath:
 
     @property
     def suffix(self) -> str:
-        """What the name ends in, from the last dot on."""
+        """The suffix of the name, from the last dot on."""
         return PurePosixPath(self.name).suffix
 
     @property
@@ -142,11 +142,11 @@ class RemotePath:
         return self._info().get("type") == "file"
 
     def is_dir(self) -> bool:
-        """Return whether there are objects in a folder of this name; a web server has none."""
+        """Return whether a folder of this name has objects; False on a web server."""
         return self._info().get("type") == "directory"
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """Yield the objects and folders that are right inside."""
+        """Yield the objects and folders directly inside."""
         with self._naming() as (store, path):
             names = [
                 entry.rstrip("/").removeprefix(path).lstrip("/") for entry in store.ls(path, detail=False)
@@ -161,7 +161,7 @@ class RemotePath:
             return {}
 
     def open(self, mode: str = "rb", buffering: int = 2**20) -> Any:
-        """Return the object as a file to read from; without buffering, in the very ranges that are read."""
+        """Return the object as a file; without buffering, only the ranges that are read are fetched."""
         with self._naming() as (store, path):
             if self.scheme == "memory":  # fsspec would hand out one and the same file to all readers
                 return io.BytesIO(store.cat_file(path))
@@ -169,17 +169,17 @@ class RemotePath:
         return io.BufferedReader(file, buffering) if buffering else file
 
     def read_bytes(self) -> bytes:
-        """Return the object."""
+        """Return the object's bytes."""
         with self._naming() as (store, path):
             return bytes(store.cat_file(path))
 
     def write_bytes(self, content: bytes, *, new: bool = False) -> None:
-        """Write the object; ``new``: only if there is none, which one of several processes succeeds in."""
+        """Write the object; with ``new``, only if it does not exist (one of several processes succeeds)."""
         with self._naming() as (store, path):
             store.pipe_file(path, content, mode="create" if new else "overwrite")
 
     def upload(self, file: Path, *, new: bool = False) -> None:
-        """Write the object from a file; large ones go in pieces, which become an object with the last."""
+        """Write the object from a file, in several parts if it is large."""
         if new and self.exists():
             raise FileExistsError(f"{self} already exists.")
         with self._naming() as (store, path):

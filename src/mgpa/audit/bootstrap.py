@@ -66,7 +66,7 @@ def number(x: float, spec: str = ".3f") -> str:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its interval; it formats like a number, every part alike.
+    """A value and its interval; a format applies to all three numbers.
 
     Examples
     --------
@@ -144,12 +144,12 @@ def contrast(
     if n != second.shape[1]:
         raise ValueError(f"a has {n} participants and b {second.shape[1]}; compare the same people.")
     one, other = (_evaluator(side, statistic, **cells) for side in (first, second))
-    drawn = cells_of(cells.get("strata"), n)
-    return _interval(lambda counts: one(counts) - other(counts), drawn, widen, n_draws)
+    groups = cells_of(cells.get("strata"), n)
+    return _interval(lambda counts: one(counts) - other(counts), groups, widen, n_draws)
 
 
 def leave_one_out(values: Any, statistic: Statistic, strata: Any = None, leverage: float = 1.0) -> Floats:
-    """Return the statistic without each participant in turn; the others of a cell stand in for the one."""
+    """Return the statistic without each participant in turn; the rest of the cell gets the weight."""
     fits = _read(values, statistic)
     n = fits.shape[1]
     counts = np.ones((n, n))
@@ -160,7 +160,7 @@ def leave_one_out(values: Any, statistic: Statistic, strata: Any = None, leverag
 
 
 def cells_of(strata: Any, n: int) -> list[NDArray[np.intp]]:
-    """Return the participants of every cell; of one, if there are no strata."""
+    """Return the participants of every cell; without strata, of a single cell."""
     if strata is None:
         return [np.arange(n)]
     codes = np.unique(strata, return_inverse=True)[1]
@@ -168,7 +168,7 @@ def cells_of(strata: Any, n: int) -> list[NDArray[np.intp]]:
 
 
 def shares(strata: Any, n: int) -> Floats:
-    """Return the share of each participant in the mean: cells weigh the same, and those in a cell do."""
+    """Return the weight of each participant: equal for all cells, and equal within a cell."""
     cells = cells_of(strata, n)
     share = np.empty(n)
     for cell in cells:

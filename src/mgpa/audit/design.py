@@ -1,4 +1,4 @@
-"""The design of a study: which units have which sources and labels, and so what can be compared with what.
+"""The design of a study: which units have which sources and labels, hence what can be compared.
 
 A unit is whatever the participant column names: participant, patient, sample, lot. In a **crossed** design
 every unit has every source, and everything is computed within units, as in the paper. In a **nested** design
@@ -53,7 +53,7 @@ Kind = Literal["crossed", "nested", "mixed"]
 
 @dataclass(frozen=True)
 class Design:
-    """What a table's units allow to compare; found by :func:`find_design`.
+    """Which comparisons a table's units allow (:func:`find_design`).
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Design:
 
     @property
     def within(self) -> bool:
-        """Whether S is computed within units: most of them have several sources."""
+        """Whether S is computed within units, because most have several sources."""
         return 2 * sum(map(self.travelled, self.units)) > len(self.units)
 
     def travelled(self, unit: str) -> bool:
@@ -145,7 +145,7 @@ class Design:
         """What cannot be balanced, a sentence each."""
         return tuple(
             f"No {self.unit} of source {source} has label {label}: {source} is compared with other sources "
-            "in the other classes only, and no task head starts or ends there."
+            f"in the other classes only, and no task head uses {source}."
             for (source, label), n in self.cells.items()
             if n == 0 and self.kind != "crossed"
         )
@@ -157,7 +157,7 @@ class Design:
 
 
 def pooled(designs: Sequence[Design]) -> Design:
-    """Return the design of several splits together: the same one, or that of the units of all."""
+    """Return the common design of several splits: the same one, or that of all units."""
     first = designs[0]
     if all(design.units == first.units for design in designs):
         return first
@@ -225,7 +225,7 @@ def _are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:
 
 
 def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
-    """Return which third of the units' mean labels each row's unit is in."""
+    """Return each row's third (0, 1, 2): units are sorted by their mean label."""
     names, who = np.unique(units, return_inverse=True)
     means = np.bincount(who, labels.astype(np.float64)) / np.bincount(who)
     edges = np.quantile(means, np.arange(1, PARTS) / PARTS) if len(names) >= 2 * PARTS else np.empty(0)
@@ -233,7 +233,7 @@ def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: bool) -> list[Table]:
-    """Return the table with the roles of every fold; nothing, if its own roles stay.
+    """Return one table per fold, with its roles; an empty list if the table keeps its own roles.
 
     1 keeps the table's roles; None makes folds where fewer than twelve units have the role EVAL, or the table
     has no roles, and every unit can take every role. Folds of a nested or mixed design are balanced over its
@@ -255,8 +255,8 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
         return []
     elif not can_rotate:
         raise UsageError(
-            "Folds need methods that are fitted here, from the table's own pairs: others may have seen the "
-            "people who would be scored. Name methods, or pass 1 for folds."
+            "Folds fit every method again, on the table's own pairs; fitted maps and other pairs may "
+            "contain the participants to score. Pass names of methods, or folds=1."
         )
     if not least <= folds <= most:
         sizes = f"{least} to {most} folds of two {design.plural}" if least < n else f"{n} folds of one {unit}"
@@ -304,13 +304,13 @@ def require_balanced(design: Design, folds: int) -> None:
     ):
         source, label = next(cell for cell, n in design.cells.items() if n == 0)
         raise TableError(
-            f"Source and label go together entirely (no {design.unit} of source {source!r} has label "
-            f"{label!r}), so one cannot be told from the other. Drop the column label to audit the source."
+            f"Source and label are completely confounded (no {design.unit} of source {source!r} has label "
+            f"{label!r}), so their effects cannot be separated. Drop the column label to audit the source."
         )
 
 
 def is_crossed(table: Table) -> bool:
-    """Return whether every unit has rows of every source and label and, if any has, pairs of each."""
+    """Return whether every unit has all sources and labels, and pairs of each if there are pairs."""
     numbers = table.label is not None and _are_numbers(table.label, table.participant)
     keys: list[Any] = [table.source] if table.label is None or numbers else [table.source, table.label]
     views = table.paired_views() if len(keys) == 2 else None
@@ -329,7 +329,7 @@ def _has_all(people: Any, keys: list[Any]) -> bool:
 
 
 def require_measurable(design: Design, head: Table, evaluation: Table, fewest: int) -> None:
-    """Raise unless EVAL can be measured by what HEAD teaches readers and heads."""
+    """Raise unless HEAD has the sources and classes that scoring EVAL needs."""
     people = np.unique(evaluation.participant).tolist()
     if len(people) < fewest:
         raise TableError(
@@ -359,7 +359,7 @@ def require_measurable(design: Design, head: Table, evaluation: Table, fewest: i
 
 
 def require_everyone(present: Any, table: Table, what: str) -> None:
-    """Raise unless these participants are all the table's."""
+    """Raise unless these are all participants of the table."""
     missing = np.setdiff1d(table.participant, present).tolist()
     if missing:
         raise ValueError(
@@ -369,7 +369,7 @@ def require_everyone(present: Any, table: Table, what: str) -> None:
 
 
 def columns_only(table: Table) -> Table:
-    """Return the table with its first feature alone: what is found from columns needs no copies of rows."""
+    """Return the table with its first feature only, a cheap copy to inspect columns."""
     info = {k: v for k, v in table.info.items() if k != "feature_names"}
     return replace(table, X=table.X[..., :1], info=info)
 
@@ -390,7 +390,7 @@ def seen_by(
 
 
 def duplicates(role: NDArray[Any], digests: NDArray[Any]) -> dict[str, int]:
-    """Return, for each two roles, how many rows of one are exact copies of rows of the other."""
+    """Return, for every two roles, how many rows are exact copies of each other."""
     return {
         f"{later} rows are copies of {earlier} rows": count
         for earlier, later in itertools.combinations(ROLES, 2)

@@ -37,7 +37,7 @@ NO_CLOSER = 0.95
 
 @dataclass(frozen=True)
 class PairCheck:
-    """What pairs show, and whether rows differ by it.
+    """What pairs show, and whether the rows show it too.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class PairCheck:
 
     @property
     def shows_something(self) -> bool:
-        """Whether held-out pairs support what the others show."""
+        """Whether held-out pairs confirm the effect."""
         return self.effect is not None or (self.spread is not None and self.spread.is_shown)
 
     @property
@@ -93,38 +93,38 @@ class PairCheck:
             return f"The pairs show no common shift, but {self.spread}. MGPA() corrects that."
         if self.effect is None:
             return (
-                f"These {self.n_pairs} pairs show nothing: what some of them differ by is not found in the "
-                "others. Check that ids join views of the same event, and add pairs."
+                f"These {self.n_pairs} pairs show no common difference. Check that ids join views of the "
+                "same event, or add pairs."
             )
         text = f"The pairs show a shift (gate of rank {self.rank})"
         if not self.effect.exists:
             return (
-                f"{text}, but the rows do not clearly differ by it ({self.effect}): there is nothing to "
-                "remove, or rows are too few to tell. A fit leaves them as they are."
+                f"{text}, but the rows do not clearly show it ({self.effect}): there is nothing to "
+                "remove, or too few rows to tell. A fit leaves the rows unchanged."
             )
-        text += f", and the rows differ by it: {self.effect}."
+        text += f", and {self.effect}."
         if self.closeness > NO_CLOSER and not (self.spread and self.spread.is_shown):
             text += (
-                " But views of one event are as far apart as views of different events: their mean can be "
-                "trusted, the ids cannot."
+                " But views of one event differ as much as views of different events: the mean shift is "
+                "reliable, the ids are not."
             )
         return text
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the verdict rests on, by short names."""
+        """The numbers behind the verdict, by short names."""
         k, of = min(max(self.rank, 1), len(self.coverage)) - 1, f"of {self.n_features} directions"
         shifts = self.effect is not None and self.effect.exists
-        acts = f"the shift acts along the gate, {self.rank} {of}" if shifts else "no shift is corrected"
+        acts = f"the shift is corrected in the gate, {self.rank} {of}" if shifts else "no shift is corrected"
         if self.spread_directions:
             acts += f"; a correction of spread in the span of the contrasts, {self.spread_directions} {of}"
         people = "" if self.n_people is None else f" of {self.n_people} {self.units}"
         between = ", ".join(f"{names} {count}" for names, count in self.sources.items())
         return {
             "pairs": f"{self.n_pairs}{people} ({between})",
-            "held out": f"{self.coverage[k]:.1%} of other pairs' directions inside rank {k + 1}; pairs with "
-            f"views exchanged {np.median(self.shuffled[:, k]):.1%}",
-            "matched": f"{self.closeness:.2f} of the spread that mismatched pairs have",
+            "held out": f"rank {k + 1} covers {self.coverage[k]:.1%} of held-out pairs; of permuted "
+            f"pairs {np.median(self.shuffled[:, k]):.1%}",
+            "matched": f"distance within pairs is {self.closeness:.2f} of that in mismatched pairs",
             "spread": str(self.spread),
             "MGPA()": acts,
         }
@@ -139,7 +139,7 @@ class PairCheck:
 
 
 def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
-    """Say whether pairs show anything, and whether it is what differs in the rows.
+    """Test whether pairs show a measurement effect, and whether the rows show it too.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The fits of an audit: which there are to make, what they are made from, and those made before."""
+"""The fits of an audit: the list, their data, and those stored before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .store import Arrays, Store, array_digest, cell_key
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One fit, the n-th of a method: the estimator or map it came as, then its map and facts about it."""
+    """One fit, the n-th of a method: the estimator or map that was passed, its map, and facts about it."""
 
     method: str
     number: int
@@ -42,21 +42,21 @@ class Fit:
 
     @property
     def came_fitted(self) -> bool:
-        """Whether there was nothing left to fit."""
+        """Whether a fitted map was passed."""
         return isinstance(self.model, CorrectionMap) or is_fitted(self.model)
 
 
 def list_fits(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], device: str) -> Iterator[Fit]:
-    """Yield every fit of every method, the identity first; those that came fitted with their maps."""
+    """Yield every fit of every method, the identity first; fitted ones have their maps."""
     if isinstance(methods, str):
         raise TypeError(f"methods must be a list of names or a dict; got the single text {methods!r}.")
     named = dict(methods) if isinstance(methods, Mapping) else {name: name for name in methods}
     for name in named:
         if not isinstance(name, str):
-            raise TypeError(f"methods has {name!r} in place of a name; give it one: {{'mine': {name!r}}}.")
+            raise TypeError(f"methods has {name!r} without a name; pass {{'mine': {name!r}}}.")
     identity = named.pop("identity", "identity")
     if identity != "identity" and not isinstance(row_estimator(identity), Identity):
-        raise ValueError("'identity' is the uncorrected embedding, with which all others are compared.")
+        raise ValueError("The name 'identity' is reserved for the uncorrected embedding; rename this method.")
     # A fresh one: fitted elsewhere, it might be of another width.
     for name, entry in {"identity": Identity(), **named}.items():
         entries = list(entry) if isinstance(entry, (list, tuple)) else [entry]
@@ -64,7 +64,7 @@ def list_fits(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
         for model in entries:
             fits += _fits_of(name, make(model) if isinstance(model, str) else model, seeds, device)
         if not fits:
-            raise ValueError(f"{name} has nothing to fit; pass a method, and seeds for those that need them.")
+            raise ValueError(f"{name} has nothing to fit; pass a method, and seeds if it needs them.")
         for i, model in enumerate(fits):
             m = model if isinstance(model, CorrectionMap) else model.to_map() if is_fitted(model) else None
             yield Fit(name, i, model, m)
@@ -75,11 +75,11 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
     if isinstance(model, CorrectionMap):
         return [model]
     if hasattr(model, "tags") and model.tags.acts_on != "embeddings":
-        raise ValueError(f"{name} corrects signals: correct and embed them, then audit these embeddings.")
+        raise ValueError(f"{name} corrects signals: correct and embed them, then audit the embeddings.")
     if isinstance(model, type) or not all(hasattr(model, a) for a in ("get_params", "fit", "to_map")):
         raise TypeError(
-            f"{name} is {model!r}; expected a name, an estimator of this package, or a map. Standardisation "
-            "is part of every estimator here, so no pipeline is needed around one."
+            f"{name} is {model!r}; expected a name, an estimator of this package, or a map. Pass it "
+            "without a pipeline: estimators of this package standardise."
         )
     if is_fitted(model):
         return [model]
@@ -104,20 +104,21 @@ def is_fitted(model: Any) -> bool:
 
 
 def common_coordinates(fits: list[Fit], table_coordinates: Coordinates | None) -> Coordinates | None:
-    """Return the coordinates of the table, or of maps that came fitted; they must be the same for all."""
+    """Return the coordinates of the table or of the fitted maps; all must be the same."""
     where = [(fit.method, fit.map.coordinates) for fit in fits if fit.map is not None]
     where += [] if table_coordinates is None else [("the table", table_coordinates)]
     digests = [None if coordinates is None else coordinates.digest for _, coordinates in where]
     if len(set(digests)) > 1:
         listed = (f"{name} {digest or 'none'}" for (name, _), digest in zip(where, digests, strict=True))
         raise ValueError(
-            f"The maps have different coordinates ({', '.join(listed)}); audit those of one together."
+            f"The maps have different coordinates ({', '.join(listed)}); audit maps with the same "
+            "coordinates together."
         )
     return where[0][1] if where else None
 
 
 def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) -> None:
-    """Raise if a fitted map does not apply to a table of so many features, or a method lacks its pairs."""
+    """Raise if a fitted map has another number of features than the table, or a method lacks its pairs."""
     for fit in fits:
         if fit.map is None:
             continue
@@ -134,7 +135,7 @@ def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) ->
 
 
 def needs_pairs(model: Any) -> bool:
-    """Return whether a method, of rows or tokens, is fitted from pairs."""
+    """Return whether a method (of rows or tokens) needs pairs."""
     tags = getattr(row_estimator(model), "tags", None)
     return tags is not None and tags.needs_pairs
 
@@ -148,14 +149,14 @@ def has_pairs(rows: Table) -> bool:
 
 
 def pairs_in(coordinates: Any, pairs: Any) -> Any:
-    """Return pairs of raw features, of all methods or (a dict) of each, in other coordinates."""
+    """Return pairs of raw features in other coordinates: for all methods, or (a dict) for each."""
     if isinstance(pairs, Mapping):
         return {name: pairs_in(coordinates, sides) for name, sides in pairs.items()}
     return None if pairs is None else tuple(coordinates.transform(side) for side in pairs)
 
 
 class FittingData:
-    """What methods are fitted from: a table's FIT and VAL rows, and the pairs of all or of each method.
+    """The fitting data: a table's FIT and VAL rows, and pairs for all methods or for each.
 
     Rows of a role are copied where they are used, and not kept: the table may be large. ``coordinates`` are
     those that the rows are in; maps carry them.
@@ -176,18 +177,18 @@ class FittingData:
         return self.rows.rows("VAL")
 
     def standardizer_for(self, m: CorrectionMap) -> Standardizer:
-        """Return the standardizer of a map's features: those of every token, if it corrects them together."""
+        """Return the standardizer of a map's features; for joint tokens, of all tokens' features."""
         s, n = self.standardizer, m.n_features // self.rows.X.shape[-1]
         if m.info.token_layout == "mean":
             return s
         return Standardizer(np.tile(s.center, n), np.tile(s.scale, n), np.tile(s.varies, n))
 
     def pairs_for(self, method: str) -> Any:
-        """Return the calibration pairs of one method; None: those among the rows."""
+        """Return the calibration pairs of one method; None if they are among the rows."""
         return self.pairs.get(method) if isinstance(self.pairs, Mapping) else self.pairs
 
     def key(self, fit: Fit) -> str:
-        """Return the name of a fit."""
+        """Return the name of a stored fit."""
         pairs = self.pairs_for(fit.method)
         if "rows" not in self._digests:
             self._digests["rows"] = " ".join(self.rows.rows(role).digest for role in ("FIT", "VAL"))
@@ -207,7 +208,7 @@ class FittingData:
 
 @contextmanager
 def explain(what: str, store: Store) -> Iterator[None]:
-    """Say, with any error, what was being done and where finished cells are kept."""
+    """Add to any error what was computed, and where finished cells are kept."""
     try:
         yield
     except Exception as error:
@@ -218,13 +219,13 @@ def explain(what: str, store: Store) -> Iterator[None]:
 
 
 def stored_fit(fit: Fit, store: Store, key: str) -> Fit | None:
-    """Return a fit with what was made of it before, or None."""
+    """Return a fit with its stored map and facts, or None."""
     stored = store.get_fit(key)
     return stored and replace(fit, map=stored[0], facts=stored[1])
 
 
 def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
-    """Fit a method, unless it came fitted, and keep the map and what is known about it."""
+    """Fit a method, unless it is fitted, and store its map and facts."""
     with explain(f"fitting {fit.method}", store), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"\d+ of \d+ pair ids occur once")  # the audit says so once
         model, m, missing = fit.model, fit.map, ""
@@ -250,7 +251,7 @@ def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
 
 
 def cut_back(fit: Fit, budget: float, data: FittingData, store: Store, key: str) -> Fit:
-    """Return a fit that moves VAL rows as far as the budget allows; the fit itself stays as it is."""
+    """Return a copy of a fit, weakened until VAL rows move as far as the budget."""
     with explain(f"cutting {fit.method} back to a movement of {budget:g}", store):
         val, where = data.val, data.standardizer_for(fit.map)
         H = vectors(val, fit.map.info.token_layout)

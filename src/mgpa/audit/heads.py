@@ -1,4 +1,4 @@
-"""Task heads: is the task still there after a correction, and what does a learned shortcut cost?
+"""Task heads: whether a correction keeps the task, and the cost of a learned shortcut.
 
 A head is trained on HEAD rows of one source and scores EVAL rows of another. Frozen heads (T_f) are fitted
 on uncorrected rows, once, and used for every method; refitted ones (T_r) on corrected rows.
@@ -155,9 +155,7 @@ def fit_heads(
     rows = check_rows(X, "X")
     sources, codes = encode_source(source, len(rows))
     if len(sources) < 2:
-        raise ValueError(
-            f"source has {len(sources)} distinct value; transfer goes from one source to another."
-        )
+        raise ValueError(f"source has {len(sources)} distinct value; transfer needs two sources or more.")
     labels = to_numpy(y) if task == "regression" else _class_labels(y, codes, sources.tolist())
     if head is None and task == "regression":  # the ridge by leave-one-out
         head = make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-4, 4, 17)))
@@ -177,8 +175,8 @@ def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> NDArray
         present = np.unique(targets[codes == k])
         if len(present) < max(len(classes), 2):
             raise ValueError(
-                f"Source {name!r} has HEAD rows of classes {classes[present].tolist()}; a head needs all of "
-                f"{classes.tolist()}, and two or more. Pass such rows, or leave the class out."
+                f"Source {name!r} has HEAD rows of classes {classes[present].tolist()}; a head needs all "
+                f"of {classes.tolist()}, two or more. Add such rows, or drop the class."
             )
     # scikit-learn refuses 12.5 and 13.5 Hz as classes; it takes their numbers in order.
     return targets if classes.dtype.kind == "f" and (classes % 1).any() else classes[targets]
@@ -252,7 +250,7 @@ def _scores(head: Any, X: Any) -> Floats:
 
 
 def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
-    """Return (source, label) that go together, of two sources and two labels; both ways, if they do not.
+    """Return the associated (source, label) of two sources and two labels; both, if not associated.
 
     Rows whose association is none to speak of (Cramér's V, corrected for chance, below .1) have no direction.
     The label is the rarer one, or that of the first row, so that names do not matter.
@@ -269,7 +267,7 @@ def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
 def choose_directions(
     stated: tuple[Any, Any] | None, fit: Table, head: Table, evaluation: Table
 ) -> tuple[tuple[tuple[Any, Any], ...], str]:
-    """Return which label is associated with which source where shortcuts are learned, and where that is from.
+    """Return the (source, label) pairs that shortcuts learn, and where they come from.
 
     No direction, where association shift cannot be measured: it needs events of two sources and two classes
     that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
@@ -278,7 +276,7 @@ def choose_directions(
     if views is None or evaluation.paired_views() is None or len(labels) != 2:
         return (), ""
     if len(np.unique(head.participant[views[0]])) < 2:
-        return (), "HEAD has paired events of one participant, and shortcuts are learned of two or more"
+        return (), "HEAD has paired events of one participant; shortcuts need two or more"
     if stated is not None:
         # Compared as text, as a command line states them.
         pairs = {(str(s), str(y)): (s, y) for s in head.sources.tolist() for y in labels.tolist()}
@@ -316,7 +314,7 @@ def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
 def assign_endpoints(
     y: Any, participants: Any, xi: float, seed: int | np.random.Generator = 1017
 ) -> NDArray[np.int64]:
-    """Return the device, 0 or 1, through which each event is seen: one realised assignment.
+    """Draw the device, 0 or 1, through which each event is seen.
 
     Quotas rather than coin flips. Of each participant's n events, ⌊n / 2⌋ get device 1; among the positive
     ones as many as :func:`assignment_probability` adds up to, rounded (half up), the rest among the negative
@@ -349,7 +347,7 @@ def assign_endpoints(
 def association_auroc(
     scores0: Any, scores1: Any, y: Any, participants: Any
 ) -> tuple[tuple[str, ...], Floats]:
-    """Return the participants, and the AUROC (P, 3) of each at ξ = -1, 0 and 1; no endpoint is drawn.
+    """Return the participants and their AUROC (P, 3) at ξ = -1, 0 and 1, exactly (nothing is drawn).
 
     ``scores0[i]`` and ``scores1[i]`` are a head's scores of two recordings of event i, with label 0 or 1.
     Both count, each with the probability of being the one seen.
@@ -363,7 +361,7 @@ def association_auroc(
     """
     scores0, scores1, labels = check_scores(scores0), check_scores(scores1), _labels(y)
     if not scores0.shape == scores1.shape == labels.shape:
-        raise ValueError("scores0, scores1 and y must be of the same events; leave out those seen once.")
+        raise ValueError("scores0, scores1 and y must be of the same events; drop events with one view.")
     people = _people(participants, len(labels))
     twice = np.concatenate([scores0, scores1]), np.tile(labels, 2), np.tile(people, 2)
     curves = []
@@ -395,7 +393,7 @@ def fit_association_heads(X0: Any, X1: Any, y: Any, participants: Any) -> tuple[
     if not (X0.shape == X1.shape and len(X0) == len(labels)) or len(everyone) < 2:
         raise ValueError(
             f"X0 has shape {X0.shape}, X1 {X1.shape}, y {labels.shape}, of {len(everyone)} participants; "
-            "expected two views and the label of the same events, of two participants or more."
+            "expected both views and one label per event, of two participants or more."
         )
     shortcut, control = (
         np.where(assign_endpoints(labels, people, xi)[:, None] == 1, X1, X0) for xi in (1, 0)
@@ -435,7 +433,7 @@ def _fit_heads(
 
 
 def shortcut_scores(head: Any, X: Any) -> NDArray[Any]:
-    """Return the probability of label 1 that an association head gives each row, in the rows' precision."""
+    """Return an association head's probability of label 1 for each row, in the rows' precision."""
     return np.asarray(head.predict_proba(X)[:, 1], dtype=X.dtype)
 
 

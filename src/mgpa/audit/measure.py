@@ -82,7 +82,7 @@ class Ground:
 
     @cached_property
     def key(self) -> str:
-        """A name for all of this, as part of the names of measured cells."""
+        """A digest of the above, part of the names of measured cells."""
         scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
         head = joblib.hash(self.task_head) if self.deployed else self.task_head
         settings = (head, self.device, self.bank, self.directions)
@@ -90,7 +90,7 @@ class Ground:
         return cell_key("ground", self.table.digest, scaling, settings, design)
 
     def read(self, role: str, m: CorrectionMap | None = None) -> NDArray[Any]:
-        """Return the rows of a role in FIT's coordinates, as they are or as a map leaves them.
+        """Return the rows of a role in FIT's coordinates, uncorrected or corrected by a map.
 
         Features that were constant in FIT are there too, centred: maps leave them in the rows that users
         deploy, where readers find them.
@@ -109,7 +109,7 @@ class Ground:
         return np.asarray(H, dtype=X.dtype)
 
     def sized(self, H: NDArray[Any]) -> NDArray[Any]:
-        """Return the (mean) rows' features that varied in FIT: the units of others are arbitrary."""
+        """Return the rows (the mean of tokens) without features that were constant in FIT."""
         return _flat_mean(H)[:, self.standardizer.varies]
 
     @cached_property
@@ -127,7 +127,7 @@ class Ground:
         return dict.fromkeys(self.design.heads, self.task_head)
 
     def fit_heads(self, rows: NDArray[Any]) -> dict[Any, Any]:
-        """Return task heads of HEAD rows for every source that has rows of every class; none without two."""
+        """Return a task head for every source with rows of all classes; none if fewer than two have."""
         head, task = self.head, self.design.task
         transfers = list(self.design.heads) if task else []
         if task == "classification":
@@ -144,7 +144,7 @@ class Ground:
 
     @cached_property
     def association_heads(self) -> tuple[tuple[Any, Any], ...]:
-        """Shortcut and control heads of every direction, of the events that both sources saw."""
+        """Shortcut and control heads of every direction, trained on paired events."""
         if not self.directions:
             return ()
         flat = _flat_mean(self.read("HEAD"))
@@ -155,11 +155,11 @@ class Ground:
 
     @cached_property
     def residual_reading(self) -> Scores:
-        """What readers make of differences between tokens, which a common shift cannot change."""
+        """Scores of readers that see only differences between tokens; a common shift cannot change them."""
         return self.read_residuals(self.read("HEAD"), self.read("EVAL"))
 
     def read_residuals(self, head: NDArray[Any], held: NDArray[Any]) -> Scores:
-        """Return what readers of centred HEAD tokens make of EVAL tokens, before or after a correction."""
+        """Return the scores that readers of centred HEAD tokens give EVAL tokens, corrected or not."""
         schedule = {name: value for name, value in self.bank.items() if name != "bank"}
         return read_residuals(head, self.head.source, held, device=self.device, **schedule)
 
@@ -173,11 +173,11 @@ class Ground:
 
     @property
     def n_threads(self) -> int | None:
-        """One for few rows: libraries that compute in parallel then cost each other more than they gain."""
+        """1 for few rows, where parallel libraries slow each other down; else None."""
         return 1 if len(self.head) * self.table.X[:1].size < SMALL else None
 
     def read_sources(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Scores:
-        """Return what source readers make of corrected rows."""
+        """Return the source readers' scores of corrected EVAL rows."""
         source, how = self.head.source, {"device": self.device, **self.bank}
         if not self.tokens:
             return read_sources(C_head, source, C_eval, **how)
@@ -188,7 +188,7 @@ class Ground:
         return read_token_sources(C_head, source, C_eval, residual=residual, **how)
 
     def prepare(self) -> None:
-        """Fit what is shared now, so that workers receive it instead of fitting it again."""
+        """Fit everything shared, so that workers need not fit it again."""
         _ = self.frozen_heads, self.association_heads, self.picture
         if self.tokens:
             _ = self.residual_reading
@@ -268,7 +268,7 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
 
 
 def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
-    """Return what frozen and refitted heads do for every EVAL unit and direction of transfer.
+    """Return the scores of frozen and refitted heads for every EVAL unit and direction of transfer.
 
     Of classes: AUROC (``frozen``, ``refitted``) and accuracy at the heads' own threshold. Of numbers: the
     mean error and the mean squared error. Units without rows of the source a head goes to have NaN.
@@ -359,7 +359,7 @@ def _paired_events(table: Table, flat: NDArray[Any], direction: tuple[Any, Any])
 
 
 def gate_basis(facts: Arrays, scale: NDArray[Any]) -> NDArray[Any]:
-    """Return an orthonormal basis of a fit's gate in the scaling that readers see; its own may differ."""
+    """Return an orthonormal basis of a fit's gate in the coordinates of the readers."""
     basis = facts["gate_basis"]
     scale = np.tile(scale, len(basis) // len(scale))  # of all tokens, for a gate of all of them
     if np.array_equal(facts["gate_scale"], scale):
@@ -368,7 +368,7 @@ def gate_basis(facts: Arrays, scale: NDArray[Any]) -> NDArray[Any]:
 
 
 def measure_floor(ground: Ground, basis: NDArray[Any]) -> Arrays:
-    """Read the source from what a gate does not let be changed: no admissible correction takes that away.
+    """Read the source from what the gate preserves, which no correction in the gate can change.
 
     ``basis`` is the gate's, orthonormal in FIT's coordinates.
     """

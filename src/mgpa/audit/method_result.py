@@ -89,7 +89,7 @@ class MethodResult:
     def collect(
         cls, fits: list[Fit], cells: list[dict[str, Any]], floors: list[dict[str, Any] | None], **fields: Any
     ) -> MethodResult:
-        """Stack the cells of a method's fits; ``fields`` are further ones."""
+        """Stack the cells of a method's fits; ``fields`` sets further fields."""
         arrays: dict[str, Any] = {
             key: np.stack([cell[key] for cell in cells]) for key in (*MEASURED, *HEADS) if key in cells[0]
         }
@@ -119,7 +119,7 @@ class MethodResult:
         for name in ("readers", "directions", "n_fits"):
             if any(getattr(part, name) != getattr(first, name) for part in parts):
                 raise ValueError(
-                    f"{first.name} has other {name} in some splits: {getattr(first, name)} in one."
+                    f"The splits of {first.name} differ in {name}; one has {getattr(first, name)}."
                 )
         people = [person for part in parts for person in part.participants]
         if len(set(people)) != len(people):
@@ -152,22 +152,22 @@ class MethodResult:
 
     @cached_property
     def strata(self) -> NDArray[Any] | None:
-        """The cells that units are drawn from, each weighing the same; None if all units are alike."""
+        """The cell of every unit; cells have equal weights. None if all units are alike."""
         return None if self.design is None else self.design.strata(self.participants)
 
     def sample(self, metric: str) -> tuple[Statistic, Floats, dict[str, Any]]:
-        """Return the statistic of a metric, the values of units that have it, and how those are drawn.
+        """Return the statistic of a metric, the values of units that have it, and settings of the bootstrap.
 
         The last are ``strata``, ``leverage`` and ``widen`` of :func:`mgpa.audit.estimate`.
         """
         statistic, values = self.values(metric)
         flat = values.reshape(*values.shape[:2], -1)
-        kept = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
-        if not kept.any():
+        valid = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
+        if not valid.any():
             raise ValueError(f"{metric} was not measured for {self.name}: no unit has it.")
-        strata = None if self.strata is None else self.strata[kept]
-        leverage = 2.0 if self.compares_units(metric, kept) else 1.0
-        return statistic, values[:, kept], {"strata": strata, "leverage": leverage, "widen": self.widen}
+        strata = None if self.strata is None else self.strata[valid]
+        leverage = 2.0 if self.compares_units(metric, valid) else 1.0
+        return statistic, values[:, valid], {"strata": strata, "leverage": leverage, "widen": self.widen}
 
     def compares_units(self, metric: str, units: NDArray[Any]) -> bool:
         """Return whether a metric compares these units with each other.
@@ -186,12 +186,12 @@ class MethodResult:
 
     @cached_property
     def chance(self) -> Chance:
-        """What S would be if readers knew nothing of the source, the best reader taken in every draw."""
+        """The chance level of S: the best reader of every permutation."""
         return self._chance("S", list(range(len(self.readers))))
 
     @cached_property
     def linear_chance(self) -> Chance:
-        """What L, the best of the linear readers, would be."""
+        """The chance level of L, the best linear reader."""
         return self._chance("L", self._linear)
 
     @property
@@ -201,18 +201,18 @@ class MethodResult:
 
     def _chance(self, metric: str, readers: list[int]) -> Chance:
         """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.ranks`)."""
-        drawn = self._by_chance[..., readers].max(axis=-1).mean(axis=0)
+        permuted = self._by_chance[..., readers].max(axis=-1).mean(axis=0)
         if not self._within:  # the first draw is what was measured
-            return compare(float(drawn[0]), drawn[1:])
-        by_rows, units = compare(self.estimate(metric).value, drawn), self.source_auroc[:, self.travelled]
+            return compare(float(permuted[0]), permuted[1:])
+        by_rows, units = compare(self.estimate(metric).value, permuted), self.source_auroc[:, self.travelled]
         flip = self.widen and units.shape[1] >= FLIPPED
         return with_units_flipped(by_rows, units[..., readers]) if flip else by_rows
 
     @cached_property
     def beyond_linear(self) -> bool:
         """Whether other readers find more than linear ones, by more than .01 (95 %)."""
-        statistic, values, drawn = self.sample("S")
-        return contrast(values, values[..., self._linear], statistic, **drawn).low > 0.01
+        statistic, values, sampling = self.sample("S")
+        return contrast(values, values[..., self._linear], statistic, **sampling).low > 0.01
 
     @property
     def _linear(self) -> list[int]:
@@ -221,7 +221,7 @@ class MethodResult:
     @cached_property
     def _by_chance(self) -> Floats:
         """What every reader reaches, on average over units, with sources exchanged, (F, draws, R)."""
-        of_fits: list[Any] = [[] for _ in range(self.n_fits)]
+        by_fit: list[Any] = [[] for _ in range(self.n_fits)]
         for i, cell in enumerate(self.cells):  # of pooled splits, each has all fits
             scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))
             went = np.array([self.design is None or self.design.travelled(u) for u in cell["participants"]])
@@ -230,12 +230,12 @@ class MethodResult:
                 continue
             units = np.unique(units[rows], return_inverse=True)[1]
             if self._within:
-                drawn = permuted_auroc(scores[rows], codes[rows], units)
+                areas = permuted_auroc(scores[rows], codes[rows], units)
             else:
-                drawn = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])[:, None]
-                drawn = np.repeat(drawn, units.max() + 1, axis=1)  # splits count by their units
-            of_fits[i % self.n_fits].append(drawn)
-        return np.stack([np.concatenate(parts, axis=1).mean(axis=1) for parts in of_fits])
+                areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])[:, None]
+                areas = np.repeat(areas, units.max() + 1, axis=1)  # splits count by their units
+            by_fit[i % self.n_fits].append(areas)
+        return np.stack([np.concatenate(parts, axis=1).mean(axis=1) for parts in by_fit])
 
     @cached_property
     def S(self) -> float:
@@ -248,14 +248,14 @@ class MethodResult:
         return len(self.source_auroc)
 
     def values(self, metric: str) -> tuple[Statistic, Floats]:
-        """Return the statistic of a metric and the values it is taken of; NaN for units without any."""
-        asked = find_metric(metric)
-        values = asked.values(self)
+        """Return the statistic of a metric and its values; NaN for units without any."""
+        measure = find_metric(metric)
+        values = measure.values(self)
         if values is None:
-            raise ValueError(f"{metric} was not measured for {self.name}: {asked.missing}")
-        if callable(asked.statistic) and values.ndim == 2:
+            raise ValueError(f"{metric} was not measured for {self.name}: {measure.missing}")
+        if callable(measure.statistic) and values.ndim == 2:
             values = values[..., None]
-        return asked.statistic, values
+        return measure.statistic, values
 
     def has(self, metric: str) -> bool:
         """Return whether a metric was measured."""
@@ -265,16 +265,16 @@ class MethodResult:
 
     def influence(self, metric: str) -> Floats:
         """Return the metric without each participant in turn: does one participant drive the result?"""
-        statistic, values, drawn = self.sample(metric)
-        return leave_one_out(values, statistic, drawn["strata"], drawn["leverage"])
+        statistic, values, sampling = self.sample(metric)
+        return leave_one_out(values, statistic, sampling["strata"], sampling["leverage"])
 
     def estimate(self, metric: str) -> Estimate:
         """Return a metric with its interval over participants."""
         if metric not in self._estimates:
-            statistic, values, drawn = self.sample(metric)
-            interval, known = estimate(values, statistic, **drawn), find_metric(metric)
-            share = known.unit in ("AUROC", "balanced accuracy")
-            low = 0.0 if share or known.better == "lower" or metric == "M" else -np.inf
+            statistic, values, sampling = self.sample(metric)
+            interval, measure = estimate(values, statistic, **sampling), find_metric(metric)
+            share = measure.unit in ("AUROC", "balanced accuracy")
+            low = 0.0 if share or measure.better == "lower" or metric == "M" else -np.inf
             low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
             self._estimates[metric] = replace(interval, low=low, high=high)
         return self._estimates[metric]
@@ -285,17 +285,17 @@ class MethodResult:
 
     @cached_property
     def floor_explains(self) -> bool:
-        """Whether S is, to within .01, what readers reach from what the gate preserves alone."""
+        """Whether S is within .01 of the floor, what readers reach from the preserved part alone."""
         if self.floor_auroc is None:
             return False
-        statistic, values, drawn = self.sample("S")
+        statistic, values, sampling = self.sample("S")
         _, floor, _ = self.sample("floor")
-        return self.chance.excluded and contrast(values, floor, statistic, **drawn).low <= 0.01
+        return self.chance.excluded and contrast(values, floor, statistic, **sampling).low <= 0.01
 
     def reader_means(self) -> Floats:
         """Return each reader's participant-mean AUROC, averaged over fits."""
-        _, values, drawn = self.sample("S")
-        return np.asarray(shares(drawn["strata"], values.shape[1]) @ values.mean(axis=0))
+        _, values, sampling = self.sample("S")
+        return np.asarray(shares(sampling["strata"], values.shape[1]) @ values.mean(axis=0))
 
     def by_participant(self, metric: str) -> Floats:
         """Return a metric of every participant, averaged over fits; their mean is the metric itself.
@@ -307,8 +307,10 @@ class MethodResult:
         if callable(statistic):
             return np.asarray(statistic(values).mean(axis=0))
         if statistic == "max":
-            _, kept, drawn = self.sample(metric)
-            best = np.einsum("p,fpr->fr", shares(drawn["strata"], kept.shape[1]), kept).argmax(axis=-1)
+            _, present, sampling = self.sample(metric)
+            best = np.einsum("p,fpr->fr", shares(sampling["strata"], present.shape[1]), present).argmax(
+                axis=-1
+            )
             values = np.stack([fit[:, reader] for fit, reader in zip(values, best, strict=True)])
         elif statistic == "worst":
             curves = curve_coefficients(values)
@@ -323,12 +325,12 @@ class MethodResult:
         return curve, float(lowest), float(xi)
 
     def best_reader(self) -> str:
-        """Return the reader that sets S."""
+        """Return the best reader, whose AUROC is S."""
         return self.readers[int(self.reader_means().argmax())]
 
 
 def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    """Return the participants in any of the parts; None if none is named and a part is unknown."""
+    """Return the participants of all parts; None if some are unknown and none is named."""
     parts = list(parts)
     names = sorted({name for part in parts for name in part or ()})
     return tuple(names) if names or None not in parts else None

@@ -1,4 +1,4 @@
-"""A methods paragraph of an audit, ready to paste: only what its settings and results say."""
+"""A methods paragraph of an audit, ready to paste, from its settings and results alone."""
 
 from __future__ import annotations
 
@@ -125,11 +125,11 @@ def _task(audit: Audit) -> list[str]:
     if task is None:
         return []
     paper = "the paper's network of tokens" if len(s["features"]) > 1 else "the paper's ridge head"
-    kept = f"; the task counts as kept where any loss of {task.name} is below {task.kept or 0:g} (95 %)"
+    criterion = f"; the task counts as kept where any loss of {task.name} is below {task.kept or 0:g} (95 %)"
     lines = [
         f"Task heads ({' '.join((s['head'] or paper).split())}) were trained on HEAD rows of one source and "
         "scored on EVAL rows of another, trained before the correction (subscript f) or after it (r)"
-        f"{kept if task.kept else ''}."
+        f"{criterion if task.kept else ''}."
     ]
     if s["directions"]:
         what = shortcut_note(audit).partition(": ")[2]

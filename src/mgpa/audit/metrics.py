@@ -59,7 +59,7 @@ class Metric:
 
     @property
     def compares(self) -> str:
-        """What values compare: "sources" or "labels"; nothing, if each is of a unit alone."""
+        """What the metric compares between units: "sources", "labels", or "" for nothing."""
         return "sources" if self.statistic == "max" else "labels" if self.kept is not None else ""
 
     @property
@@ -69,17 +69,17 @@ class Metric:
 
     @property
     def hint(self) -> str:
-        """What a column is about, and which way is good."""
+        """The subject, and which direction is better."""
         return self.subject if self.better == "neither" else f"{self.subject}, {self.better} is better"
 
     @property
     def wanted(self) -> str:
-        """The name and what one wants of it, for a narrow column: "S (want .5)", "T_f (want high)", "M"."""
+        """The name and the desired value, for a narrow column: "S (want .5)", "T_f (want high)", "M"."""
         low = ".5" if self.unit == "AUROC" else "low"
         return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
-        """Return what a change of this metric amounts to."""
+        """Classify a change of this metric."""
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
         if gain[0] > 0:
             return "improved"
@@ -167,16 +167,16 @@ def _association(head: str, xi: float) -> Values:
 
 #: What linear readers are called.
 LINEAR = r"(.* )?(whitened_)?linear(_raw|_standardized)?"
-_NO_LABELS = "the table has no classes as labels, or no two sources have all of them."
+_NO_LABELS = "the labels are not classes, or fewer than two sources have all classes."
 _NO_NUMBERS = "the labels of the table are not numbers."
 _NOT_MIXED = "the design is not mixed."
 _NO_READERS = "its bank has no such readers."
-_PAPER_BANK = "all its readers are the paper's, so S itself is that number."
+_PAPER_BANK = "all readers are the paper's, so S_paper equals S."
 _NO_SHIFT = (
     "association shift needs paired events of two sources and two classes in HEAD and in EVAL, and two HEAD "
     "participants or more."
 )
-_NO_GATE = "only methods with a gate preserve something by design, and floor=False leaves it out."
+_NO_GATE = "it needs a method with a gate, and floor=True."
 # The paper's selection rule: a task is kept if a loss of more than this is excluded.
 _KEPT = 0.01
 _HEADS = {"f": ("frozen", "existing heads"), "r": ("refitted", "refitted heads")}
@@ -299,5 +299,5 @@ def find_metric(name: str) -> Metric:
     whole, values = METRICS[task], _transfer(f"{_HEADS[task[-1]][0]}{what}", direction)
     one = replace(whole, name=name, title=f"{whole.title}, {direction}", part_of=task,
                   subject=f"{whole.subject}, {direction}", values=values,
-                  missing="the table has no labels, or no heads go that way.")  # fmt: skip
+                  missing="the table has no labels, or no head transfers in this direction.")  # fmt: skip
     return replace(one, statistic="mean", better="neither") if what == "_bias" else one

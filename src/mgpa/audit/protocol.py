@@ -1,4 +1,4 @@
-"""The protocol: fit the methods, correct HEAD and EVAL, measure everything, keep what is finished."""
+"""The protocol: fit the methods, correct HEAD and EVAL, measure everything, store finished cells."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def run(
 
 
 class AuditPlan:
-    """An audit before it runs, checked as a whole; it takes what :func:`run` takes.
+    """A checked audit that has not run yet; its arguments are those of :func:`run`.
 
     Examples
     --------
@@ -205,7 +205,7 @@ class AuditPlan:
         if coordinates is not None and table.info.get("coordinates") != coordinates.digest:
             raise TableError(
                 f"The table is in coordinates {table.info.get('coordinates')}, not in "
-                f"{coordinates.digest}; mgpa.tables.rows.in_coordinates brings it there."
+                f"{coordinates.digest}; convert it with mgpa.tables.rows.in_coordinates."
             )
         self.where = common_coordinates(self.fits, coordinates)
         self.design = find_design(table, options["task"])
@@ -284,7 +284,7 @@ class AuditPlan:
         parts = {role: columns.rows(role) for role in ROLES}
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
-                why = " A movement budget is one of VAL rows." if role == "VAL" else ""
+                why = " A movement budget is chosen on VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
         fit, _, head, evaluation = parts.values()
         require_measurable(self.design, head, evaluation, fewest)
@@ -294,9 +294,9 @@ class AuditPlan:
             self.directions, origin = choose_directions(self.options["association"], fit, head, evaluation)
         if self.options["association"] is not None and not self.directions:
             why = f"{origin}." if origin else METRICS["worst"].missing
-            raise UsageError(f"Leave association out; it cannot be measured with this table: {why}")
+            raise UsageError(f"Omit association; this table cannot measure it: {why}")
         self.settings = self.settings | {
-            "directions": [f"{label} goes with {source}" for source, label in self.directions],
+            "directions": [f"{source} means {label}" for source, label in self.directions],
             "directions_of": origin,
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
@@ -306,7 +306,7 @@ class AuditPlan:
         }
 
     def rows(self) -> tuple[FittingData, Ground]:
-        """Return what methods are fitted from, and what they are measured on."""
+        """Return the fitting data and the measuring data."""
         rows = in_coordinates(self.where, self.table)
         # Pairs come in the coordinates that the table came in.
         pairs = self.options["pairs"] if rows is self.table else pairs_in(self.where, self.options["pairs"])
@@ -315,7 +315,7 @@ class AuditPlan:
         return data, Ground(rows, data.standardizer, self.design, *settings)
 
     def run(self) -> Audit:
-        """Compute what is not finished, and return everything."""
+        """Compute the unfinished cells, and return the result."""
         ids, pairs = self.table.pair_id, self.options["pairs"]
         fitted = any(fit.map is None and needs_pairs(fit.model) for fit in self.fits)
         if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted and not self.turn:
@@ -392,8 +392,8 @@ class AuditPlan:
                 unattained[fit.method][0] += 1
                 # A mean over the fits that do get there would be about other fits.
                 omitted[fit.method] = (
-                    f"a budget of {self.budgets[fit.method]:g} is beyond fit {fit.number}, which moves VAL "
-                    f"rows by {moved:.3g} at most"
+                    f"the budget is {self.budgets[fit.method]:g}, but fit {fit.number} moves VAL rows by "
+                    f"at most {moved:.3g}"
                 )
                 self._say(f"{fit.method} is left out: {omitted[fit.method]}")
         fits = []
@@ -459,11 +459,11 @@ def _with_one_source(rows: Table) -> int:
 def _bank(readers: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the bank of readers that is asked for."""
     settings: dict[str, Any] = {"bank": "full", "restarts": 3, "checkpoints": CHECKPOINTS, "seed": SEED}
-    asked = {"bank": readers} if isinstance(readers, str) else dict(readers)
-    other = sorted(set(asked) - set(settings))
+    chosen = {"bank": readers} if isinstance(readers, str) else dict(readers)
+    other = sorted(set(chosen) - set(settings))
     if other:
         raise TypeError(f"readers has {other}; it takes bank, restarts, checkpoints and seed.")
-    settings |= asked
+    settings |= chosen
     settings["checkpoints"] = check_bank(*(settings[k] for k in ("bank", "restarts", "checkpoints")))
     return settings
 

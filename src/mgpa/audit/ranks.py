@@ -1,4 +1,4 @@
-"""AUROC by ranks for many readers and every participant at once, and what the best of them reaches by chance.
+"""AUROC by ranks for all readers and participants at once, and its chance level.
 
 Ties count half. S is a maximum over readers, so guessing does not give .5 but somewhat more: sources are
 exchanged, and the maximum is taken again in every draw. Readers stay as they were trained; which rows or
@@ -79,7 +79,7 @@ def participant_auroc(
 
 
 def within_auroc(scores: NDArray[Any], codes: Codes, units: Codes, weight: Floats | None = None) -> Floats:
-    """Return each unit's AUROC of its own classes or sources, (P, R); NaN for units with one of them.
+    """Return each unit's AUROC between its own classes or sources, (P, R); NaN for units with only one.
 
     ``scores`` are (n, R) or (n, R, K), ``codes`` and ``units`` the number of each row's class and unit.
     """
@@ -108,7 +108,7 @@ def rank_auroc(total: Any, m: int, n: int) -> Any:
 
 
 def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Codes) -> Floats:
-    """Return how well each unit is told from units of other sources, (P, R), within classes of the label.
+    """Return each unit's AUROC against units of other sources, (P, R), within classes of the label.
 
     Every unit weighs the same. The mean over units of a class and source, then over sources, then over
     classes, is the AUROC over rows (of one source against the rest, if there are more than two). A unit in
@@ -167,14 +167,14 @@ def check_scores(scores: Any, name: str = "scores") -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Chance:
-    """What S would be without any source in the scores.
+    """The chance level of S: its value when scores do not depend on the source.
 
     Attributes
     ----------
     p : float
-        Share of draws that reach the S that was measured.
+        Share of permutations that reach the measured S.
     high : float
-        What the ``LEVEL`` share of them exceeds.
+        Value that the ``LEVEL`` share of permutations exceeds.
     """
 
     p: float
@@ -182,19 +182,19 @@ class Chance:
 
     @property
     def excluded(self) -> bool:
-        """Whether the source is readable: chance would seldom do as well."""
+        """Whether the source is readable: p is at most ``LEVEL``."""
         return self.p <= LEVEL
 
 
 def compare(measured: float, exchanged: Floats) -> Chance:
-    """Return where a value lies among draws of it by chance."""
+    """Return the chance level of a value from its permutations."""
     at_least = int((exchanged >= measured - 1e-9).sum())
     p = (1 + at_least) / (1 + len(exchanged))
     return Chance(p, float(np.quantile(exchanged, 1 - LEVEL)))
 
 
 def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
-    """Return every reader's AUROC on every participant, (draws, P, R), with labels swapped within them.
+    """Return the AUROC of readers on participants, (draws, P, R), with sources permuted within participants.
 
     ``scores`` and ``codes`` are those of :func:`within_auroc`; the same rows are always swapped alike.
     """
@@ -215,7 +215,7 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
 
 
 def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Chance:
-    """Return the chance level that holds where whole units are flipped too: the larger p counts.
+    """Return the chance level with whole units flipped as well; the larger p counts.
 
     The level shown beside S is what units that differ as these do would reach around .5. ``by_rows`` is from
     rows swapped within units, ``auroc`` (F, P, R) that of every fit, unit and reader.
@@ -236,7 +236,7 @@ def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Ch
 def permuted_between(
     scores: NDArray[Any], codes: Codes, units: Codes, classes: Codes, draws: int = DRAWS
 ) -> Floats:
-    """Return each reader's AUROC between units, (1 + draws, R): as it is, then with sources exchanged.
+    """Return each reader's AUROC between units, (1 + draws, R): measured, then with sources permuted.
 
     Units weigh the same, comparisons are within classes of the label, and sources are exchanged among the
     units of a class. Arguments are those of :func:`between_auroc`.

@@ -1,4 +1,4 @@
-"""Independent source readers: what models that the correction never met can still tell about the source.
+"""Independent source readers: models, trained after a correction, that predict the source.
 
 A reader is trained on corrected HEAD rows and scores corrected EVAL rows of other participants. The paper's
 bank has two logistic readers and a GELU network with three restarts, each read out at 12, 50 and 200 epochs.
@@ -124,8 +124,8 @@ def read_sources(
     head, held = check_rows(X_head, "X_head"), check_rows(X_eval, "X_eval")
     if head.ndim == 3 or head.shape[1:] != held.shape[1:]:
         raise ValueError(
-            f"X_head has shape {head.shape}, X_eval {held.shape}; expected rows of as many features; for "
-            "tokens (n, t, d) use read_token_sources."
+            f"X_head has shape {head.shape}, X_eval {held.shape}; expected the same number of features. "
+            "For tokens (n, t, d) use read_token_sources."
         )
     codes, n_sources = source_codes(source_head, len(head))
     epochs = check_bank(bank, restarts, checkpoints)
@@ -206,7 +206,7 @@ def _as_input(X: NDArray[Any], device: Any) -> Array:
 
 
 def network_scores(name: str, trained: Trained, X: NDArray[Any]) -> Scores:
-    """Return the scores of every restart at every checkpoint, by reader name, restart by restart."""
+    """Return the scores of every restart and checkpoint, by reader name."""
     logits = {epochs: networks(X) for epochs, networks in trained.items()}
     restarts = len(next(iter(logits.values())))
     return {
@@ -232,7 +232,7 @@ def restart_seeds(seed: int, restarts: int) -> list[int]:
 
 
 def linear_scores(head: Array, codes: Codes, n_sources: int, held: Array) -> Scores:
-    """Return the scores of the two logistic readers, fitted in float64 where the rows are."""
+    """Return the scores of the two logistic readers, fitted in float64 on the device of the rows."""
     fit = fit_logistic if isinstance(head, np.ndarray) else fit_logistic_on_device
     plain = fit(head, codes, n_sources)
     center, whitener = whitening(head)
@@ -283,7 +283,7 @@ def logistic_scores(reader: Critic, X: Array) -> Floats:
 
 
 def further_scores(head: NDArray[Any], codes: Codes, held: NDArray[Any], seed: int) -> Scores:
-    """Return what boosted trees and spread, fitted on HEAD rows with source numbers, give to EVAL rows.
+    """Return the scores of boosted trees and spread readers, fitted on HEAD rows, for EVAL rows.
 
     As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
     """
@@ -325,7 +325,7 @@ def telling_features(Z: Floats, codes: Codes) -> NDArray[np.intp]:
 
 
 def spread(Z: Floats, codes: Codes, seed: int) -> Callable[[Floats], Floats]:
-    """Return a logistic reader of sizes along the directions in which the sources' spreads differ most.
+    """Return a logistic reader of absolute values along the directions where sources differ most in spread.
 
     Directions are found on one half of the rows and sizes weighed on the other, then the other way round:
     directions that fit the rows they were found on would seem to tell more than they do. Wide rows are
@@ -491,13 +491,13 @@ def token_residuals(X: Any) -> Tokens:
 
 
 def moves_tokens_alike(original: Any, corrected: Any) -> bool:
-    """Return whether a correction left the centred tokens of these rows as they were, up to rounding."""
+    """Return whether a correction left the centred tokens of these rows unchanged, up to rounding."""
     drift = np.abs(token_residuals(corrected) - token_residuals(original))
     return bool(drift.max(initial=0.0) <= RESIDUAL_TOLERANCE)
 
 
 def check_tokens(X: Any, name: str) -> Tokens:
-    """Return X as (n, t, d) float32 tokens, or say what is wrong with it."""
+    """Return X as (n, t, d) float32 tokens, or raise."""
     return as_tokens(to_numpy(X), name).astype(np.float32, copy=False)
 
 
@@ -542,7 +542,7 @@ def check_bank(bank: str, restarts: int, checkpoints: Sequence[int]) -> tuple[in
 
 
 def check_rows(X: Any, name: str) -> NDArray[Any]:
-    """Return X as finite rows (n, d), or tokens (n, t, d), or say what is wrong with it."""
+    """Return X as finite rows (n, d), or tokens (n, t, d), or raise."""
     X = to_numpy(X)
     if X.ndim == 3:
         return as_tokens(X, name)

@@ -31,7 +31,7 @@ from .metrics import METRICS
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of :func:`mgpa.audit.run`. ``audit["leace"]`` is one method's.
+    """The result of :func:`mgpa.audit.run`; ``audit["leace"]`` is the result of one method.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Audit:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Of these, the ones that every method has: methods can be compared by them."""
+        """Metrics that every method has, except parts of another metric."""
         return tuple(m for m in self.columns if all(result.has(m) for result in self.results.values()))
 
     @cached_property
@@ -145,7 +145,7 @@ class Audit:
         """Return method a minus method b, paired over participants and draws."""
         key = f"contrast {a!r} {b!r} {metric}"
         if key not in self._cache:
-            statistic, first, drawn = self[a].sample(metric)
+            statistic, first, sampling = self[a].sample(metric)
             _, second, _ = self[b].sample(metric)
             few, many = sorted((len(first), len(second)))
             if many % few:
@@ -155,11 +155,11 @@ class Audit:
                 )
             # Several variants with the same seeds each, such as random gates: fit i corresponds to fit i.
             first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
-            self._cache[key] = contrast(first, second, statistic, **drawn)
+            self._cache[key] = contrast(first, second, statistic, **sampling)
         return self._cache[key]  # type: ignore[no-any-return]
 
     def outcome(self, method: str, metric: str) -> str | None:
-        """Return what became of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
+        """Return the outcome of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
         if metric not in self.metrics:
             return None
         return METRICS[metric].outcome(self.contrast(method, metric=metric))
@@ -193,7 +193,7 @@ class Audit:
         return self._cache["pairs"]  # type: ignore[no-any-return]
 
     def verdict(self, method: str | None = None) -> list[str]:
-        """Return the verdict in three sentences or, of one method, what it did and how sure that is."""
+        """Return the verdict in three sentences; for one method, its effect and how certain that is."""
         from . import verdict
 
         if method is None:
@@ -202,13 +202,13 @@ class Audit:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What every output says before its numbers are believed, such as too few participants."""
+        """The warnings that every output shows, such as too few participants."""
         from .verdict import warnings
 
         return tuple(warnings(self).values())
 
     def plan(self) -> list[dict[str, Any]]:
-        """Return how many participants would settle what is open (:func:`mgpa.audit.verdict.plan`)."""
+        """Return how many participants would settle open questions (:func:`mgpa.audit.verdict.plan`)."""
         from .verdict import plan
 
         return plan(self)

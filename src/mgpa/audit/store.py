@@ -1,4 +1,4 @@
-"""Finished cells on disk: named by what they were computed from, complete or absent, never computed twice."""
+"""Finished cells on disk, named by their inputs; a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEAL = "_cell"
 
 
 def versions() -> dict[str, str | None]:
-    """Return the libraries whose rounding, or more, is in the numbers; None: it is not installed."""
+    """Return the versions of the libraries that the numbers depend on; None if one is not installed."""
     return {"mgpa": __version__, **dict.fromkeys(LIBRARIES), **installed(*LIBRARIES)}
 
 
@@ -56,7 +56,7 @@ def resolve_device(device: str) -> str:
 
 
 def cell_key(kind: str, *parts: Any) -> str:
-    """Return the name of a cell: its kind, everything its numbers depend on, and the libraries."""
+    """Return the name of a cell, from its kind, its inputs and the library versions."""
     return key_of(kind, CELL_VERSION, versions(), parts)
 
 
@@ -96,7 +96,7 @@ def _describe(value: Any) -> Any:
 
 
 class Store:
-    """A folder of ``.npz`` files, one a cell; without a folder nothing is kept.
+    """A folder with one ``.npz`` file per cell; without a folder nothing is stored.
 
     Files hold arrays only and are read without pickle, so opening one never runs code. A map is kept beside
     its cell.
@@ -106,7 +106,7 @@ class Store:
         self.folder = None if folder is None else Path(folder)
 
     def get(self, key: str) -> Arrays | None:
-        """Return a finished cell, or None; a damaged or exchanged file is reported and counts as none."""
+        """Return a finished cell, or None; a damaged or wrong file gives a warning and None."""
         cell = self.get_fit(key, with_map=False)
         return cell and cell[1]
 
@@ -121,14 +121,14 @@ class Store:
             m = load_map(path.with_suffix(".safetensors")) if with_map else None
             name, digest, map_sum = arrays.pop(SEAL).tolist()
             if (name, digest) != (key, _digest(arrays)) or (m is not None and map_digest(m) != map_sum):
-                raise ValueError("its content, or the map beside it, is not that of this cell")
+                raise ValueError("its content, or the map beside it, belongs to another cell")
         except Exception as error:  # truncated, altered or something else entirely
             warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=3)
             return None
         return m, arrays
 
     def put(self, key: str, arrays: Arrays, m: CorrectionMap | None = None) -> Arrays:
-        """Keep a finished cell, and its map if there is one, and return the arrays."""
+        """Store a finished cell, with its map if any, and return the arrays."""
         if self.folder is None:
             return arrays
         path, buffer = self.folder / f"{key}.npz", io.BytesIO()

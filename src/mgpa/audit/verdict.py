@@ -1,4 +1,4 @@
-"""What an audit says in words: a headline, what each method did, how sure that is, what would help.
+"""The audit in words: headline, effect of each method, certainty, next steps.
 
 Plain functions of an audit; every output takes its sentences from here.
 """
@@ -42,7 +42,7 @@ def task_metric(audit: Audit) -> Metric | None:
 
 
 def smallest_cell(audit: Audit) -> tuple[str, int]:
-    """Return the cell with the fewest of the participants by which sources are compared, and how many."""
+    """Return the smallest cell and its number of participants."""
     design, people = audit.design, audit["identity"].participants
     return design.smallest_cell([who for who in people if design.travelled(who) == design.within])
 
@@ -57,8 +57,8 @@ def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
 
     Leaders lowered S (or improved ``settings["outcome"]``, where a study names another metric) and kept the
     task. One leader is better than the others by its interval; several are tied. Methods that harmed the
-    task come last. Source-aware methods are told more and compete among themselves. With too few participants
-    there are no leaders.
+    task come last. Source-aware methods use more information and compete among themselves. Too few
+    participants give no leaders.
     """
     places = {"improved": 0, "kept": 0, None: 0, "unclear": 1, "suffered": 2}
     task, metric = task_metric(audit), METRICS[audit.settings.get("outcome", "S")]
@@ -102,7 +102,7 @@ def headline(audit: Audit) -> str:
 
 
 def units(audit: Audit, n: int | None = None) -> str:
-    """Return a number of participants, called as the user's column is."""
+    """Return a number of participants, with the user's word for them."""
     n = audit.n_people if n is None else n
     return f"{n} {audit.design.unit if n == 1 else audit.design.plural}"
 
@@ -176,7 +176,7 @@ def unread_task(audit: Audit) -> str:
 
 
 def worse_than_mean(audit: Audit, methods: tuple[str, ...]) -> str:
-    """Return that existing models of numbers err more than the mean would; nothing if none does."""
+    """Return a warning if existing regression models are worse than the mean; else nothing."""
     poor = [m for m in methods if _below_zero(audit, m, "R2_f")]
     if not poor:
         return ""
@@ -211,7 +211,7 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
         cell = "" if audit.n_people < TOO_FEW else " for every source and label"
         return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{cell}."
     if not audit["identity"].chance.excluded:
-        return "There is nothing to remove that these readers find."
+        return "These readers find nothing to remove."
     lowered = [name for name in names if audit.outcome(name, "S") == "improved" and not audit[name].fitted_on]
     if lowered and (task := task_metric(audit)):
         name, harmed = lowered[0], audit.outcome(lowered[0], task.name) == "suffered"
@@ -223,7 +223,7 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
 
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
-    """Return in one line how much to believe: warnings, participants, how many more would help."""
+    """Return one line on certainty: warnings, number of participants, how many more would help."""
     lines = [*warnings(audit).values()] if warn else []
     if not too_few(audit):
         lines.append(f"Intervals are over {units(audit)}.")
@@ -235,7 +235,7 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
 
 
 def warnings(audit: Audit) -> dict[str, str]:
-    """Return what every output says before its numbers are believed: a sentence by a short badge."""
+    """Return the warnings that every output shows: a sentence by a short badge."""
     s, marks = audit.settings, {}
     if s["preliminary"]:
         few = missing_networks(audit) or "few, briefly trained readers"
@@ -245,7 +245,7 @@ def warnings(audit: Audit) -> dict[str, str]:
         marks["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
     if s.get("corrected_by"):
         marks["Corrected before"] = (
-            f"The rows came corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
+            f"The rows were already corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
             f"{audit.design.plural}. Audit the table it was applied to, and pass the map as a method."
         )
     if leaked := [label(name) for name, result in audit.results.items() if result.fitted_on]:
@@ -258,21 +258,21 @@ def warnings(audit: Audit) -> dict[str, str]:
 
 
 def missing_networks(audit: Audit) -> str:
-    """Return that no networks were among the source readers, and why; nothing if there were."""
+    """Return a note if no networks were among the readers, and why; else nothing."""
     why = " (torch is not installed)" if audit.settings.get("no_networks") else ""
     networks = any("gelu" in reader for reader in audit["identity"].readers)
     return "" if networks else f"no networks among the readers{why}"
 
 
 def caveats(audit: Audit) -> list[str]:
-    """Return how sure the findings are; the same for every method."""
+    """Return the caveats that hold for every method."""
     s, design = audit.settings, audit.design
     lines = [*warnings(audit).values(), design.sentence, *design.notes]
     nested = [f"{n} {role}" for role, n in s["one_source"].items() if n]
     if nested and design.kind == "crossed":
         lines.append(
-            f"{listed(nested)} {design.plural} have one source only: methods and readers may learn who they "
-            "are instead of how they were measured, so S may be too low."
+            f"{listed(nested)} {design.plural} have one source only: methods and readers may learn the "
+            f"{design.plural} instead of the source, so S may be too low."
         )
     if "folds" in s:
         lines.append(
@@ -292,7 +292,7 @@ def caveats(audit: Audit) -> list[str]:
 def confounding(audit: Audit) -> str:
     """Return how far source and label are associated in the fitting rows."""
     if not audit.counts:
-        return "The table has no classes as labels, so source and label cannot be compared."
+        return "The labels are not classes, so their association with the source was not measured."
     v = cramers_v(audit.counts)
     strength = "no" if v < UNASSOCIATED else "some" if v < 0.4 else "strong"
     harm = ": methods that erase whatever predicts the source remove task with it" * (v >= UNASSOCIATED)
@@ -306,12 +306,12 @@ def class_chance(audit: Audit, metric: str) -> str:
 
 
 def readers_note(audit: Audit) -> str:
-    """Return who read the source, and what the paper's readers alone reach, if there were others."""
+    """Return which readers were used, and S of the paper's readers alone."""
     readers = audit["identity"].readers
     note = f"S: the best of {len(readers)} readers ({reader_summary(readers)})."
     note += f" There were {missing}." if (missing := missing_networks(audit)) else ""
     if audit.settings["bank"] == "paper":
-        return f"{note} All of them are the paper's."
+        return f"{note} All are the paper's readers."
     alone = (f"{printable(name)} {number(r.estimate('S_paper').value)}" for name, r in audit.results.items())
     return f"{note} By the paper's readers alone (S_paper): {', '.join(alone)}."
 
@@ -324,11 +324,11 @@ def shortcut_note(audit: Audit) -> str:
     if len(ways) > 1:
         return "worst: the mean over heads that learned each possible shortcut."
     how = "as stated" if origin == "stated" else f"as in the {origin} rows"
-    return f"worst: heads learned the shortcut that {ways[0]} ({how})."
+    return f"worst: heads learned that {ways[0]} ({how})."
 
 
 def plan(audit: Audit) -> list[dict[str, Any]]:
-    """Return how many participants in all would settle what intervals leave open, from their spread.
+    """Return how many participants would settle open questions, from the width of intervals.
 
     Each entry has ``question`` ("separate" or "kept"), ``methods``, ``metric``, participants ``now`` and
     ``needed`` (None: more will hardly help), and a ``sentence``.
@@ -361,7 +361,7 @@ def _loss(audit: Audit, method: str) -> Estimate:
     """Return what a method costs the task."""
     task = task_metric(audit)
     if task is None:
-        raise ValueError("There are no labels, so the loss of the task was not measured.")
+        raise ValueError("The table has no labels, so the loss of the task was not measured.")
     change = audit.contrast(method, metric=task.name)
     return change if task.better == "lower" else Estimate(-change.value, -change.high, -change.low)
 

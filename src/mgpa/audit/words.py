@@ -1,4 +1,4 @@
-"""How methods and readers are written: the same in tables, sentences, figures and the report."""
+"""Display names of methods and readers, for tables, sentences, figures and the report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READERS = {
 
 
 def label(method: str) -> str:
-    """Return how a method is written."""
+    """Return the display name of a method."""
     return LABELS.get(method, method)
 
 

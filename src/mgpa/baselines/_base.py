@@ -68,7 +68,7 @@ def routed_map(standardizer: Standardizer, transports: Sequence[Transport], info
 
 
 def reference_index(reference: Any, sources: NDArray[Any]) -> int:
-    """Return the position of the reference: a source label, or else a position among the sorted labels."""
+    """Return the position of the reference, which is a source label or a position among the sorted labels."""
     labels = sources.tolist()
     if reference in labels:
         return int(labels.index(reference))
@@ -79,17 +79,17 @@ def reference_index(reference: Any, sources: NDArray[Any]) -> int:
 
 
 def require_variance(moments: Moments) -> None:
-    """Raise unless every source has more than one row, or weight worth that."""
+    """Raise unless every source has more than one row, or a total weight above 1."""
     few = [label for label, part in moments.parts.items() if part.weight <= 1]
     if few:
         raise ValueError(
-            f"Sources {few} have one row (or a total weight of 1), so no variance. Use more "
-            "rows; if you weight them, a weight of 1 is one row."
+            f"Sources {few} have one row (or a total weight of 1), so no variance. Use more rows; a "
+            "weight of 1 counts as one row."
         )
 
 
 def require_matrices(number: int, d: int, method: str) -> None:
-    """Raise if a method's d × d matrices, of which it holds ``number`` at a time, exceed the memory.
+    """Raise if ``number`` matrices of d × d exceed the memory.
 
     For methods that are such matrices: with fewer rows than features they have no smaller form.
     """
@@ -102,7 +102,7 @@ def require_matrices(number: int, d: int, method: str) -> None:
 
 
 class SourceAware(MomentEstimator):
-    """Base of the methods that must be told the source of every row they correct."""
+    """Base of source-aware methods, which need the source of every row to correct."""
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False)
     __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}

@@ -135,7 +135,7 @@ def component_regression(A: Floats, B: Floats, n_components: int) -> Floats:
 
 
 class FEATMAP(PairedTransfer):
-    """Map each source's embeddings to what the reference would have given for the same event.
+    """Map each source's embeddings to the reference's embeddings of the same event.
 
     Reference: Donle et al. 2026, bioRxiv 10.64898/2026.07.02.736184. Written here from its description.
 

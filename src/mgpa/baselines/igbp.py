@@ -174,7 +174,7 @@ class IGBP(SequentialEstimator):
 
 
 def stale_epochs(accuracies: list[float]) -> int:
-    """Return how many epochs in a row brought nothing, as published: a first or perfect one is stale."""
+    """Return how many epochs in a row without progress; as published, a first or perfect epoch counts."""
     best, stale = accuracies[0], 1
     for accuracy in accuracies[1:]:
         fresh = best + MIN_GAIN < accuracy < 1.0

@@ -54,7 +54,7 @@ def erasure_along(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) 
 
 
 def source_covariance(data: Evidence, scale: Floats) -> tuple[PrincipalAxes, Floats]:
-    """Return the covariance of the rows and that with all but the first source's indicators (d, K - 1).
+    """Return the rows' covariance, and their covariance (d, K - 1) with source indicators.
 
     Population moments (ddof 0), in standardised coordinates.
     """
@@ -114,7 +114,7 @@ class LEACE(MomentEstimator):
 
 
 class OracleLEACE(SourceAware):
-    """Replace each source's mean by the common mean: given labels, the least edit without linear trace.
+    """Replace each source's mean by the common mean, the least edit that removes linear traces given labels.
 
     Reference: Belrose et al., NeurIPS 2023 and the EleutherAI note "Oracle LEACE". The regression on source
     indicators it is defined by is a shift of means, so nothing of the ``concept-erasure`` package is
@@ -139,7 +139,7 @@ class OracleLEACE(SourceAware):
 
 
 class QuadraticLEACE(SourceAware):
-    """Transport each source to the Wasserstein barycentre of all, which leaves quadratic readers nothing.
+    """Transport each source to the common Wasserstein barycentre, so that quadratic readers find nothing.
 
     Reference: Quirke & Belrose, "Quadratic erasure", arXiv 2502.02820. Barycentre and transport maps are
     those of the ``concept-erasure`` package, given our moments. One thing differs on purpose: the common mean
@@ -204,7 +204,7 @@ def barycentre_maps(weights: Floats, scatters: list[Floats], shrinkage: bool) ->
 
 
 class SPLINCE(MomentEstimator):
-    """Remove every linear trace of the source while the covariance with a task label stays exactly the same.
+    """Remove every linear trace of the source, and keep the covariance with a task label exactly.
 
     Reference: Holstege, Ravfogel, Wouters, "Preserving task-relevant information under linear concept
     removal", NeurIPS 2025 (arXiv 2506.10703). Written here from its derivation.

@@ -131,7 +131,7 @@ def shrink_to_prior(location: Floats, variance: Floats, n: float) -> tuple[Float
 
 
 class ComBat(SourceAware):
-    """Give every feature, one by one, the same mean and variance in all sources, shrunk across features.
+    """Give each feature the same mean and variance in all sources, with estimates shrunk across features.
 
     References: Johnson, Li, Rabinovic, Biostatistics 2007; Fortin et al., NeuroImage 2018. Fitted from
     moments; equal to ``neuroCombat`` 0.2.12 up to the 1e-4 at which that stops iterating. No covariates: they

@@ -48,7 +48,7 @@ class Identity(CorrectionEstimator):
 
 
 def leading_differences(differences: Floats, rank: int | float) -> Floats:
-    """Return leading right singular vectors (d, k) of raw differences: a number of them, or an energy."""
+    """Return leading right singular vectors (d, k) of raw differences: k of them, or a share of energy."""
     _, values, rows = np.linalg.svd(differences, full_matrices=False)
     spanned = int((values > max(differences.shape) * np.finfo(np.float64).eps * values[0]).sum())
     if isinstance(rank, (int, np.integer)):
@@ -202,7 +202,7 @@ class PISCO(MomentEstimator):
 
 
 def row_space(weights: Floats, removed: Floats) -> Floats:
-    """Return an orthonormal basis (d, k) of what classifier weights add to the directions removed so far."""
+    """Return an orthonormal basis (d, k) of the classifier weights outside the directions removed so far."""
     fresh = weights.T - removed @ (removed.T @ weights.T)
     U, values, _ = np.linalg.svd(fresh, full_matrices=False)
     return np.asarray(U[:, values > 1e-8 * np.linalg.norm(weights, 2)])

@@ -73,12 +73,12 @@ def available() -> MethodTable:
 
 
 def references() -> dict[str, str]:
-    """Return where methods come from, by the name of their class, which is what maps say they are made by."""
+    """Return the reference of each method, by the name of its class, as maps store it."""
     return {cls.__name__: reference for _, cls, reference, _ in _METHODS}
 
 
 def canonical_name(name: Any) -> str:
-    """Return a name as methods are listed under: lower case, with underscores ("closed_form_mgpa")."""
+    """Return the listed form of a name: lower case, with underscores ("closed_form_mgpa")."""
     return str(name).lower().replace("-", "_").replace(" ", "_")
 
 

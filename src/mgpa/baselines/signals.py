@@ -1,4 +1,4 @@
-"""Euclidean alignment: acts on signals, before an encoder, and is told the source of every trial."""
+"""Euclidean alignment of signals, before an encoder; it needs the source of every trial."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_parameters(self)
         forget(self)
         if sample_weight is not None:
-            raise ValueError("EuclideanAlignment weighs all trials alike: leave sample_weight out.")
+            raise ValueError("EuclideanAlignment weights all trials equally; omit sample_weight.")
         X, labels, codes = self._read(X, source)
         self.filters_ = {label: self._whitener(label, X[codes == i]) for i, label in enumerate(labels)}
         return self
@@ -88,7 +88,7 @@ class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(vectors / np.sqrt(values) @ vectors.T)
 
     def transform(self, X: Any, *, source: Any = None) -> Floats:
-        """Filter every trial as was learned for its source, which must have been fitted."""
+        """Apply the fitted filter of its source to every trial."""
         check_is_fitted(self, "filters_")
         X, labels, codes = self._read(X, source)
         if unseen := [label for label in labels if label not in self.filters_]:

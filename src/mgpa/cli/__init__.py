@@ -69,9 +69,9 @@ def _about_options(error: CycloptsError) -> str:
     # Only here are options read together with what the docstring says about them.
     options = error.app.assemble_argument_collection(parse_docstring=True)
     [option] = (option for option in options if option.name == error.argument.name)
-    shown = option.name if option.index is None else option.name.removeprefix("--").upper()
+    argument = option.name if option.index is None else option.name.removeprefix("--").upper()
     names = {name for option in options for name in option.names}
     unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in names]
-    lines = [f"{command} needs {shown}: {' '.join((option.parameter.help or '').split())}"]
+    lines = [f"{command} needs {argument}: {' '.join((option.parameter.help or '').split())}"]
     lines += [f"Unknown option: {', '.join(unknown)}."] if unknown else []
     return "\n".join(lines + re.findall(r"Example: .*", getattr(error.target, "__doc__", None) or ""))

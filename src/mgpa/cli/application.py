@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from cyclopts import App, Parameter, Token, convert, validators
 
 from .. import __version__
-from .._common.files import lies_there, require_distinct_paths, require_replaceable
+from .._common.files import path_taken, require_distinct_paths, require_replaceable
 from .._common.remote import Place, RemotePath, as_place
 from ..errors import OutputExists, first_few, printable
 
@@ -35,7 +35,7 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
         # Shells pass --out=~/maps on as it is, and a folder called ~ is a trap.
         place = as_place(os.path.expanduser(tokens[0].value))
         if isinstance(place, RemotePath) and RemotePath not in kinds:
-            raise ValueError(f"{place} is an address; a path on this machine is expected here.")
+            raise ValueError(f"{place} is an address; expected a path on this machine.")
         return place
     if dict[str, str] in kinds:
         option, text = tokens[0].keyword, tokens[0].value
@@ -90,7 +90,7 @@ Names = Annotated[list[str], Parameter(consume_multiple=True)]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """Which columns of a file are what.
+    """Options that name the columns of a table.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class TableOptions:
     replicates: Literal["mean", "pair"] | None = None
 
     def open(self, table: Place | list[Place], features: Sequence[str] | None = None) -> Any:
-        """Open a table; without --embedding, the columns of a map's features if nothing else can be it."""
+        """Open a table; without --embedding, fall back to the map's feature names."""
         from ..tables import TableError, open_table
         from ..tables.columns import COLUMNS
 
@@ -142,21 +142,21 @@ AS_IT_IS = TableOptions()
 
 
 class UserError(Exception):
-    """Something the user can put right; its text says what."""
+    """An error that the user can fix; the message says how."""
 
 
 def refuse_existing(path: Place, overwrite: bool, *inputs: Place | None) -> None:
     """Raise before the work if an output exists, is also an input, or is a device or pipe."""
     require_distinct_paths(path, *(place for place in inputs if place is not None))
     require_replaceable(path)
-    if lies_there(path) and not overwrite:
+    if path_taken(path) and not overwrite:
         raise OutputExists(path)
     if isinstance(path, Path) and not path.parent.is_dir():
         raise UserError(f"The folder {path.parent} does not exist; create it first.")
 
 
 def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print an answer: facts for a script, or text for a person."""
+    """Print JSON facts, or text."""
     print(json.dumps(facts, indent=2, default=str) if as_json else printable(text, lines=True))
 
 

@@ -120,12 +120,12 @@ def audit(
     claim(out, "report.html")  # after all options were checked
     result = plan.run()
     with waiting("audit: drawing figures"):
-        drawn = draw_all(result)
-        claim(out, *(f"figures/{name}.{kind}" for name in drawn for kind in ("pdf", "svg")))
-        save_figures(drawn, out / "figures", ("pdf", "svg"))
+        figures = draw_all(result)
+        claim(out, *(f"figures/{name}.{kind}" for name in figures for kind in ("pdf", "svg")))
+        save_figures(figures, out / "figures", ("pdf", "svg"))
     with waiting("audit: writing the report"):
         page, csv = claim(out, "report.html", "table.csv")
-        result.report(page, figures=drawn)
+        result.report(page, figures=figures)
         result.to_csv(csv)
     facts = {
         "report": str(page),
@@ -180,7 +180,7 @@ def check_pairs(
     reading: TableOptions = AS_IT_IS,
     json_: AsJson = False,
 ) -> None:
-    """Check whether pairs show an effect, and whether it is what differs in the rows.
+    """Check whether pairs show an effect, and whether the rows show it too.
 
     Example: mgpa check-pairs recordings.parquet
 
@@ -267,7 +267,7 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
         "",
         f"Device readable from the embedding (AUROC, .5 is chance)         {change('S')}",
         *(worst if "worst" in before else []),
-        f"Decoder as it was, on everything else                            {change('T_f')}",
+        f"Existing decoder, trained before the correction                  {change('T_f')}",
         f"Cost: rows move by {100 * after['M'].value:.0f} % of their length",
         "",
         f"Report     {page}",

@@ -1,4 +1,4 @@
-"""Commands that make, apply and pass on corrections, and that describe and convert files."""
+"""Commands that fit, apply and export corrections, and that describe and convert files."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def select(
         rows = rows.rows("VAL")
         if not len(rows):
             raise UserError(
-                f"{table} has roles but no VAL rows, and a budget chosen on EVAL rows is not held out from "
-                "them. Give some participants the role VAL (mgpa convert --roles)."
+                f"{table} has no VAL rows, and a budget must not be chosen on EVAL rows. Give some "
+                "participants the role VAL (mgpa convert --roles)."
             )
     rows = rows_for(m, rows)
     m = movement_budget(m, vectors(rows), budget, source=rows.source)
@@ -237,8 +237,8 @@ def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
         **({"info": file.info} if file.info else {}),
     }
     counts = _counts(file)
-    shown = facts | {"columns": first_few(list(file.columns))}
-    lines = [f"{name:<12}{_shortened(value)}" for name, value in shown.items()]
+    summary = facts | {"columns": first_few(list(file.columns))}
+    lines = [f"{name:<12}{_shortened(value)}" for name, value in summary.items()]
     lines += [f"{name}: " + first_few([f"{k} {n}" for k, n in c.items()], 12) for name, c in counts.items()]
     shared.show(facts | {"counts": counts}, "\n".join(map(printable, lines)), json_)
 
@@ -275,7 +275,7 @@ def convert(
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a table from another one, or from CSV files: name its columns, give participants roles.
+    """Convert a table or CSV files: rename columns, assign roles to participants.
 
     Example: mgpa convert raw.csv --out table.parquet --embedding f --rename.device source --roles
 

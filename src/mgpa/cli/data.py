@@ -41,7 +41,7 @@ def fetch(
     dry_run: Flag = False,
     json_: AsJson = False,
 ) -> None:
-    """Download a data set, each file checked; run again after an interruption, it continues.
+    """Download a data set and check each file; run it again to continue after an interruption.
 
     Example: mgpa data fetch wearable_ssvep --out ssvep --only 'S00*' 'Sub*'
 
@@ -84,7 +84,7 @@ def verify(
     check: Flag = False,
     json_: AsJson = False,
 ) -> int:
-    """List which files of a data set a folder lacks, and whether they are the published ones.
+    """List which files of a data set a folder lacks, and which differ from the published ones.
 
     Exit code 2 if it is not complete.
 

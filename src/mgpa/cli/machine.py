@@ -39,7 +39,7 @@ def methods(*, json_: AsJson = False) -> None:
 
 @app.command
 def doctor(*, json_: AsJson = False) -> None:
-    """List what is installed and whether it loads, devices, and threads.
+    """List installed packages (and whether they load), devices and threads.
 
     Example: mgpa doctor
     """
@@ -93,7 +93,7 @@ for name in sys.argv[1:]:
 
 
 def import_failures(packages: list[str]) -> dict[str, str]:
-    """Return why packages cannot be imported, tried in another process, which they may end."""
+    """Return why packages cannot be imported; they are tried in another process, which may crash."""
     modules = {"scikit-learn": "sklearn", "braindecode": "mgpa.eeg.encoders"}
     names = [modules.get(name, name.replace("-", "_")) for name in packages]
     command = [sys.executable, "-W", "ignore", "-c", _IMPORT_ALL, *names]

@@ -20,12 +20,12 @@ Data = Annotated[
     Path | None,
     Parameter(
         name="--data",
-        help="Folder with the recordings, in their provider's files (or a table). Without it, packaged "
-        "studies simulate theirs.",
+        help="Folder with the provider's recordings (or a table). Without it, packaged studies simulate "
+        "recordings.",
     ),
 ]
 Weights = Annotated[
-    Path | None, Parameter(name="--checkpoint", help="File with the encoder's weights, for machines offline.")
+    Path | None, Parameter(name="--checkpoint", help="File with the encoder's weights, for offline machines.")
 ]
 
 
@@ -43,7 +43,7 @@ def list_(*, json_: AsJson = False) -> None:
 
 @study.command(name="show")
 def show_(which: Which) -> None:
-    """Print a study as TOML, to be changed and run; "template" is one for your own table.
+    """Print a study as TOML, to edit and run; "template" is for your own table.
 
     Example: mgpa study show template > mine.toml
     """

@@ -1,4 +1,4 @@
-"""A demonstration from raw files: two amplifiers record the same people at once, in files that MNE opens.
+"""A demonstration from raw files: simulated recordings of two amplifiers, in files that MNE opens.
 
 Both see the same simulated brains, whose alpha rhythm is stronger with eyes closed. What tells them apart is
 how they are set up: one as for research, the other as the sleep scoring manual of the American Academy of
@@ -54,7 +54,7 @@ def write_demo(folder: str | Path, *, n_people: int = 30, n_events: int = 24, ra
 
 
 def demo_table(folder: str | Path, **settings: Any) -> Table:
-    """Return the table of the recordings in a folder, which are simulated if there are none.
+    """Return the table of the recordings in a folder; simulate them if it is empty.
 
     Trials of both devices are paired by their markers, and embedded as band power.
     """

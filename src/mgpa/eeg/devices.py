@@ -1,4 +1,4 @@
-"""Epochs of several devices that recorded the same events, as trials that can be compared, and as a table.
+"""Epochs of several devices that recorded the same events, as aligned trials and as a table.
 
 Devices differ in channels, sampling rate and the times of their samples, and each has its own clock. Here
 they are brought to what all of them have, and events are paired by what names them; the times of paired
@@ -43,7 +43,7 @@ def table_from_epochs(
     verbose: bool = False,
     **alignment: Any,
 ) -> Table:
-    """Make one table of the epochs of several devices: at common samples, paired, embedded, with roles.
+    """Make one table of the epochs of several devices: aligned, paired, embedded, with roles.
 
     Parameters
     ----------
@@ -76,11 +76,12 @@ def table_from_epochs(
     n_people = len(np.unique(people))
     if "role" in trials.columns:
         if roles is not None:
-            raise UsageError("There is a column role already; leave roles out, or rename that column.")
+            raise UsageError("The metadata already have a column 'role'; omit roles, or rename that column.")
     elif roles is None and n_people < len(ROLES):
         warnings.warn(
-            f"{n_people} participants are too few for the roles {', '.join(ROLES)}, so the table has none: "
-            "mgpa.audit.run lets three people or more take turns in them, and a fit is on all participants.",
+            f"{n_people} participants are too few for the roles {', '.join(ROLES)}, so the table has "
+            "none. mgpa.audit.run rotates roles over three participants or more; a fit uses all "
+            "participants.",
             stacklevel=2,
         )
     else:
@@ -142,7 +143,7 @@ def align_devices(
     if not isinstance(devices, Mapping) or len(devices) < 2 or not by:
         raise UsageError(
             "Expected epochs of two devices or more by name, as {'lab': …}, and the columns that "
-            "name an event. Several views of one recording are made by mgpa.eeg.measure_views."
+            "name an event. For several views of one recording use mgpa.eeg.measure_views."
         )
     several = [
         (str(name), one)
@@ -157,7 +158,7 @@ def align_devices(
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
     others = sorted({name for part in parts for name in part.columns} - set(shared))
     if others:
-        notes.append(f"metadata that not all have, and that are left out: {', '.join(others)}")
+        notes.append(f"metadata columns dropped, because some epochs lack them: {', '.join(others)}")
     parts = [replace(part, columns={name: part.columns[name] for name in shared}) for part in parts]
     trials = Trials.concatenate(_resample(part, start, rate, samples) for part in parts)
     dates = np.concatenate([np.full(len(part), part.info["date"], dtype=object) for part in parts])
@@ -167,11 +168,11 @@ def align_devices(
         if absent := {*who} - {*who[source == device]}:
             notes.append(f"no epochs on {device} of {_some(absent)}")
     if untimed and at_once:
-        notes.append(f"clocks not compared, without onsets or three pairs: {_some(untimed)}")
+        notes.append(f"clocks not compared (no onsets, or fewer than three pairs): {_some(untimed)}")
         warnings.warn(
-            f"Clocks cannot be compared, without onsets or three pairs ({_some(untimed)}): that events "
-            f"of one number are the same event rests on {', '.join(by)} alone. Cut epochs from the recording "
-            "(mne.Epochs keeps when events were), or put their times in a metadata column onset, in seconds.",
+            f"Clocks cannot be compared: no onsets, or fewer than three pairs ({_some(untimed)}). Which "
+            f"events are the same rests on {', '.join(by)} alone. Cut epochs from the recording "
+            "(mne.Epochs keeps event times), or add a metadata column onset, in seconds.",
             stacklevel=2,
         )
     trials = replace(trials.with_columns(pair_id=pair_id), info={})
@@ -219,8 +220,8 @@ def _common_channels(
         plain = [plain_name(name) for name in names]
         if twice := [name for name in names if plain.count(plain_name(name)) > 1]:
             raise UsageError(
-                f"{device} has the channels {' and '.join(map(repr, twice))}, which are one name here; "
-                "Epochs.rename_channels renames one."
+                f"{device} has the channels {' and '.join(map(repr, twice))}, two names of one "
+                "electrode; rename one with Epochs.rename_channels."
             )
         missing = [name for name in common if plain_name(name) not in plain]
         if missing and (wanted or len(missing) == len(common)):
@@ -231,7 +232,7 @@ def _common_channels(
         common = [name for name in common if name not in missing]
         channels[device] = list(dict.fromkeys([*channels.get(device, []), *names]))
     notes = [f"{len(common)} channels: {' '.join(common)}"]
-    why = "not asked for" if wanted else "since not all have them"
+    why = "not asked for" if wanted else "not on all devices"
     for device, names in channels.items():
         others = [name for name in names if plain_name(name) not in map(plain_name, common)]
         if others:
@@ -264,14 +265,14 @@ def _read(
     for column, name in wanted.items():
         if name not in metadata and name not in implied:
             raise UsageError(
-                f"{device}: no column {name!r}. Metadata columns: {present}. Name those of the participant, "
-                "the task and the event with participant= (without it, info['subject_info']['his_id'] "
-                "counts), label= and pair_by= (match_events numbers events)."
+                f"{device}: no column {name!r}. Metadata columns: {present}. Set participant= (default: "
+                "info['subject_info']['his_id']), label= for the task and pair_by= for the event "
+                "(match_events numbers events)."
             )
         columns[column] = metadata.pop(name) if name in metadata else implied[name]
     if "pair_id" in metadata or set(metadata.pop("source", [device])) != {device}:
         raise UsageError(
-            f"{device}: the metadata have a pair_id, or another source; rename that column, or pass "
+            f"{device}: the metadata have a column pair_id, or other sources; rename that column, or pass "
             "pair_by='pair_id'."
         )
     who = f"{device} ({_some(set(columns['participant'].tolist()))})"
@@ -311,9 +312,9 @@ def _poor_signals(parts: list[Trials]) -> list[str]:
     faults = [f"{name}: {', '.join(places)}" for name, places in poor.items()] + loud[:4]
     if faults:
         warnings.warn(
-            f"{'; '.join(faults)}. They are used all the same: interpolate channels "
-            "(Epochs.interpolate_bads) or name those to use with channels=; MNE takes numbers for volts, so "
-            "multiply microvolts by 1e-6 (apply_function), else the unit looks like an effect of the device.",
+            f"{'; '.join(faults)}. All are used. Interpolate bad channels (Epochs.interpolate_bads), or "
+            "choose channels with channels=. MNE expects volts: multiply microvolts by 1e-6 "
+            "(apply_function).",
             stacklevel=3,
         )
     return faults
@@ -380,8 +381,8 @@ def _pair(
         views = sessions.setdefault("/".join(map(str, session)), {}).setdefault(event, {})
         if views.setdefault(device, row) != row:
             raise PairingError(
-                f"{'/'.join(map(str, session))}: {by[-1]} {event!r} occurs twice on {device}. If "
-                f"numbers restart, also name the column that tells where: pair_by=('session', {by[-1]!r})."
+                f"{'/'.join(map(str, session))}: {by[-1]} {event!r} occurs twice on {device}. If numbers "
+                f"restart, also name the column in which they restart: pair_by=('session', {by[-1]!r})."
             )
     report, untimed = PairingReport({}, {}, {}, {}), []
     for name, events in sessions.items():
@@ -392,8 +393,8 @@ def _pair(
                 if len(labels := set(columns["label"][rows].tolist())) > 1:
                     raise PairingError(
                         f"{name}: event {event!r} is {_some(labels)}, depending on the device; is it the "
-                        "same event? mgpa.eeg.match_events finds which markers belong together; label= names "
-                        "the column of the task, and for recordings labels_from= the device that knows it."
+                        "same event? mgpa.eeg.match_events pairs markers by time; label= names the "
+                        "task's column, and labels_from= the recording with the right labels."
                     )
                 pair_id[rows] = f"{name}/{event}"
             if absent := [device for device in devices if device not in views]:
@@ -413,10 +414,10 @@ def _pair(
             timing[what] = test = timing_test(onsets[:, 0], onsets[:, 1])
             if test.failures:
                 raise PairingError(
-                    f"{name}: {what}: the onsets fail the timing test: {'; '.join(test.failures)}. Events of "
-                    "one name are not the same events, or a clock broke. mgpa.eeg.match_events finds which "
-                    "markers belong together; number them in a metadata column and name it with pair_by=, or "
-                    "stretches between breaks: pair_by=('stretch', 'event')."
+                    f"{name}: {what}: the onsets fail the timing test: {'; '.join(test.failures)}. Equal "
+                    "names are different events, or a clock jumped. Pair markers by time "
+                    "(mgpa.eeg.match_events), number them in a metadata column and pass it as pair_by=. "
+                    "After a clock jump, number the stretches too: pair_by=('stretch', 'event')."
                 )
         report.events[name], report.pairs[name] = len(events), sum(len(v) > 1 for v in events.values())
         report.dropped[name], report.timing[name] = dropped, timing
@@ -427,8 +428,8 @@ def _pair(
             for name in ("participant", by[-1])
         )
         raise PairingError(
-            f"No event of a participant is on two devices: {described}. Name the columns of both with "
-            "participant= and pair_by=; mgpa.eeg.match_events numbers events by their times."
+            f"No event was recorded on two devices: {described}. Set participant= and pair_by=; "
+            "mgpa.eeg.match_events numbers events by their times."
         )
     return pair_id.astype(str), report, untimed
 
@@ -439,8 +440,8 @@ def _require_one_day(dates: NDArray[Any], what: str) -> None:
         if first is not None and second is not None and abs(first - second) > ONE_SESSION:
             raise PairingError(
                 f"{what}: recorded on {second:%Y-%m-%d} and on {first:%Y-%m-%d}, so these are not the same "
-                "events. If a date is wrong, remove it: epochs.info.set_meas_date(None). Devices that did "
-                "not record at once are paired with at_once=False."
+                "events. If a date is wrong, remove it: epochs.info.set_meas_date(None). For devices "
+                "that did not record at once pass at_once=False."
             )
 
 

@@ -1,4 +1,4 @@
-"""EEGPT, the paper's frozen encoder, by braindecode and with trained weights.
+"""EEGPT, the paper's frozen encoder, from braindecode with trained weights.
 
 A network whose weights were only partly loaded would still return embeddings, and they would look like any
 others. So every name and shape must agree, and what differs by design is named.
@@ -99,8 +99,8 @@ def eegpt(
     names = [str(name).upper() for name in channels]
     if unknown := [name for name, upper in zip(channels, names, strict=True) if upper not in table]:
         raise ValueError(
-            f"EEGPT was not trained with {', '.join(map(str, unknown))}; leave them out, or rename them if "
-            f"they are another name for one of its {len(table)}: {', '.join(table)}."
+            f"EEGPT was not trained with {', '.join(map(str, unknown))}; drop them, or rename them to "
+            f"the same electrodes among its {len(table)}: {', '.join(table)}."
         )
     parameters = {"chan_proj_type": "none", "return_encoder_output": True, **(architecture or {})}
     # Building draws random weights; the caller's random numbers must not change by it.
@@ -112,7 +112,7 @@ def eegpt(
     record: Any = f"random weights, seed {random_state}"
     if checkpoint is None:
         warnings.warn(
-            f"EEGPT has {record}: what it makes of signals means nothing. For tests and simulations only.",
+            f"EEGPT has {record}: its embeddings are meaningless. For tests and simulations only.",
             stacklevel=2,
         )
     else:
@@ -177,7 +177,7 @@ def load_checkpoint(
         copy.deepcopy(model).load_state_dict(weights)
     except RuntimeError as error:
         reason = textwrap.shorten(str(error), 600)
-        raise CheckpointError(f"{path} does not fit; nothing was loaded. {reason}") from None
+        raise CheckpointError(f"{path} does not fit this network; nothing was loaded. {reason}") from None
     if damaged:
         raise CheckpointError(f"{path} has NaN or infinite values in {first_few(damaged)}; fetch it again.")
     model.load_state_dict(weights)

@@ -46,7 +46,7 @@ class TemporalBins:
 
     @property
     def n_bins(self) -> int:
-        """Bins a channel."""
+        """Number of bins per channel."""
         return round((self.stop - self.start) / self.width)
 
     @property
@@ -151,7 +151,7 @@ class BandPower:
         for band, inside in zip(self.bands, members, strict=True):
             if not inside.any():
                 raise ValueError(
-                    f"No frequency falls into the band {band}; they are {frequency[1]:g} Hz apart. Take a "
+                    f"No frequency in the band {band}; frequencies lie {frequency[1]:g} Hz apart. Take a "
                     "longer segment or a wider band."
                 )
         power = np.empty((len(trials), len(trials.channels), len(self.bands)))
@@ -166,7 +166,7 @@ class BandPower:
 
 @dataclass(frozen=True)
 class WindowedPower:
-    """Log power in narrow bands, window by window: a token for every window, like a network's.
+    """Log power in narrow bands, window by window: one token per window.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ def from_moabb(
     source: str | None = None,
     additional: Sequence[str] = (),
 ) -> Trials:
-    """Return the trials that a MOABB paradigm, which filters and cuts, makes of a data set, in volts.
+    """Return the trials of a data set, filtered and cut by a MOABB paradigm, in volts.
 
     Columns are participant, label (names of events), session, run, the additional ones and source.
     Participant ids are unique within a data set only: rename them (:meth:`Trials.with_columns`) before
@@ -43,8 +43,8 @@ def from_moabb(
     if not len(epochs) == len(labels) == len(metadata):
         raise ValueError(
             f"{type(paradigm).__name__} gives {len(epochs)} epochs, {len(labels)} labels and {len(metadata)} "
-            "rows of metadata. A bank of filters gives every trial several times: take a paradigm with one "
-            "pass band (fmin, fmax)."
+            "rows of metadata. A filter bank repeats every trial: use a paradigm with one pass band "
+            "(fmin, fmax)."
         )
     columns = {str(name): np.asarray(metadata[name]) for name in metadata.columns}
     columns |= {"participant": columns.pop("subject"), "label": np.asarray(labels)}

@@ -1,4 +1,4 @@
-"""Numbering the markers of devices that recorded at once, by their order, and testing that by their times.
+"""Matching markers of simultaneous devices to events by their order, with a test of their times.
 
 Each recording of a session has its own clock and its own markers, and the experiment's list says which events
 there were. The k-th marker of a device is the k-th event; how well times agree after a straight line only
@@ -23,8 +23,8 @@ Floats = NDArray[np.float64]
 MIN_SIDE = 10
 #: What to do where times cannot say which events belong together.
 WAY_OUT = (
-    "Check that markers and events are of one session; else number the events yourself, in a column of the "
-    "metadata, and name that column with pair_by=."
+    "Check that markers and events are of one session, or number the events in a metadata column and "
+    "pass it as pair_by=."
 )
 #: How far two clocks may differ: seconds from the straight line, of every event and of 95 % of them, and the
 #: distance of the line's slope from one.
@@ -33,7 +33,7 @@ LIMITS = (0.1, 0.04, 0.002)
 
 @dataclass(frozen=True)
 class Timing:
-    """How the times of some events on one clock follow from those on another: b ≈ slope · a + offset.
+    """The linear relation of event times on two clocks: b ≈ slope · a + offset.
 
     The line is that of least squares; residuals are absolute distances from it, in seconds. ``failures`` says
     in words what is beyond the limits.
@@ -54,7 +54,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class PairingReport:
-    """How the events of sessions were paired, each by the name of its session, with notes about all of them.
+    """How the events of each session were paired, with notes.
 
     ``events`` and ``pairs`` count; ``dropped`` says which events were not paired, and which markers belong to
     no event; ``timing`` is keyed by which clock was compared with which.
@@ -79,7 +79,7 @@ class PairingReport:
 
 
 def timing_test(a: Any, b: Any) -> Timing:
-    """Fit a straight line to the times of the same events on two clocks, and measure what it leaves.
+    """Fit a line to the times of the same events on two clocks, and test its residuals.
 
     Times, at least three, are in seconds. No event may be .1 s from the line and 5 % of them .04 s; the slope
     may differ from 1 by .002.
@@ -114,7 +114,7 @@ def match_events(
     breaks: Sequence[float] | None = None,
     name: str = "the device",
 ) -> NDArray[np.int64]:
-    """Return which event each marker of a device is, counted from 1; 0 where it is none.
+    """Return each marker's event number, counted from 1; 0 for none.
 
     With as many markers as events, the k-th marker is the k-th event. With fewer, a single run of events
     inside the recording must have been missed, and only one place for it may pass the timing test; with more,
@@ -164,7 +164,7 @@ def match_events(
 
 
 def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDArray[np.bool_]:
-    """Tell which events to keep so that no epoch shares signal with a calibration epoch.
+    """Return which events to keep, so that no epoch overlaps a calibration epoch.
 
     Times of (k,) or (devices, k) events, and of calibration on as many clocks, are in seconds; events less
     than ``seconds`` from a calibration event, on any clock, go.
@@ -204,9 +204,9 @@ def _find_gap(times: Floats, events: Floats, breaks: Sequence[float] | None, wha
         inside = [t for t in breaks if times[start - 1] < t < times[start]]
         if len(inside) != 1 or len(breaks) != 1:
             raise PairingError(
-                f"{what}; events {start + 1} to {start + missing} seem to have none. One note must explain "
-                f"that, between {times[start - 1]:.3f} s and {times[start]:.3f} s: there are {len(inside)}, "
-                f"and {len(breaks)} in the whole recording. {WAY_OUT}"
+                f"{what}; events {start + 1} to {start + missing} seem to have none. Exactly one break "
+                f"must be annotated, between {times[start - 1]:.3f} s and {times[start]:.3f} s: there "
+                f"are {len(inside)} ({len(breaks)} in the whole recording). {WAY_OUT}"
             )
     return start
 

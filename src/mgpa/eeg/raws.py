@@ -186,7 +186,7 @@ def table_from_bids(
         device = getattr(path, source)
         if device is None:
             raise UsageError(
-                f"{path.basename} has no {source}, which is to tell devices apart; it has "
+                f"{path.basename} has no {source}, which should distinguish devices; it has "
                 f"{', '.join(name for name, value in path.entities.items() if value)}. Name another: source=."
             )
         key = (str(path.subject), *(str(getattr(path, name) or "") for name in others))
@@ -219,14 +219,14 @@ def _by_person(raws: Any, device: str, sessions: tuple[str, ...]) -> dict[tuple[
         person = (raw.info.get("subject_info") or {}).get("his_id") if key is None else key
         if person is None:
             raise UsageError(
-                f"{device}: whose recording? Set raw.info['subject_info'] = {{'his_id': 's01'}}."
+                f"{device}: the participant is unknown. Set raw.info['subject_info'] = {{'his_id': 's01'}}."
             )
         whose = tuple(map(str, person if isinstance(person, tuple) else (person,)))
         if len(whose) != 1 + len(sessions) or whose in recordings:
             expected = ", ".join(("participant", *sessions))
             raise UsageError(
-                f"{device}: a recording is by {whose}; expected one each, in a dict with the keys "
-                f"({expected}), as pair_by names them before the event."
+                f"{device}: the key {whose} is repeated or does not match; expected one recording for each "
+                f"({expected}), the names before the event in pair_by."
             )
         recordings[whose] = raw
     return recordings

@@ -86,8 +86,8 @@ class TorchEncoder:
         up, down = resample or (1, 1)
         if not (isinstance(up, int) and isinstance(down, int) and min(up, down) >= 1) or n_times * down % up:
             raise ValueError(
-                f"resample is {resample!r}; expected None, or positive integers (up, down), as (2, 1), that "
-                f"make {n_times} samples of a whole number of them."
+                f"resample is {resample!r}; expected None, or positive integers (up, down) such as (2, "
+                f"1), with {n_times} * down divisible by up."
             )
         self.scaling, self.resample = scaling, None if resample is None else (up, down)
         self.batch_size = BATCH.get(self.device.type, BATCH["cpu"]) if batch_size is None else batch_size
@@ -161,8 +161,8 @@ class TorchEncoder:
         name = self._identity.get("name", "the encoder")
         raise ValueError(
             f"The trials have {n_samples} samples at {trials.sfreq:g} Hz; {name} was set up for {n_times} at "
-            f"{sfreq:g} Hz. Nothing is resampled unless you ask: set it up with resample=(up, down), as "
-            "(2, 1) for twice the rate, or with sfreq= and n_times= of the trials to feed them as they are."
+            f"{sfreq:g} Hz. Set resample=(up, down), such as (2, 1) for twice the rate, or sfreq= and "
+            "n_times= to those of the trials."
         )
 
     def _prepare(self, block: NDArray[Any], columns: Any) -> Any:
@@ -205,8 +205,8 @@ class TorchEncoder:
             tokens = self._compute(silence)
         if tokens.ndim != 3 or len(tokens) != 1:
             raise ValueError(
-                f"The module makes shape {tuple(tokens.shape)} of one trial; expected (1, tokens, d). Pass "
-                "tokens= to bring its output into that form."
+                f"The module returns shape {tuple(tokens.shape)} for one trial; expected (1, tokens, d). "
+                "Pass tokens= to convert its output."
             )
         return int(tokens.shape[1]), int(tokens.shape[2])
 
@@ -222,7 +222,7 @@ def scaled(batch: Any, scaling: Scaling) -> Any:
 
 
 def arithmetic(device: str, precision: str) -> Any:
-    """Return the context in which a network on a device computes in a precision."""
+    """Return the autocast context for a device and a precision."""
     import torch
 
     if precision != "float32":
@@ -232,7 +232,7 @@ def arithmetic(device: str, precision: str) -> Any:
 
 
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """Raise unless a value is one of those allowed."""
+    """Raise unless the value is allowed."""
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(allowed)}.")
 

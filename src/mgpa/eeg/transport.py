@@ -1,4 +1,4 @@
-"""Virtual contrasts, where no event was measured twice: trials as the other source might have shown them.
+"""Virtual contrasts for unpaired data: trials transformed toward the other source.
 
 Two sources differ even before the stimulus: in the spectrum of every channel, and in how channels covary.
 A trial is moved toward the other source by the ratio of the spectra (spectral), by whitening with its own
@@ -35,7 +35,7 @@ BLOCK = 512
 
 @dataclass(frozen=True, eq=False)
 class Transport:
-    """How two sources differ before the stimulus, and trials moved from each toward the other.
+    """The difference of two sources before the stimulus; it moves trials of one toward the other.
 
     :func:`fit_transport` makes it, of two ``sources`` (labels, sorted). Every method moves each trial from
     its own ``source`` toward the other and leaves the columns as they are: ``source`` goes on to say where a
@@ -148,8 +148,8 @@ def fit_transport(trials: Trials) -> Transport:
     others = sorted(set(np.unique(trials.columns.get("role", ["FIT"])).tolist()) - {"FIT"})
     if others:
         raise ValueError(
-            f"The trials have people of {', '.join(others)}, whom a transport may not be learned from; take "
-            "those of FIT: trials.take(trials.columns['role'] == 'FIT')."
+            f"The trials have people of {', '.join(others)}, but a transport is fitted on FIT only: "
+            "trials.take(trials.columns['role'] == 'FIT')."
         )
     n = int((trials.times < -1e-9).sum())
     if n < 2:
@@ -200,7 +200,7 @@ def virtual_views(
 
 
 def calibration_subset(participant: Any, source: Any, n: int, random_state: int) -> NDArray[np.int64]:
-    """Return at most n rows, in order, about as many of every participant in every source.
+    """Return at most n rows, in order, balanced over participants and sources.
 
     Each gives n / groups rows, rounded down, or all it has; the rest are drawn from the remaining rows.
     """

@@ -1,4 +1,4 @@
-"""Trials: signals cut around events, how they were sampled, and what is known about each.
+"""Trials: signals cut around events, their sampling, and a row of columns for each.
 
 The one form in which recordings travel here, from a data set or MNE epochs, through measurement views and
 preprocessing, to an encoder, fixed features or a frozen network, and so to a table. Signals are in volts, as
@@ -23,7 +23,7 @@ from ..tables.table import Table
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Trials:
-    """Signals of n trials, and what is known about each.
+    """Signals of n trials, and columns with facts about each.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Trials:
 
     @property
     def layout(self) -> str:
-        """What trials have to share to be joined or compared, in words."""
+        """Channels, samples and rate, in words: trials must share them to be joined."""
         return (
             f"channels {', '.join(self.channels)} and {self.data.shape[2]} samples ({self.data.dtype}) at "
             f"{self.sfreq} Hz from {self.tmin} s"
@@ -99,7 +99,7 @@ class Trials:
         return replace(self, data=self.data[rows], columns=columns)
 
     def index(self, channels: Sequence[str]) -> list[int]:
-        """Return the positions of channels, whatever their capitals, or raise and say which are missing."""
+        """Return the positions of channels (case is ignored), or raise and name the missing ones."""
         place = {plain_name(name): i for i, name in enumerate(self.channels)}
         place |= {name: i for i, name in enumerate(self.channels)}
         names = [name if name in place else plain_name(name) for name in channels]
@@ -131,7 +131,7 @@ class Trials:
             if other.columns.keys() != first.columns.keys():
                 raise ValueError(
                     f"Trials {i} have columns {', '.join(other.columns)}; the first have "
-                    f"{', '.join(first.columns)}. Trials.with_columns adds a column, or (None) leaves it out."
+                    f"{', '.join(first.columns)}. Trials.with_columns adds a column, or removes it (None)."
                 )
             require_alike(first.columns, other.columns, f"Trials {i}")
         columns = {name: np.concatenate([t.columns[name] for t in trials]) for name in first.columns}
@@ -156,7 +156,7 @@ class Trials:
             names = eeg_channels(one)
             if bad := [name for name in names if name in one.info["bads"]]:
                 warnings.warn(
-                    f"{', '.join(bad)} is marked as bad, and used; interpolate it (Epochs.interpolate_bads) "
+                    f"{', '.join(bad)} is marked as bad but used; interpolate it (Epochs.interpolate_bads) "
                     "or leave it out (Trials.pick).",
                     stacklevel=2,
                 )
@@ -165,7 +165,7 @@ class Trials:
 
 
 def plain_name(channel: str) -> str:
-    """Return a channel's name in small letters; T3, T4, T5 and T6 are T7, T8, P7 and P8 today."""
+    """Return a channel's name in lower case; T3, T4, T5, T6 become T7, T8, P7, P8."""
     lower = channel.strip().lower()
     return {"t3": "t7", "t4": "t8", "t5": "p7", "t6": "p8"}.get(lower, lower)
 
@@ -181,7 +181,7 @@ def eeg_channels(epochs: Any) -> list[str]:
 
 
 def loaded_epochs(epochs: Any, name: str, advice: str) -> list[Any]:
-    """Return MNE epochs, or a list of them, in memory: which are bad is known only once they are read.
+    """Return MNE epochs, or a list of them, loaded into memory, which drops bad epochs.
 
     Projectors (an average reference, say) that were not applied are named in a warning.
     """
@@ -198,15 +198,15 @@ def loaded_epochs(epochs: Any, name: str, advice: str) -> list[Any]:
         waiting = [projector["desc"] for projector in one.info["projs"] if not projector["active"]]
         if waiting:
             warnings.warn(
-                f"{', '.join(waiting)} is a projector that was not applied, so signals are as without it; "
-                "Epochs.apply_proj applies it, Epochs.del_proj takes it away.",
+                f"{', '.join(waiting)} is a projector that was not applied; apply it with "
+                "Epochs.apply_proj, or remove it with Epochs.del_proj.",
                 stacklevel=3,
             )
     return [one if one.preload else one.copy().load_data() for one in several]
 
 
 def standard_montage() -> Any:
-    """Return MNE's standard 10-05 positions, which newer versions know by another name."""
+    """Return MNE's standard 10-05 positions; the name depends on the version of MNE."""
     import mne
 
     name = "colin27_1005"
@@ -215,18 +215,18 @@ def standard_montage() -> Any:
 
 
 class Encoder(Protocol):
-    """What turns trials into embeddings."""
+    """The interface of encoders, which turn trials into embeddings."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the embeddings depend on besides the trials, as JSON could hold it."""
+        """The settings that the embeddings depend on, as JSON."""
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[Any]:
         """Return an embedding (n, d), or tokens (n, t, d), of trials or MNE epochs."""
 
 
 def as_trials(trials: Any) -> Trials:
-    """Return trials as they are, and MNE epochs, or a list of them, as trials."""
+    """Return trials, converted from MNE epochs (or a list of them) if necessary."""
     return trials if isinstance(trials, Trials) else Trials.from_epochs(trials)
 
 

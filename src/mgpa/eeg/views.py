@@ -1,4 +1,4 @@
-"""Measurement views: the same stored trials as another reference, rate or scale would show them.
+"""Measurement views: the same trials with another reference, rate or scale.
 
 A view is a function from trials to trials. :func:`measure_views` applies several of them to the same trials
 and gives all views of a trial one ``pair_id``, so that their embeddings are true pairs.
@@ -101,7 +101,7 @@ def crop(trials: Trials, start: int, stop: int) -> Trials:
 
 
 def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
-    """Measure the same trials in several ways and return all of it, trial by trial.
+    """Return several views of the same trials as one set of trials, paired.
 
     Parameters
     ----------
@@ -132,9 +132,8 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
     pair_id = columns.pop("pair_id", None)
     if pair_id is not None and is_paired(pair_id).any():
         raise ValueError(
-            f"{int(is_paired(pair_id).sum())} of {len(trials)} trials have a pair_id already, and views pair "
-            "every trial with itself. Take one source of them, or give those pairs up: "
-            "trials.with_columns(pair_id=None)."
+            f"{int(is_paired(pair_id).sum())} of {len(trials)} trials already have a pair_id, which "
+            "views would replace. Take one source, or drop the pairs: trials.with_columns(pair_id=None)."
         )
     if "source" in columns:
         if "recorded_source" in columns:
@@ -146,7 +145,7 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
         if len(view) != len(trials) or not _same_columns(view, trials):
             raise ValueError(
                 f"View {name!r} returned {len(view)} trials with {', '.join(view.columns) or 'no columns'}; "
-                f"expected all {len(trials)}, in their order: views change signals, and no column."
+                f"expected all {len(trials)}, in the same order, with the same columns."
             )
         if view.layout != first.layout:
             raise ValueError(
@@ -192,7 +191,7 @@ def scale_table(table: Table, gamma: float) -> Table:
     if views is None or 2 * len(views[0]) != len(table):
         raise TableError(
             "Some rows are in no pair of two sources (the sources are "
-            f"{', '.join(map(str, table.sources))}), and have no contrast to scale; keep the others only."
+            f"{', '.join(map(str, table.sources))}), and have no contrast to scale; drop these rows."
         )
     X = np.empty_like(table.X)
     A, B = table.X[views[0]], table.X[views[1]]

@@ -1,1 +1,1 @@
-"""What estimators share: reading and refusing input, streaming moments, stages, parameters."""
+"""Shared code of estimators: input checks, streaming moments, stages, parameters."""

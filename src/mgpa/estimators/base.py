@@ -1,4 +1,4 @@
-"""What all estimators share: reading and checking the fitting data, applying the fitted map."""
+"""The base of all estimators: checks of fitting data, application of the fitted map."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NO_PAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class MethodTags:
-    """What a comparison has to grant a method; those of :func:`mgpa.baselines.available` have a name.
+    """What a method needs and acts on, for a fair comparison; listed by :func:`mgpa.baselines.available`.
 
     ``source_blind`` methods correct new rows without their source. The ``needs_`` are for ``fit``. Signals
     (n, channels, times) must be embedded after a correction. What streams has ``partial_fit`` and ``merge``;
@@ -61,7 +61,7 @@ class MethodTags:
 
 
 def with_facts(m: CorrectionMap, facts: dict[str, Any]) -> CorrectionMap:
-    """Return the map with what a table says of its fit: fields of its info, and coordinates, unless empty."""
+    """Return the map with facts about its fit: fields of its info, and coordinates, unless empty."""
     facts = {name: value for name, value in facts.items() if value}
     coordinates = facts.pop("coordinates", m.coordinates)
     return replace(m, info=replace(m.info, **facts), coordinates=coordinates)
@@ -69,7 +69,7 @@ def with_facts(m: CorrectionMap, facts: dict[str, Any]) -> CorrectionMap:
 
 @dataclass(frozen=True)
 class FitData:
-    """One call's worth of validated fitting data. ``task`` is there only for methods that need it."""
+    """Validated fitting data of one call. ``task`` is set only for methods that need it."""
 
     X: Floats
     sources: NDArray[Any]
@@ -85,7 +85,7 @@ class FitData:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a map's provenance says of the rows."""
+        """The facts about the rows that a map stores."""
         return {
             "source_names": source_names(self.sources),
             "n_rows": len(self.X),
@@ -119,7 +119,7 @@ def _in_words(value: Any) -> str:
 
 
 def forget(estimator: Any) -> None:
-    """Drop fitted attributes: a fit that fails leaves an unfitted estimator, not a mixture of two fits."""
+    """Drop fitted attributes, so that a failed fit leaves an unfitted estimator."""
     for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
         delattr(estimator, name)
 
@@ -280,7 +280,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         names = list(getattr(self, "feature_names_in_", []))
         for i, side in enumerate(pairs or ()):
             if names and names != list(getattr(side, "columns", names)):
-                raise ValueError(f"pairs[{i}] has other columns than X, or another order; select X's.")
+                raise ValueError(f"pairs[{i}] has other columns than X, or another order; select as in X.")
         return FitData(
             X,
             sources,
@@ -395,7 +395,7 @@ class GatedEstimator(CorrectionEstimator):
         warnings.warn(MissingEvidenceWarning(f"{reason} {consequence} (on_missing='warn')."), stacklevel=3)
 
     def coverage(self, pairs: Any) -> float:
-        """Return the share of directional energy that these pairs (A, B) have inside the fitted gate.
+        """Return the share of the directional energy of pairs (A, B) inside the fitted gate.
 
         Use pairs that were not fitted on: near 1, the gate covers their measurement change too.
         """
@@ -438,7 +438,7 @@ class SequentialEstimator(CorrectionEstimator):
 
 @contextmanager
 def complete_stages_kept(finish: Callable[[], None]) -> Iterator[None]:
-    """Call ``finish`` after the stages of a fit, also if Ctrl-C interrupts them: a prefix is a map."""
+    """Call ``finish`` after the stages of a fit, also after Ctrl-C: the stages so far are a map."""
     try:
         yield
     except KeyboardInterrupt:

@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """Paired rows, each with its source and the id of its event, and whose they are if that is known."""
+    """Paired rows with their sources, event ids and (if known) participants."""
 
     X: NDArray[Any]
     source: NDArray[Any]
@@ -44,7 +44,7 @@ class LabelledPairs:
     participant: NDArray[Any] | None = None
 
     def matched(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows of all pairs' first views and of their second: sources in order, two at a time."""
+        """Return the rows of the first and of the second view of all pairs, two sources at a time."""
         sources, codes = np.unique(self.source, return_inverse=True)
         matches = [
             matched_rows(codes, self.pair_id, first, second)
@@ -57,7 +57,7 @@ class LabelledPairs:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything kept of the data seen so far. ``a + b`` merges."""
+    """The statistics of the data seen so far. ``a + b`` merges."""
 
     moments: Moments = field(default_factory=lambda: Moments({}))  # of all rows, by source
     # Pairs that are not among the rows: aligned arrays with their people, and rows with sources and ids.
@@ -113,12 +113,12 @@ class Evidence:
         return require_several(self.sources, self.moments.weights)
 
     def standardizer(self, standardize: bool) -> Standardizer:
-        """Return the centre and scale of all rows seen, some of whose features must vary."""
+        """Return the centre and scale of all rows seen; raise if no feature varies."""
         m = self.moments
         return Standardizer.from_spread(m.mean, m.variance, m.n_rows, standardize).require_variation()
 
     def contrasts(self) -> Contrasts:
-        """Return every contrast seen, from aligned arrays and from pair ids; none at all is an error."""
+        """Return every contrast seen, from aligned arrays and from pair ids; raise if there are none."""
         contrasts = [Contrasts.from_pairs((A, B), A.shape[1], people) for A, B, people in self.pairs]
         if self._labelled:
             contrasts.append(Contrasts.from_ids(*self._paired()))
@@ -143,7 +143,7 @@ class Evidence:
         return A, B
 
     def paired_moments(self) -> Moments:
-        """Return the moments of all paired views: whatever else was recorded, these saw the same events."""
+        """Return the moments of all paired views, which show the same events in every source."""
         total = self._array_moments()
         if self._labelled:
             X, codes, ids, _ = self._paired()
@@ -180,8 +180,8 @@ class Evidence:
         )
         if len(unseen := np.setdiff1d(labels, self.sources)):
             raise ValueError(
-                f"The pairs have {len(np.unique(labels))} sources and the rows {len(self.sources)}: no row "
-                f"is of {unseen[0].item()!r}. Name the sources alike in both, or add rows of that source."
+                f"The pairs have {len(np.unique(labels))} sources and the rows {len(self.sources)}: no "
+                f"row has source {unseen[0].item()!r}. Name the sources alike in both, or add rows."
             )
         codes = np.searchsorted(self.sources, labels)
         require_distinct(codes, ids)

@@ -1,4 +1,4 @@
-"""Frozen corrections: what is stored, sent to colleagues and applied to new embeddings.
+"""Frozen corrections, to store, to share and to apply to new embeddings.
 
 A map needs numpy and nothing else, and never changes. Estimators make maps (``model.to_map()``); files hold
 them (:meth:`CorrectionMap.save`, :func:`load_map`). Only a :class:`RoutedMap` asks for a source label.
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def load_map(path: Given) -> CorrectionMap:
-    """Open a stored correction: a file, also by an address such as ``s3://bucket/m.safetensors``.
+    """Load a stored correction from a file or an address such as ``s3://bucket/m.safetensors``.
 
     A directory (``model.json`` + ``model.npz``) written by the paper authors' code is opened too. What is
     damaged, inconsistent, too new or something else is a :class:`MapError`; opening never runs code.

@@ -149,7 +149,7 @@ class RoutedMap(CorrectionMap):
         return self.info.source_names
 
     def for_source(self, source: Any) -> AffineMap:
-        """Return the correction of one source as a map that asks for no label: for a device you know."""
+        """Return the correction of one source as a map that needs no labels: for one known device."""
         i = int(self.route(source, 1)[0])
         d, G = self.n_features, self.readout[i]
         return AffineMap(
@@ -163,7 +163,7 @@ class RoutedMap(CorrectionMap):
         )
 
     def route(self, source: Any, n: int) -> NDArray[np.int64]:
-        """Return each row's position among :attr:`sources`; one label alone is meant for all n rows."""
+        """Return each row's position among :attr:`sources`; a single label holds for all n rows."""
         if source is None:
             raise ValueError(
                 f"{self.info.method or 'This correction'} is source-aware: pass source=, one label per row "
@@ -220,7 +220,7 @@ BLOCK_NUMBERS = 2**18  # in the products of one block of rows, which stay in cac
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SpreadMap(CorrectionMap):
-    """Edits of K sources, blended by the posterior of the source given the row, which the map reads itself.
+    """Edits of K sources, weighted by the posterior of the source, which the map computes from the row.
 
         h' = h + Σ_s p_s(h) E_s(h),   p = softmax((h G)² w + h L + b),   E_s(h) = (e_s + h D_s) O
 
@@ -268,7 +268,7 @@ class SpreadMap(CorrectionMap):
         return int(self.edit.shape[2])
 
     def posterior(self, X: Any) -> Floats:
-        """Return how likely each source is for every row, shape (n, K); columns as ``info.source_names``."""
+        """Return the probability of each source for every row, (n, K); columns as ``info.source_names``."""
         weights: Folded = self._prepared(np.dtype(np.float64))
         return blend(np.asarray(X, dtype=np.float64) @ weights.first, weights)[0]
 

@@ -1,4 +1,4 @@
-"""What all maps share: where they came from, checks, strength, tokens, files and exports."""
+"""The base of all maps: provenance, checks, strength, tokens, files and exports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS: dict[str, type[CorrectionMap]] = {}  # filled as the classes are defined
 
 @dataclass(frozen=True, kw_only=True)
 class MapInfo:
-    """Where a map came from. None of it changes a corrected row; names and tokens only refuse other input.
+    """The provenance of a map. It never changes a corrected row; names and tokens only reject other input.
 
     A :class:`~mgpa.maps.RoutedMap` also finds its sources here.
 
@@ -80,7 +80,7 @@ class MapInfo:
 
 
 def gate_words(info: MapInfo) -> str:
-    """Return where a map moves rows: the rank of its gate, and what that holds of the contrasts."""
+    """Return the rank of a map's gate and its share of the contrasts, in words."""
     energy = "" if info.gate_energy is None else f", {info.gate_energy:.1%} of contrast energy"
     whole = (info.gate_energy or 0) > 1 - 1e-9  # as where spread is corrected
     return f"rank {info.gate_rank}{', the whole span of the contrasts' if whole else energy}"
@@ -192,9 +192,9 @@ class CorrectionMap:
             raise MapError(f"token_layout is 'joint', but {info.n_tokens} tokens cannot have {d} features.")
         width = d // (info.n_tokens or 1) if joint else d
         if self.fitted is not None and self.fitted.features.shape[1] != d:
-            raise MapError(f"Ranges of {self.fitted.features.shape[1]} features for a map of {d}.")
+            raise MapError(f"The fitted ranges have {self.fitted.features.shape[1]} features, the map {d}.")
         if self.coordinates is not None and self.coordinates.n_coordinates != width:
-            raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {width} features.")
+            raise MapError(f"The map has {width} features, its coordinates {self.coordinates.n_coordinates}.")
 
     @property
     def tensors(self) -> dict[str, Floats]:
@@ -204,12 +204,12 @@ class CorrectionMap:
 
     @property
     def n_features(self) -> int:
-        """Width of the embeddings this map corrects."""
+        """Number of features of the embeddings that this map corrects."""
         return int(self.center.size)
 
     @property
     def n_raw(self) -> int:
-        """Width of the raw features: more than of the embeddings only where there are coordinates."""
+        """Number of raw features: that of the embedding, unless the map has coordinates."""
         return self.n_features if self.coordinates is None else self.coordinates.n_raw
 
     @property
@@ -227,11 +227,11 @@ class CorrectionMap:
         return other
 
     def with_notes(self, notes: str) -> Self:
-        """Return the same map carrying free text, stored in the file and shown by :meth:`summary`."""
+        """Return the same map with free text, which is stored and shown by :meth:`summary`."""
         return replace(self, info=replace(self.info, notes=str(notes)))
 
     def with_coordinates(self, coordinates: Coordinates | None) -> Self:
-        """Return the same map carrying the coordinates its embeddings are in, stored in its file."""
+        """Return the same map with the coordinates of its embeddings, which are stored with it."""
         return replace(self, coordinates=coordinates)
 
     def from_raw(self, X: Any, **options: Any) -> Any:
@@ -260,7 +260,7 @@ class CorrectionMap:
         return self._correct(X, self._apply, out)
 
     def warm_up(self, dtype: Any = np.float32) -> Self:
-        """Do now what the first transform would have to: prepare the weights, and load or compile code.
+        """Prepare the weights and load or compile code now, not in the first transform.
 
         Staged maps run compiled where numba is installed: compiling takes several seconds, once on a machine
         (numba keeps the result, ``NUMBA_CACHE_DIR``), and loading half a second in every process.
@@ -365,7 +365,7 @@ class CorrectionMap:
         return np.asarray((self.transform(X, **options) - X) / self.scale)
 
     def check(self, X: Any, source: Any = None) -> RowCheck:
-        """Say whether rows are like those the map was fitted on, before or after it is deployed.
+        """Check whether rows are like those that the map was fitted on.
 
         ``X`` are uncorrected rows, as for :meth:`transform`; ``source`` their sources, if known: names the
         fit never saw are reported. The result prints as sentences and has ``ok`` and ``to_dict()``.
@@ -421,7 +421,7 @@ class CorrectionMap:
         return facts_html(*self.facts())
 
     def facts(self) -> tuple[str, dict[str, str]]:
-        """Return what this map is, in a line, and everything :meth:`summary` tells about it, by name."""
+        """Return a title line, and the facts of :meth:`summary` by name."""
         info, constant = self.info, len(self.info.constant_features)
         where = ""
         if self.coordinates is not None:
@@ -463,7 +463,7 @@ class CorrectionMap:
 
 
 def copy_rows(X: Floats, out: Floats) -> bool:
-    """Do what a map without effect does, and say whether the rows are finite."""
+    """Copy the rows (a map without effect), and return whether they are finite."""
     np.copyto(out, X)
     return bool(np.isfinite(out).all())
 

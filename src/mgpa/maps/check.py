@@ -23,7 +23,7 @@ MOST_ODD = 0.05  # share of rows outside a feature's range, widened by half of i
 
 @dataclass(frozen=True)
 class FittedRange:
-    """What the fitting rows were like.
+    """The ranges of the fitting rows.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ def row_distance(rows: Floats, features: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RowCheck:
-    """What :meth:`mgpa.CorrectionMap.check` says about rows; prints as sentences.
+    """The result of :meth:`mgpa.CorrectionMap.check`; prints as sentences.
 
     ``n_outside`` rows are farther from the medians than any fitting row sampled; ``far_share`` of them are
     beyond 95 % of the fitting rows (.05 without drift); ``features`` leave their fitted range in more than
@@ -80,11 +80,11 @@ class RowCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether the rows passed the check."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it, with ``ok``."""
+        """Return all fields and ``ok``, ready for JSON."""
         return {"ok": self.ok, **asdict(self), "unseen": list(self.unseen), "problems": list(self.problems)}
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ Array = Any  # numpy array or torch tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SequentialMap(CorrectionMap):
-    """A map of stages applied one after another: any prefix of it is a map, and its last stage divisible.
+    """A map of stages applied one after another: any prefix is a map, and the last stage may be partial.
 
     Attributes
     ----------

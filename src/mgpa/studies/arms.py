@@ -1,4 +1,4 @@
-"""The arms of a study: what its [methods] section names, as estimators ready to be fitted."""
+"""The arms of a study: the methods of its [methods] section, as unfitted estimators."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def make_arm(
 
 
 def measured_rank(study: Study, split: Split) -> int:
-    """Return the rank of a split's measurement gate, as a method finds it, whatever the number of sources."""
+    """Return the rank of a split's measurement gate, for any number of sources."""
     if split.gate is not None:
         return int(split.gate.basis.shape[1])
     model = ClosedFormMGPA(planned_gate(study), standardize=False)
@@ -81,7 +81,7 @@ def measured_rank(study: Study, split: Split) -> int:
 
 
 def pairs_by_method(study: Study, split: Split) -> dict[str, Any] | None:
-    """Return each method's calibration pairs; None, if all of them find theirs among the rows."""
+    """Return each method's calibration pairs; None if all pairs are among the rows."""
     if split.contrasts is None:
         return None
     if split.endpoints is None and any(m.pairs == "endpoints" for m in study.methods.values()):

@@ -61,14 +61,14 @@ class DataSection(Section):
         if self.kind == "neuroscan_flex" and not self.tasks:
             raise ValueError("neuroscan_flex needs tasks, as tasks = ['N170']")
         if len(self.labels) > 1 and "label" in self.labels.values():
-            raise ValueError("of several labels, none can be the column 'label' itself; give it a name")
+            raise ValueError("with several labels, none may be called 'label'; rename that column")
         if (self.folder if self.kind == "table" else self.table) is not None:
-            raise ValueError("kind = 'table' has a table, and recordings have a folder; give only that")
+            raise ValueError("kind = 'table' takes table, recordings take folder; give only that one")
         return self
 
     @property
     def named_tasks(self) -> tuple[str, ...]:
-        """Names of the tasks; one without a name, if there is only one."""
+        """Names of the tasks; ("",) if none is named."""
         return self.tasks or tuple(self.labels) or ("",)
 
 
@@ -90,7 +90,7 @@ class ViewsSection(Section):
 
 
 class EncoderSection(Section):
-    """What turns signals into embeddings; ``parameters`` are its own."""
+    """The encoder that turns signals into embeddings, and its ``parameters``."""
 
     name: Literal["eegpt", "temporal_bins", "band_power", "windowed_power"]
     checkpoint: str | None = None
@@ -100,7 +100,7 @@ class EncoderSection(Section):
 
 
 class RolesSection(Section):
-    """Who is fitted on, and who is judged: lists of people, or folds that rotate.
+    """The roles of participants: lists of people, or rotating folds.
 
     Without either, a table's own roles; if it has none, 40 % FIT and 20 % each VAL, HEAD and EVAL.
     """
@@ -137,7 +137,7 @@ class CoordinatesSection(Section):
 
 
 class GateSection(Section):
-    """Where corrections may act: rank, or share of energy, of measured contrasts, or what they support."""
+    """The gate: its rank, its share of the contrasts' energy, or "auto": what held-out pairs support."""
 
     rank: int | float | Literal["auto"] = 0.9
     norm_quantile: float = 0.05
@@ -160,7 +160,7 @@ class MethodSection(Section):
     @model_validator(mode="after")
     def _random(self) -> MethodSection:
         if (self.gate == "random") != bool(self.gate_seeds):
-            raise ValueError("gate = 'random' needs gate_seeds, and only that gate does")
+            raise ValueError("gate_seeds is required for gate = 'random', and only there")
         if self.tokens != "mean" and self.gate != "measurement":
             raise ValueError("control gates are made for the token mean; leave tokens out")
         return self
@@ -242,7 +242,7 @@ class Study(Section):
         if data.kind != "table" and self.encoder is None:
             raise ValueError("recordings need an [encoder]")
         if self.encoder is not None and self.encoder.checkpoint is not None and self.encoder.name in FIXED:
-            raise ValueError(f"{self.encoder.name} has no weights; leave encoder.checkpoint out")
+            raise ValueError(f"{self.encoder.name} takes no weights; omit encoder.checkpoint")
         if data.kind == "table" and (self.encoder is not None or self.views != ViewsSection()):
             raise ValueError("a table holds embeddings already; leave [encoder] and [views] out")
         if "identity" in methods:
@@ -257,17 +257,17 @@ class Study(Section):
         elif not set(reuse.tasks) <= set(tasks):
             raise ValueError(f"reuse.tasks are {', '.join(reuse.tasks)}; the data have {', '.join(tasks)}")
         elif self.endpoints != EndpointsSection() or self.views.transport or self.gate.tokens:
-            raise ValueError("[reuse] has no [endpoints], [views.transport] or gate.tokens")
+            raise ValueError("[reuse] takes no [endpoints], [views.transport] or gate.tokens")
         for name, method in methods.items():
             if reuse is None and method.grid:
                 raise ValueError(f"methods.{name}.grid: only [reuse] chooses among recipes")
             if reuse is not None and (method.pairs != "contrasts" or method.budget is not None):
-                raise ValueError(f"methods.{name}: [reuse] has neither pairs nor budget; development decides")
+                raise ValueError(f"methods.{name}: [reuse] chooses pairs and budget itself; omit both")
         return self
 
     @property
     def description(self) -> str:
-        """What the study is about, with the numbers that were really used."""
+        """The description of the study, with the numbers that were used."""
         return self.about.replace("{gamma}", f"{100 * self.endpoints.gamma:g} %")
 
     @property
@@ -332,7 +332,7 @@ def load_study(
                 section[key] = str(beside / Path(section[key]).expanduser())
     if checkpoint is not None:
         if encoder.get("name") in (None, *FIXED) or "folder" not in section:
-            raise StudyError(f"{name} runs no encoder with weights here; leave checkpoint out.")
+            raise StudyError(f"{name} uses no encoder weights; omit checkpoint.")
         encoder["checkpoint"] = str(Path(checkpoint).expanduser().resolve())
     elif encoder.get("checkpoint", "paper") != "paper":
         encoder["checkpoint"] = str(beside / Path(str(encoder["checkpoint"])).expanduser())
@@ -354,7 +354,7 @@ def load_study(
 
 
 def read_study(which: str | Path) -> tuple[str, str, Path]:
-    """Return the text of a study, what to call it, and the folder its paths are relative to."""
+    """Return the text of a study, its name, and the folder of its relative paths."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
         if kind := special_kind(path):  # which would be waited for

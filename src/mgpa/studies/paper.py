@@ -231,12 +231,12 @@ def filled(table: Mapping[str, Any], runs: Runs) -> list[tuple[list[str], list[t
         if not studies_of(table):
             rows.append((labels, [(text, "") for text in content]))
             continue
-        (method, against, of_task), cells = content, []
+        (method, against, other_task), cells = content, []
         for _, study, task, metric, digits in table["columns"]:
             if not any(key[0] == study and key[2] == method for key in runs.paper):
                 cells.append(("N/A", "N/A"))  # a method that this study of the paper does not have
                 continue
-            key = (study, of_task or task, method, against, metric)
+            key = (study, other_task or task, method, against, metric)
             how = (digits, table.get("percent", False), bool(against), table.get("interval", False))
             cells.append((number_text(runs.numbers.get(key), *how), number_text(runs.paper.get(key), *how)))
         rows.append((labels, cells))

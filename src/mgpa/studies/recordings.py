@@ -40,7 +40,7 @@ class Recordings:
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of recordings; simulated now, if there are none."""
+        """The folder of recordings; they are simulated if there are none."""
         data = self.study.data
         if data.folder is not None:
             return data.folder
@@ -101,7 +101,7 @@ class Recordings:
         return verify_dataset(self.study.data.kind, self.folder, self.study.data.tasks or None)
 
     def people(self) -> Table:
-        """Return a row without features for everyone who has recordings; no recording is read."""
+        """Return one row per participant with recordings, without features; no recording is read."""
         # Files are called "1013 N170 flex", or "S001.mat".
         names = {name.split()[0].removesuffix(".mat") for name in self._inventory.present}
         who = sorted(name for name in names if any(map(str.isdigit, name)))

@@ -18,7 +18,7 @@ from ..audit.words import label
 from .recordings import reader_versions
 from .run import StudyResult
 
-#: What is said of a number: of a method, or of a difference between two; ``fit_…`` are ends of single fits.
+#: Columns of a number (of a method, or a difference between two); ``fit_…`` are the ends over single fits.
 HEADS = (
     *("task", "method", "against", "metric", "value", "low", "high", "paper", "paper_low", "paper_high"),
     *("fit_low", "fit_high", "difference"),
@@ -31,7 +31,7 @@ SIMULATED = (
 
 
 def estimates(result: StudyResult) -> Iterator[dict[str, Any]]:
-    """Yield every metric of every method, beside the paper's where it has one."""
+    """Yield every metric of every method, with the paper's value where it has one."""
     # What lies behind the worst association, where that is the outcome; which readers set S.
     wholes = ("worst", "S") if result.study.reuse is not None else ("S",)
     parts = [name for whole in wholes for name, metric in METRICS.items() if metric.part_of == whole]
@@ -45,7 +45,7 @@ def estimates(result: StudyResult) -> Iterator[dict[str, Any]]:
 
 
 def contrasts(result: StudyResult) -> Iterator[dict[str, Any]]:
-    """Yield every difference that the study declares, beside the paper's where it has one."""
+    """Yield every declared difference, with the paper's value where it has one."""
     for task, audit in result.audits.items():
         for plan in result.study.contrasts:
             if not {plan.a, plan.b} <= set(audit.methods):  # one of them was left out
@@ -195,7 +195,7 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
 
 
 def provenance(result: StudyResult, command: str) -> dict[str, Any]:
-    """Return what the numbers depend on: study, files, versions, machine; not when it was run."""
+    """Return what the numbers depend on: study, files, versions, machine (no dates)."""
     readers = reader_versions() if result.study.data.kind != "table" else {}
     return {
         "command": command,

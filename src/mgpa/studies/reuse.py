@@ -1,8 +1,8 @@
 """Reuse: a correction is selected on one task's development participants, then used unchanged on every task.
 
 The paper's development rule (appendix B) decides which of a method's recipes is used, and how much of it: the
-best worst-association AUROC of the shortcut head, among points that cost neither head more than .01 where
-there is no association.
+best worst-association AUROC of the shortcut head, among points that cost neither head more than .01 without
+an association.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def prepare(
     assert plan is not None
     raw = {task: recordings.table(task) for task in plan.tasks}
     roles = roles_of(raw[plan.development], study.roles, rotation)
-    judges = {person for person, role in roles.items() if role in ("HEAD", "EVAL")}
+    scored = {person for person, role in roles.items() if role in ("HEAD", "EVAL")}
     tables = {task: with_roles(table, roles) for task, table in raw.items()}
     for task, table in tables.items():
-        if absent := sorted(judges - set(table.participant.tolist())):
+        if absent := sorted(scored - set(table.participant.tolist())):
             raise StudyError(
                 f"Task {task} has no rows of {', '.join(absent)}. HEAD and EVAL participants must be present "
                 "on every task: add their recordings, or give them no role."
@@ -151,8 +151,8 @@ def select_method(
         for recipe in recipes(method)
     ]
     candidates = [fit for _, fits in families for fit in fits]
-    judges = development.rows("HEAD", "VAL").digest  # EVAL rows are not part of a selection
-    keys = [cell_key("selection", data.key(fit), judges) for fit in candidates]
+    scored = development.rows("HEAD", "VAL").digest  # EVAL rows are not part of a selection
+    keys = [cell_key("selection", data.key(fit), scored) for fit in candidates]
     calls = (
         delayed(_fit_one)(fit, key, fitting, development, heads, store)
         for fit, key in zip(candidates, keys, strict=True)
@@ -242,7 +242,7 @@ def _calibration(fit: Table, n_events: int) -> tuple[NDArray[np.bool_], NDArray[
         # An event is left out on both devices if it overlaps on either.
         overlapping = np.isin(ids, ids[overlapping]) & ~calibration
     if calibration.all() or not calibration.any():
-        raise StudyError(f"reuse.calibration = {n_events} leaves no events on one side of it.")
+        raise StudyError(f"reuse.calibration = {n_events} must leave events both to calibrate and to test.")
     return calibration, overlapping
 
 

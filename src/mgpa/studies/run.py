@@ -1,4 +1,4 @@
-"""Run a study: from recordings to an audit pooled over its splits; what is finished stays finished."""
+"""Run a study: from recordings to an audit pooled over its splits; finished cells are kept."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class StudyResult:
 
     @property
     def heading(self) -> str:
-        """What the numbers are called: "Ours" only without deviations from the packaged study."""
+        """The label of the numbers: "Ours" only without deviations from the packaged study."""
         return heading(self.study, self.files, self.deviations)
 
     @property
@@ -101,7 +101,7 @@ def run_study(
     device: str = "auto",
     verbose: bool = True,
 ) -> StudyResult:
-    """Run a study, or finish one that was begun.
+    """Run a study, or continue an interrupted one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What must be right before a study computes anything, and what was really run.
+"""Checks before a study runs, and a record of what was run.
 
 Only a run without differences from the packaged study is headed "Ours"; every other says "Simulated", "Quick"
 or "Changed", and lists what differs wherever its numbers are shown.
@@ -145,7 +145,7 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
 
 
 def heading(study: Study, files: str, differences: list[str]) -> str:
-    """Return what a run's numbers are called: "Ours" only if nothing differs from the preset."""
+    """Return the label of a run's numbers: "Ours" only if nothing differs from the preset."""
     if study.name not in presets():
         return "This study"
     if not differences:

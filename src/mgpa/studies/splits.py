@@ -92,7 +92,7 @@ def pairs_of(table: Table) -> Pairs:
 
 
 def alone(table: Table) -> Table:
-    """Return the table with rows of FIT and VAL unpaired: of their events one view is seen."""
+    """Return the table with one view of every FIT and VAL event, unpaired."""
     ids = np.asarray(table.columns["pair_id"])
     held = np.isin(table.role, ("HEAD", "EVAL"))
     return replace(table, pair_id=np.where(held, ids, -1 if ids.dtype.kind in "iu" else ""))
@@ -126,7 +126,7 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
             raise StudyError(f"roles.people gives {twice[0]} two roles; each participant has one.")
         missing = sorted(set(roles) - set(people))
         if missing:
-            raise StudyError(f"roles.people names {', '.join(missing)}, of whom the data have no rows.")
+            raise StudyError(f"roles.people names {', '.join(missing)}, who have no rows in the data.")
         return roles
     if table.role is not None and rotation is None:
         return dict(zip(table.participant.tolist(), table.role.tolist(), strict=True))
@@ -163,7 +163,7 @@ def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
 def associate(
     table: Table, roles: Mapping[str, str], plan: EndpointsSection, rotation: int
 ) -> NDArray[np.bool_]:
-    """Return which rows are seen, one view of every event, where view and label are associated.
+    """Return one view (row) of every event, chosen so that source and label are associated.
 
     In every cell (a participant and the ``cells`` columns) the given share of events with the second label is
     seen in the second view, and one minus that of those with the first; half in HEAD and EVAL. Events are

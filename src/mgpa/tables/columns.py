@@ -1,4 +1,4 @@
-"""What tables demand of their columns, alone and together; and how participants are given roles."""
+"""Checks of columns, alone and together, and assignment of roles."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def require_columns(wanted: Iterable[str], columns: Iterable[str], table: Any = 
 
 
 def check_columns(given: Mapping[str, Any], n: int) -> Columns:
-    """Return the columns of n rows that tables know, checked alone and against each other."""
+    """Return the standard columns of n rows, checked alone and together."""
     columns: Columns = {}
     for name in COLUMNS:
         if name in given:
@@ -111,9 +111,7 @@ def _require_people_apart(participant: NDArray[Any], role: NDArray[Any] | None) 
         name = str(participant[row])
         other = names.setdefault(unicodedata.normalize("NFC", name).strip(), name)
         if other != name:
-            raise ValueError(
-                f"participant has {other!a} and {name!a}, which read alike; give one person one name."
-            )
+            raise ValueError(f"participant has {other!a} and {name!a}, which look alike; use one spelling.")
         this = ("" if role is None else str(role[row]), row)
         (first, i), (second, j) = sorted([this, roles.setdefault(name, this)])
         if first != second:
@@ -124,7 +122,7 @@ def _require_people_apart(participant: NDArray[Any], role: NDArray[Any] | None) 
 
 
 def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
-    """Return a column that tables do not know: numbers, booleans or text."""
+    """Return a checked extra column: numbers, booleans or text."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ValueError(f"other has a column named {name!r}; names are printable Unicode text.")
     array = to_numpy(values, name)
@@ -139,10 +137,10 @@ def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
 
 
 def changed_columns(columns: Mapping[str, Any], changes: Mapping[str, Any], n: int) -> dict[str, Any]:
-    """Return the columns of n rows with some set, for each row or one value for all, or (None) left out."""
-    kept = {name: values for name, values in columns.items() if name not in changes}
+    """Return the columns of n rows with changes: one value per row, one for all, or None to drop."""
+    unchanged = {name: values for name, values in columns.items() if name not in changes}
     filled = {name: np.full(n, v) if np.ndim(v) == 0 else v for name, v in changes.items() if v is not None}
-    return kept | filled
+    return unchanged | filled
 
 
 def require_alike(first: Columns, other: Columns, what: str) -> None:
@@ -159,8 +157,8 @@ def require_alike(first: Columns, other: Columns, what: str) -> None:
         return f"{words} {shape or ''}".strip()
 
     for name in {**first, **other}:
-        if (theirs := kind(other, name)) != (ours := kind(first, name)):
-            raise TableError(f"{what} differs from the first in {name}: {theirs} instead of {ours}.")
+        if (got := kind(other, name)) != (expected := kind(first, name)):
+            raise TableError(f"{what} differs from the first in {name}: {got} instead of {expected}.")
 
 
 def _tidy(values: NDArray[Any]) -> NDArray[Any]:
@@ -279,7 +277,7 @@ def assign_roles(
 
 
 def with_roles(table: Any, roles: Mapping[str, str]) -> Any:
-    """Return the rows of the participants that have a role, with it."""
+    """Return the rows of participants with a role, and that role as a column."""
     rows = table.take(np.isin(table.participant, list(roles)))
     return replace(rows, role=np.array([roles[person] for person in rows.participant], dtype=str))
 

@@ -1,4 +1,4 @@
-"""CSV files, which do not say what separates their fields, or which of them are numbers."""
+"""CSV files: separators and types of columns are detected."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def _header(path: Place) -> tuple[list[str], str]:
         raise TableError("it is empty.")
     if len(row) > len(names):
         raise TableError(
-            f"its first row has {len(row)} fields for {len(names)} names; name every column, row names too, "
-            f"and end no line in {separator!r}."
+            f"its first row has {len(row)} fields for {len(names)} names; name every column, row names "
+            f"too, and remove a trailing {separator!r}."
         )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
     numbers = [name.replace(",", ".", 1) for name in names]
@@ -112,8 +112,8 @@ def _header(path: Place) -> tuple[list[str], str]:
         steps = np.diff(np.array(numbers, dtype=np.float64))
         if not ((steps > 0).all() or (steps < 0).all()):  # in order, as wavelengths are
             raise TableError(
-                f"its first line is all numbers ({', '.join(names[:3])}, …) and would be lost as names; name "
-                "the columns in a line before it."
+                f"its first line is all numbers ({', '.join(names[:3])}, …) and would be read as names; "
+                "add a line with the names of the columns."
             )
     require_different(names)
     return names, separator
@@ -175,7 +175,7 @@ def _number(text: str, name: str, row: int) -> float:
         return float(_numbers([text])[0])
     except ValueError:
         what = "missing" if text.strip() in MISSING else repr(text.strip())
-        raise TableError(f"{name} is {what} in row {row}; an embedding has numbers.") from None
+        raise TableError(f"{name} is {what} in row {row}; an embedding must hold numbers.") from None
 
 
 def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool) -> NDArray[Any]:
@@ -205,7 +205,7 @@ def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool
 
 
 def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], separator: str = ",") -> None:
-    """Write columns, then a column for every feature; numbers such that they read back the same.
+    """Write columns, then a column for every feature; numbers are written exactly.
 
     Where the file that was read had decimal commas, so has this one, and semicolons between its fields.
     """

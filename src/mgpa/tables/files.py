@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .._common.files import lies_there, replacing, special_kind
+from .._common.files import path_taken, replacing, special_kind
 from .._common.remote import Given, Place, as_place
 from ..errors import TableError, first_few
 from ..pairs import check_pair_id, is_paired
@@ -44,7 +44,7 @@ FORMATS = ".npz, .csv, a .parquet file or a folder of them"
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table in a file, from :func:`open_table`, or some of its rows. It can be sent to other processes.
+    """A table in a file (:func:`open_table`), or a part of its rows; it can be pickled.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     shape, info = read_head(None if head is None else str(head))
     arrays = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
     if not arrays:
-        raise TableError("an archive without arrays; numpy.savez writes one with some.")
+        raise TableError("the archive has no arrays; write it with numpy.savez.")
     fields = {name: _npz_field(name, array, None) for name, array in arrays.items()}
     n = len(arrays[find_embedding(fields, choice["embedding"])[0]])
     fields = {name: _npz_field(name, array, n) for name, array in arrays.items()}
@@ -394,8 +394,8 @@ def write_table(
 
 def _format_of(path: Place) -> str:
     """Return the format of what is there, or raise an error that says what it is instead."""
-    if not lies_there(path):
-        raise FileNotFoundError(f"There is no file or folder {path}.")
+    if not path_taken(path):
+        raise FileNotFoundError(f"No file or folder {path}.")
     if path.is_dir():
         names = sorted(entry.name for entry in path.iterdir())
         if any(name.endswith((".parquet", ".pq")) and name[0] not in "._" for name in names):
@@ -425,7 +425,6 @@ def format_from_name(path: Place) -> str:
     kinds |= dict.fromkeys(csv_file.SUFFIXES, "csv")
     if path.suffix.lower() not in kinds:
         raise TableError(
-            f"{path.name!r} names no format to write; end it in .parquet, .npz or .csv, or in nothing for a "
-            "folder."
+            f"{path.name!r} has an unknown suffix; use .parquet, .npz or .csv, or none for a folder."
         )
     return kinds[path.suffix.lower()]

@@ -97,9 +97,9 @@ def fit_table(
             raise ValueError("Set components or coordinates, not both.")
         coordinates = fit_coordinates(rows.read(rows.positions("FIT")).X, n_components=components)
     calibration: Pairs | None = None
-    of_pairs: Digests = merge_samples()
+    pair_digests: Digests = merge_samples()
     if pairs is not None:
-        calibration, of_pairs = read_pairs(pairs, rows, coordinates)
+        calibration, pair_digests = read_pairs(pairs, rows, coordinates)
     model = clone(model)
     if rows.tokens and not isinstance(model, TokenEstimator):
         model = TokenMean(model)
@@ -121,7 +121,7 @@ def fit_table(
         "feature_names": names,
         "encoder": dict(rows.table.info.get("encoder") or {}),
         "people": tuple(sorted(map(person_digest, people))),
-        "row_sample": encode_sample(merge_samples(fitted, of_pairs)),
+        "row_sample": encode_sample(merge_samples(fitted, pair_digests)),
         "notes": "; ".join(notes),
         "source_column": str(rows.table.info.get("source_column") or ""),
         "coordinates": coordinates,
@@ -178,7 +178,7 @@ class FitRows:
 
 
 def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, Digests]:
-    """Return pairs that are not the table's own, with the table's source labels; and what rows they are.
+    """Return pairs from another table, with the source labels of this one, and digests of their rows.
 
     The pairs are in the fit's coordinates; the rows are known as they came.
     """
@@ -199,15 +199,15 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     seen = row_digests(table.X)
     table = in_coordinates(coordinates, table)
     sources = rows.sources
-    ours, theirs = source_names(sources), source_names(table.sources) if len(table) else ()
-    if not set(theirs) <= set(ours):
+    names, pair_sources = source_names(sources), source_names(table.sources) if len(table) else ()
+    if not set(pair_sources) <= set(names):
         raise TableError(
-            f"The table of pairs has sources {', '.join(theirs)}; the table to fit has {', '.join(ours)}. "
-            "Name the sources alike in both."
+            f"The table of pairs has sources {', '.join(pair_sources)}; the table to fit has "
+            f"{', '.join(names)}. Name the sources alike in both."
         )
     if len(np.unique(np.asarray(table.pair_id))) == len(table):
         raise TableError("The table of pairs has no events seen by two sources; check pair_id and source.")
-    labels = sources[[ours.index(name) for name in source_names(table.source)]]
+    labels = sources[[names.index(name) for name in source_names(table.source)]]
     return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant), seen
 
 
@@ -241,12 +241,12 @@ def _fit_rows(
     max_rows: int,
     random_state: int,
 ) -> tuple[Any, Digests, list[str]]:
-    """Return the fitted model, the rows it saw, and what is to be said about them."""
+    """Return the fitted model, digests of the rows it saw, and notes about them."""
     available, held = rows.positions("FIT"), rows.positions("VAL")
-    chosen, judges = available, held
+    chosen, held_out = available, held
     if isinstance(rows.table, TableFile):
         chosen = _draw_fit_rows(rows, available, calibration is None, max_rows, random_state)
-        judges = held[draw_rows(rows.columns["source"][held], max_rows, random_state)]
+        held_out = held[draw_rows(rows.columns["source"][held], max_rows, random_state)]
     raw = rows.read(chosen)
     fit = in_coordinates(coordinates, raw)
     evidence: dict[str, Any] = {"source": fit.source, "groups": fit.participant}
@@ -259,15 +259,15 @@ def _fit_rows(
             evidence["pairs"] = calibration.X[first], calibration.X[second]
             people = calibration.participant
             evidence["pair_groups"] = None if people is None else people[first]
-    if len(judges):
-        val = in_coordinates(coordinates, rows.read(judges))
+    if len(held_out):
+        val = in_coordinates(coordinates, rows.read(held_out))
         evidence |= {"X_val": val.X, "source_val": val.source}
     model = model.fit(fit.X, fit.label, **evidence)
-    notes, drawn = [], f", drawn with seed {random_state}"
+    notes, how = [], f", drawn with seed {random_state}"
     if len(chosen) < len(available):
-        notes += [f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"]
-    if len(judges) < len(held):
-        notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
+        notes += [f"fitted on {len(chosen)} of {len(available)} FIT rows{how}"]
+    if len(held_out) < len(held):
+        notes += [f"held-out rows are {len(held_out)} of {len(held)} VAL rows{how}"]
     return model, merge_samples(row_digests(raw.X)), notes
 
 
@@ -279,13 +279,13 @@ def _draw_fit_rows(
     if own_pairs and "pair_id" in rows.columns:
         paired = is_paired(rows.columns["pair_id"])[available]
     loose = np.flatnonzero(~paired)
-    left = max(max_rows - int(paired.sum()), 0)
-    drawn = draw_rows(rows.columns["source"][available][loose], left, random_state)
-    return np.asarray(available[np.sort(np.concatenate([np.flatnonzero(paired), loose[drawn]]))])
+    room = max(max_rows - int(paired.sum()), 0)
+    chosen = draw_rows(rows.columns["source"][available][loose], room, random_state)
+    return np.asarray(available[np.sort(np.concatenate([np.flatnonzero(paired), loose[chosen]]))])
 
 
 def draw_rows(source: Any, max_rows: int, random_state: int) -> NDArray[np.intp]:
-    """Return at most ``max_rows`` positions, as many of every source as there are, in order.
+    """Return at most ``max_rows`` positions in order, as evenly over sources as possible.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from .layout import Field, Layout, read_head, require_different
 
 # Text of a batch, each row as wide as the longest, takes at most this much.
 MAX_TEXT_BYTES = 2**30
-# How pandas stores an index that nobody named.
+# How pandas stores an index without a name.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _UNKNOWN = -1  # the length of lists whose type does not say it
 
@@ -39,15 +39,15 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
     entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
     require_different([entry.name for entry in entries])
     fields: list[Field] = []
-    known: dict[str, Field] = {}  # a hundred thousand columns have few types
+    by_type: dict[str, Field] = {}  # a hundred thousand columns have few types
     periods = b'"period' in (schema.metadata or {}).get(b"pandas", b"")
     for entry in entries:
         named = (entry.metadata or {}).get(b"ARROW:extension:name", b"").decode() if periods else ""
         if "pandas.period" in (named, getattr(entry.type, "extension_name", "")):  # if pandas is loaded
             fields.append(Field(entry.name, (), None, "pandas periods, stored as numbers"))
             continue
-        if str(entry.type) in known:
-            fields.append(replace(known[str(entry.type)], name=entry.name))
+        if str(entry.type) in by_type:
+            fields.append(replace(by_type[str(entry.type)], name=entry.name))
             continue
         item, shape = entry.type, []
         if isinstance(item, pa.FixedShapeTensorType):
@@ -65,7 +65,7 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
         size, kind = " × ".join(map(str, shape)), "text" if _is_text(item) else str(item)
         fields.append(Field(entry.name, tuple(shape), _dtype(item), f"{size} {kind}" if size else kind))
         if not shape:
-            known[str(entry.type)] = fields[-1]
+            by_type[str(entry.type)] = fields[-1]
     return fields
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.files import lies_there, require_replaceable
+from .._common.files import path_taken, require_replaceable
 from .._common.remote import Place, RemotePath, redacted
 from ..errors import OutputExists, TableError, first_few
 from .columns import COLUMNS, RESERVED, Columns, require_alike
@@ -188,7 +188,7 @@ def _find_columns(
         if name in stored:
             raise TableError(f"Both {stored[name]} and {source} would be called {name}; rename one of them.")
         if name in RESERVED and name not in COLUMNS:
-            raise TableError(f"A column cannot be called {name}, which tables use themselves; rename it.")
+            raise TableError(f"{name} is a reserved name; rename this column.")
         stored[name] = source
     return stored
 
@@ -253,9 +253,9 @@ def require_plausible(claimed: int, stored: int) -> None:
 def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None:
     """Raise unless a file, or a folder with a table, may be written to ``path``."""
     if not isinstance(path, RemotePath) and not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent}; create it, then write {path.name}.")
+        raise FileNotFoundError(f"No folder {path.parent}; create it, then write {path.name}.")
     require_replaceable(path)
-    if not lies_there(path):
+    if not path_taken(path):
         return
     if path.is_dir() != folder:
         raise FileExistsError(f"{path} is a {'file' if folder else 'folder'}; name another output.")
@@ -265,7 +265,7 @@ def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None
         raise FileExistsError(
             f"The folder {path} holds files that mgpa did not write ({foreign[0]}); name a new one."
         )
-    if not overwrite and (INDEX in names or not folder):  # what an interrupted write left is no output
+    if not overwrite and (INDEX in names or not folder):  # an interrupted write has no index
         raise OutputExists(path)
 
 
@@ -302,7 +302,7 @@ def reading(path: Place, where: str = "") -> Iterator[None]:
         raise
     # One kind of error for every bad file is the promise, and a file can be bad in many parsers' ways.
     except Exception as error:
-        if isinstance(error, FileNotFoundError) and not lies_there(path):
+        if isinstance(error, FileNotFoundError) and not path_taken(path):
             raise
         text = str(error).strip() or type(error).__name__
         reason = redacted(text if isinstance(error, TableError) else text.partition("\n")[0])

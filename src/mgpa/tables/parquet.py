@@ -142,7 +142,7 @@ def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator
     with path.open(buffering=0) if isinstance(path, RemotePath) else pa.OSFile(str(path), "rb") as stream:
         digest, size = _footer_digest(stream)
         if expected not in (None, digest):
-            raise TableError(f"{path.name} is not the file that was opened or indexed; open the table again.")
+            raise TableError(f"{path.name} changed after it was opened or indexed; open the table again.")
         stream.seek(0)
         if digest not in _described:
             while len(_described) >= 8:
@@ -182,7 +182,7 @@ def read_index(folder: Place) -> list[IndexedPart] | None:
         parts: list[IndexedPart] = json.loads(text)["parts"]
         if text == index_of(parts) and all(PART_NAME.fullmatch(part["name"]) for part in parts):
             return parts
-    raise TableError(f"damaged: its index {INDEX} is not as it was written.")
+    raise TableError(f"damaged: its index {INDEX} was changed.")
 
 
 def index_of(parts: Sequence[IndexedPart]) -> bytes:

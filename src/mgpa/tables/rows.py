@@ -1,4 +1,4 @@
-"""How a table's rows reach a map and come back corrected, and how rows of the fit are known again.
+"""How a table's rows reach a map and come back corrected, and how rows of the fit are recognised.
 
 There is one way, for fits, files and audits. A map keeps a digest of every participant's name and the 4096
 smallest digests of rows, which say nothing to whoever does not have the rows. So rows that come back under
@@ -50,8 +50,8 @@ def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
     noted = table.info.get("coordinates")
     if noted is not None:
         raise TableError(
-            f"The table is in coordinates {noted}; bringing it into {coordinates.digest} takes the raw "
-            "features. Pass the table as it was before."
+            f"The table is in coordinates {noted}; bringing it into {coordinates.digest} needs the raw "
+            "features. Pass the original table."
         )
     info = table.info | {"coordinates": coordinates.digest}
     info.pop("feature_names", None)
@@ -113,10 +113,10 @@ def corrected_rows(m: CorrectionMap, table: Table) -> NDArray[Any]:
     table = rows_for(m, table)
     if not len(table):
         return table.X
-    known: dict[str, Any] = {} if m.source_blind else {"source": table.require("source").source}
+    labels: dict[str, Any] = {} if m.source_blind else {"source": table.require("source").source}
     if table.X.ndim == 3:
-        return np.asarray(transform_tokens(m, table.X, **known))
-    return np.asarray(m.transform(table.X, **known))
+        return np.asarray(transform_tokens(m, table.X, **labels))
+    return np.asarray(m.transform(table.X, **labels))
 
 
 def correct_file(
@@ -249,8 +249,8 @@ def require_correctable(
     """
     if "corrected_by" in info:
         raise TableError(
-            f"The table was corrected before (by map {info['corrected_by']}), and corrections are meant for "
-            f"uncorrected embeddings. {instead}"
+            f"The table was already corrected (by map {info['corrected_by']}); a map expects uncorrected "
+            f"embeddings. {instead}"
         )
     if sources is None or not len(sources) or not m.info.source_names:
         return
@@ -258,7 +258,7 @@ def require_correctable(
     if not set(names) & set(m.info.source_names):
         raise TableError(
             f"The table has sources {', '.join(names)}; the map was fitted on "
-            f"{', '.join(m.info.source_names)}, which says nothing about others. {instead}"
+            f"{', '.join(m.info.source_names)} only. {instead}"
         )
 
 
@@ -280,20 +280,20 @@ def _essence(encoder: Mapping[str, Any]) -> dict[str, str]:
 
 
 def require_encoder(info: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
-    """Raise if both sides (each an ``info``) say which encoder they are of, and it is not the same."""
-    theirs, ours = _essence(info.get("encoder") or {}), _essence(expected.get("encoder") or {})
-    if theirs and ours and theirs != ours:
-        differing = [k for k in {**ours, **theirs} if theirs.get(k) != ours.get(k)]
-        changes = "; ".join(f"{k} {theirs.get(k)} instead of {ours.get(k)}" for k in differing)
+    """Raise if two ``info`` name different encoders."""
+    got, wanted = _essence(info.get("encoder") or {}), _essence(expected.get("encoder") or {})
+    if got and wanted and got != wanted:
+        differing = [k for k in {**wanted, **got} if got.get(k) != wanted.get(k)]
+        changes = "; ".join(f"{k} {got.get(k)} instead of {wanted.get(k)}" for k in differing)
         raise TableError(f"{what} holds embeddings of another encoder than {than}: {changes}.")
 
 
 def require_features(info: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
-    """Raise if both sides (each an ``info``) name their features, and they are not the same in that order."""
-    theirs, ours = feature_names(info), feature_names(expected)
-    if theirs and ours and theirs != ours:
-        differing = [f"{a!r} instead of {b!r}" for a, b in zip(theirs, ours, strict=False) if a != b]
-        difference = ", ".join(differing[:3]) or f"{len(theirs)} of them instead of {len(ours)}"
+    """Raise if two ``info`` name different features, or the same in another order."""
+    got, wanted = feature_names(info), feature_names(expected)
+    if got and wanted and got != wanted:
+        differing = [f"{a!r} instead of {b!r}" for a, b in zip(got, wanted, strict=False) if a != b]
+        difference = ", ".join(differing[:3]) or f"{len(got)} of them instead of {len(wanted)}"
         raise TableError(
             f"{what} has other features than {than}, or in another order: {difference}. Name them in the "
             "right order with embedding; mgpa.eeg.align_like brings new epochs to a table's channels."
@@ -327,7 +327,7 @@ def row_digests(X: Any) -> Digests:
 
 
 def merge_samples(*samples: Digests) -> Digests:
-    """Return the digests that are kept of several batches of rows, in whatever order they came."""
+    """Return the sample of digests of several batches, independent of their order."""
     return np.unique(np.concatenate([np.empty(0, np.uint64), *samples]))[:KEPT]
 
 
@@ -337,14 +337,14 @@ def encode_sample(sample: Digests) -> str:
 
 
 def seen_people(seen: str, digests: Digests, participants: NDArray[Any]) -> tuple[str, ...]:
-    """Return those participants of whom a map has seen rows.
+    """Return the participants whose rows a map was fitted on.
 
     Parameters
     ----------
     seen : str
         From :func:`encode_sample`.
     digests, participants : (n,) arrays
-        Of the rows in question. A row that several people have, as a row of zeros, tells nobody.
+        Of the rows in question. A row that several people share, such as zeros, identifies none of them.
     """
     sample = np.frombuffer(base64.b64decode(seen), "<u8")
     names, codes = np.unique(participants, return_inverse=True)

@@ -91,11 +91,11 @@ def merge_tree(results: Iterable[Any], combine: Callable[[Any, Any], Any]) -> An
 
 
 def batches(part: TableFile) -> Iterator[Table]:
-    """Yield about 8 MiB at a time: what is made of a batch, in float64 and copies, is several times that."""
+    """Yield about 8 MiB at a time; float64 copies of a batch take several times that."""
     return part.batches(max(1, part.block_rows // 4))
 
 
 def watched(steps: Sequence[Any], label: str, verbose: bool) -> Iterator[Any]:
-    """Yield the steps, with a progress line where someone is looking."""
+    """Yield the steps, with a progress line if stderr is a terminal."""
     for i in progress(range(len(steps)), label, verbose and sys.stderr.isatty()):
         yield steps[i]

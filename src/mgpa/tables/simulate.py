@@ -29,7 +29,7 @@ def simulate_table(
 
     The task lies in one direction and the device in another, orthogonal one; every person has a trait of
     their own, and every measurement some noise. In HEAD, in EVAL and in every sixth event all devices are
-    there at once (``pair_id``); elsewhere one of them, which in FIT and VAL mostly goes with the class. So a
+    there at once (``pair_id``); elsewhere one of them, mostly tied to the class in FIT and VAL. So a
     method that erases whatever predicts the device finds the task too, and one that looks at pairs does not.
 
     Parameters

@@ -92,7 +92,7 @@ class Table:
         columns = check_columns(columns, len(X))
         taken = sorted(set(self.other) & set(RESERVED))
         if taken:
-            raise ValueError(f"other has {', '.join(taken)}, which tables use themselves; rename it.")
+            raise ValueError(f"other has {', '.join(taken)}, a reserved name; rename it.")
         other = {str(name): check_other(values, len(X), name) for name, values in self.other.items()}
         for name, values in (columns | {"X": X, "other": other}).items():
             object.__setattr__(self, name, values)
@@ -137,7 +137,7 @@ class Table:
         return replace(self, X=self.X[rows], other=other, **standard)
 
     def with_columns(self, **columns: Any) -> Self:
-        """Return the table with columns set, for each or all of its rows, or (None) left out.
+        """Return the table with changed columns: one value per row, one for all, or None to drop.
 
         Examples
         --------

@@ -39,7 +39,7 @@ __all__ = [
 
 
 def plot_tradeoff(audit: Audit) -> Any:
-    """Draw source accessibility against the task: further left is less source, further up more task.
+    """Draw source accessibility against the task: left is less source, up is more task.
 
     The task is T_f, or R² of numbers; without labels, the movement M stands in its place.
     """
@@ -74,7 +74,7 @@ def plot_tradeoff(audit: Audit) -> Any:
 
 
 def plot_readers(audit: Audit) -> Any:
-    """Draw every reader's source AUROC before (grey) and after each method; the ringed reader sets S."""
+    """Draw every reader's source AUROC before (grey) and after each method; the best has a ring."""
     styles, before = looks(audit), audit["identity"].reader_means()
     names = audit.methods[1:] or audit.methods
     readers = [reader_name(reader) for reader in audit["identity"].readers]
@@ -132,13 +132,13 @@ def plot_participants(audit: Audit, metric: str = "S") -> Any:
     """
     names, styles = audit.methods[1:], looks(audit)
     if not names:
-        raise ValueError("plot_participants compares methods with the identity; there is only the identity.")
+        raise ValueError("plot_participants needs a method besides the identity.")
     before = audit["identity"].by_participant(metric)
     here = np.flatnonzero(np.isfinite(before))  # in mixed designs some have no such value
     if audit["identity"].compares_units(metric, here):
         raise ValueError(
-            f"{metric} compares participants with each other here, so none has a value of their own to draw; "
-            "S_travelled of a mixed design, M and A_f are of each participant."
+            f"{metric} compares participants in this design, so no participant has a value to draw. Draw "
+            "M or A_f; in a mixed design also S_travelled."
         )
     before, people = before[here], [audit["identity"].participants[i] for i in here]
     with style():
@@ -176,7 +176,7 @@ def _has_own(audit: Audit, metric: str) -> bool:
 
 
 def plot_embedding(audit: Audit) -> Any:
-    """Draw evaluation rows before and after, in the two leading directions they had before, by source."""
+    """Draw EVAL rows before and after, by source, along their two leading directions before."""
     clouds = {name: audit[name].cells[0]["picture"] for name in audit.methods}
     styles, (sources, codes) = looks(audit), np.unique(audit.picture_source, return_inverse=True)
     # The same frame for all, or a method that shrinks the cloud would not be seen to.
@@ -348,7 +348,7 @@ CHARTS: dict[str, Callable[..., Any]] = {
 
 
 def plot(audit: Audit, chart: str = "tradeoff", *arguments: Any) -> Any:
-    """Draw a chart by its name, marked with what warns of its numbers."""
+    """Draw a chart by its name, with the audit's warnings on it."""
     if chart not in CHARTS:
         raise ValueError(f"No chart {chart!r}. Charts: {', '.join(CHARTS)}.")
     figure, marks = CHARTS[chart](audit, *arguments), ", ".join(warnings(audit))

@@ -91,17 +91,17 @@ def canvas(
 
 
 def plain(text: str) -> str:
-    """Return text that matplotlib shows as it is, dollar signs included."""
+    """Escape text for matplotlib: dollar signs are shown, not read as math."""
     return printable(text).replace("$", r"\$")
 
 
 def axis_label(metric: Metric) -> str:
-    """Return a metric's title and unit without math, which would not stay text in SVG."""
+    """Return a metric's title and unit without math, so that it stays text in SVG."""
     return re.sub(r" \$\w_\w\$", "", metric.axis).replace("$", "").replace("^2", "²")
 
 
 class Look(NamedTuple):
-    """How a method is drawn everywhere; hollow if it is told the source."""
+    """The label, colour and marker of a method; hollow if it is source-aware."""
 
     name: str
     label: str
@@ -112,7 +112,7 @@ class Look(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The label as matplotlib takes it, cut where it would leave no room for the chart."""
+        """The label escaped for matplotlib, and shortened if it is long."""
         return plain(self.label if len(self.label) <= LONGEST else f"{self.label[: LONGEST - 1]}…")
 
 
@@ -128,7 +128,7 @@ def looks(audit: Audit) -> dict[str, Look]:
 
 
 def mark(artist: Any, titles: str | Iterable[str], method: str = "", people: Iterable[int] = ()) -> None:
-    """Note what a mark shows, for tooltips and highlights of the report.
+    """Attach data to a mark, for tooltips and highlights of the report.
 
     That is a text for each of its points, or one for all; its method; and the participants of its points.
     """
@@ -141,7 +141,7 @@ def mark(artist: Any, titles: str | Iterable[str], method: str = "", people: Ite
 def points(
     ax: Any, x: Any, y: Any, look: Look, titles: Any = "", people: Iterable[int] = (), **options: Any
 ) -> None:
-    """Draw a method's markers, with what they show."""
+    """Draw a method's markers, with data for tooltips."""
     default = {"ms": 5.0, "mfc": look.face, "mec": look.color, "mew": 1.1, "zorder": 3, "ls": "none"}
     (line,) = ax.plot(x, y, **default | {"marker": look.marker} | options)
     mark(line, titles or look.label, look.name, people)
@@ -161,14 +161,14 @@ def grid(ax: Any, axis: str) -> None:
 
 
 def rows(ax: Any) -> None:
-    """Take the y axis away, where rows have names instead of values."""
+    """Hide the y axis of a chart whose rows are names."""
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     grid(ax, "x")
 
 
 def legend(ax: Any, audit: Audit, columns: int) -> None:
-    """Write below a chart which marker is which method."""
+    """Draw the legend of methods below a chart."""
     from matplotlib.lines import Line2D
 
     shape: dict[str, Any] = {"ls": "none", "ms": 4.6, "mew": 1.1}

@@ -97,7 +97,7 @@ def html_report(
 
 
 def inline_verdict(audit: Audit) -> str:
-    """Return the verdict and the tables for a notebook, the rest folded away; no script."""
+    """Return the verdict and tables for a notebook, the rest collapsed, without script."""
     first, second, third = map(sentence, words.verdict(audit))
     return (
         f'<div class="mgpa"><p><strong>{first}</strong></p><p><strong>{second}</strong></p><p>{third}</p>'
@@ -154,7 +154,7 @@ def _figure(audit: Audit, name: str, figure: Any) -> str:
     title, how = (t.replace("participant", unit).replace("Participant", unit.capitalize()) for t in text)
     if name == "tradeoff" and words.task_metric(audit) is None:
         title, how = "Source against movement", "Left: the source is harder to read. Down: rows moved less."
-    how += " This is the first fold's." if name in ONE_FIT and audit.settings.get("splits", 1) > 1 else ""
+    how += " Only the first fold is shown." if name in ONE_FIT and audit.settings.get("splits", 1) > 1 else ""
     more, check = "", audit.check_pairs() if name == "pairs" else None
     if check is not None:
         facts = f"<details><summary>What this rests on</summary>{_facts(check.facts)}</details>"
@@ -277,7 +277,7 @@ def _scrolling(caption: str, table: str) -> str:
 
 
 def method_html(audit: Audit, name: str) -> str:
-    """Return a method's name after a spot of its colour."""
+    """Return a method's name with a dot of its colour before it."""
     look = draw.looks(audit)[name]
     kind = f"key m{COLORS.index(look.color)}{' hollow' if look.hollow else ''}"
     return f'<span class="{kind}" aria-hidden="true"></span>{escape(label(name))}'
@@ -289,7 +289,7 @@ def minus(numbers: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return escaped text with minus signs before numbers, and intervals that do not break."""
+    """Return escaped text with minus signs, and intervals without line breaks."""
     text = re.sub(r"(?<![\w.])-(?=[.\d])", "−", text)
     text = re.sub(r"\[[^\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     text = re.sub(r"(?<=\bS) (?=[.\d])", "\N{NO-BREAK SPACE}", text)
@@ -297,7 +297,7 @@ def sentence(text: str) -> str:
 
 
 def subscript(text: str) -> str:
-    """Return escaped text with T_f, A_r and the like as they are printed."""
+    """Return escaped text in which T_f, A_r and the like have subscripts."""
     return re.sub(r"\b(A|T|RMSEP|bias|R2)_([fr])\b", r"\1<sub>\2</sub>", escape(text))
 
 
@@ -317,7 +317,7 @@ def _style_sheet() -> str:
 
 
 def captions() -> dict[str, tuple[str, str]]:
-    """Return the charts' titles, and how to read them, in the order of the page."""
+    """Return the charts' titles and captions, in the order of the page."""
     return json.loads(_read("captions.json"))  # type: ignore[no-any-return]
 
 
@@ -409,7 +409,7 @@ def csv_table(audit: Audit) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Return text that LaTeX prints as it is."""
+    """Escape text for LaTeX."""
     special = {c: "\\" + c for c in "&%$#_{}"}
     special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {"<": r"\textless{}", ">": r"\textgreater{}", "\n": " ", "→": r"$\to$", "−": "$-$"}

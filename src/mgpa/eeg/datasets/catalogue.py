@@ -1,4 +1,4 @@
-"""Public data sets: where each is described, whether a folder has all of it, and fetching it.
+"""Public data sets: their pages, a check of folders, and downloads.
 
 pooch puts a file in its place only once its checksum is right, and nothing that is there already is ever
 replaced; so an interrupted fetch is run again, and goes on with the next file.
@@ -86,7 +86,7 @@ DATASETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Inventory:
-    """The files of a data set, present and missing, by the names in the order in which they are expected.
+    """The files of a data set, present and missing, in the expected order.
 
     ``problems`` has a sentence each about files that are there and cannot be used; ``checks`` what was
     published about the data, and what these files give. Simulated files differ there, and are complete.
@@ -101,7 +101,7 @@ class Inventory:
 
     @property
     def complete(self) -> bool:
-        """Whether everything expected is there and can be used."""
+        """Whether all expected files are present and usable."""
         return not self.missing and not self.problems
 
     @property
@@ -124,7 +124,7 @@ class Inventory:
 
 
 def beside_published(what: str, published: Any, computed: Any) -> str:
-    """Return a line with what the files give, and what was published."""
+    """Return a line that compares a computed value with the published one."""
     return f"{what}: {computed}, {'' if published == computed else f'not {published} '}as published"
 
 
@@ -170,7 +170,7 @@ def dataset_files(name: str, only: Sequence[str] = (), address: str | None = Non
 def verify_dataset(
     name: str, folder: str | os.PathLike[str], tasks: Sequence[str] | None = None, *, check: bool = False
 ) -> Inventory:
-    """Return what a folder has of a data set, or of some of its tasks, and what it lacks.
+    """Return which files of a data set (or of some tasks) a folder has and lacks.
 
     ``check`` also reads every recording, and compares counts with the published ones.
     """
@@ -202,9 +202,9 @@ def listing(address: str) -> list[RemoteFile]:
         files = (_osf if kind == "osf" else _figshare)(base, number)
         unsafe = [file.name for file in files if not _is_safe(file.name)]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise DownloadError(f"{address}: unknown form of the answer ({repr(error)[:200]}).") from None
+        raise DownloadError(f"{address}: unexpected answer ({repr(error)[:200]}).") from None
     if unsafe:
-        raise DownloadError(f"{unsafe[0]!r} is not a safe file name; fetch it by hand, with another.")
+        raise DownloadError(f"{unsafe[0]!r} is not a safe file name; download it by hand under another name.")
     if not files:
         raise DownloadError(f"{address} has no files.")
     return sorted(files, key=lambda file: file.name)
@@ -285,7 +285,7 @@ def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, 
     needed, free = sum(file.size for file in new), shutil.disk_usage(folder).free
     if needed > free:
         raise DownloadError(
-            f"{folder} has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are still to be fetched."
+            f"{folder} has {free / 1e9:.1f} GB of free space; the download needs {needed / 1e9:.1f} GB."
         )
     hub = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
     checksums = {file.name: file.checksum for file in new}
@@ -304,7 +304,7 @@ def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, 
 
 
 def is_fetched(file: RemoteFile, folder: Path) -> bool:
-    """Return whether a file is there; raise if something else is in its place."""
+    """Return whether a file was downloaded; raise if another file has its name."""
     path = folder / file.name
     if not path.exists():
         return False

@@ -158,7 +158,7 @@ def read_neuroscan_flex(
 
 
 def count_checks(trials: Trials) -> dict[str, tuple[int, int]]:
-    """Return how many events the paper counts, and how many there are.
+    """Return the published and the present numbers of events, by name.
 
     Of N170, clean pairs of each role. Of P300, FIT events that are left when each participant's first hundred
     calibrate and those less than a second from them are purged, and events of the people who choose.
@@ -200,7 +200,7 @@ def _read_session(
         first = int(np.argmax(gaps < MIN_SOA))
         raise ValueError(
             f"Events of {paths['behaviour']}: {first + 1} and {first + 2} are {gaps[first]:.3f} s apart; "
-            f"epochs that may not share a response need {MIN_SOA:g} s or more."
+            f"at least {MIN_SOA:g} s are needed, so that responses do not overlap."
         )
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
     markers = [times for _, _, times, _ in devices]

@@ -54,7 +54,7 @@ Recording = tuple[NDArray[np.float64], float, NDArray[np.float64], list[tuple[fl
 
 
 def read_apart(reader: Callable[..., T], path: Any, *arguments: Any) -> T:
-    """Return ``reader(*arguments)``, computed in another process; ``path`` is what errors name."""
+    """Return ``reader(*arguments)``, computed in another process; errors name ``path``."""
     from joblib.externals.loky import ProcessPoolExecutor
 
     global _pool
@@ -77,7 +77,7 @@ def read_apart(reader: Callable[..., T], path: Any, *arguments: Any) -> T:
 
 
 def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a real, finite array of this shape, or raise and say what the file holds instead."""
+    """Return a real, finite array of this shape, or raise."""
     array = read_apart(_variable, path, path, variable)
     if array.shape != shape or array.dtype.kind not in "fiu":
         raise RecordingError(
@@ -120,7 +120,7 @@ def _variable(path: Path, variable: str, squeeze: bool = False) -> NDArray[Any]:
 def read_behaviour(
     path: Path, task: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], dict[str, NDArray[Any]]]:
-    """Read when events happened and which they were, from the experiment's csv file.
+    """Read times and kinds of events from the experiment's csv file.
 
     It has the columns trial (counted from 1), eventCode, stimCat, stimOrient and stimElapsedTime (N170), or
     trial, tone and elapsed_time (oddballs). It is comma separated UTF-8, with or without a byte order mark;
@@ -242,7 +242,7 @@ def _flex(path: Path) -> Recording:
 
 
 def missing_companions(path: Path) -> list[str]:
-    """Return names of the files that Curry data need beside them and do not have."""
+    """Return the names of companion files that a Curry recording lacks."""
     beside = [path.with_suffix(suffix) for suffix in COMPANIONS]
     return [file.name for file in beside if not file.is_file()]
 

@@ -41,7 +41,7 @@ PAPER_FOLDS = (
 
 
 def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inventory:
-    """Say which files are there, missing, or cannot be used, and whether they are the published ones."""
+    """Return which files are present, missing or unusable, and whether they match the published ones."""
     files = _files(folder)
     problems: list[str] = []
     checks: dict[str, tuple[Any, Any]] = {}
@@ -64,7 +64,7 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
 
 
 def subjects(folder: str | Path) -> dict[str, dict[str, str]]:
-    """Read Subjects_Information.mat: ``gender`` and ``first_electrode`` of everybody, in lower case.
+    """Read Subjects_Information.mat: each participant's ``gender`` and ``first_electrode``, in lower case.
 
     Its first row names the columns; the first column has no name, and does not count: people are S001, S002
     and so on in the order of their rows.
@@ -87,7 +87,7 @@ def subjects(folder: str | Path) -> dict[str, dict[str, str]]:
 
 
 def published_checks(folder: str | Path) -> dict[str, tuple[int, int]]:
-    """Return what was published about people, and what the files say, if 102 people are listed."""
+    """Return published and computed facts about participants, if all 102 are listed."""
     people = subjects(folder)
     if len(people) != N_PEOPLE:
         return {}
@@ -117,7 +117,7 @@ def read_wearable_ssvep(
     blocks: int = BLOCKS,
     verbose: bool = False,
 ) -> Trials:
-    """Read trials: 8 channels at 250 Hz, from half a second before the flicker on, in volts (float32).
+    """Read trials: 8 channels at 250 Hz, starting 0.5 s before the flicker, in volts (float32).
 
     They come by participant, electrode, block and target, with the columns participant, source (electrode),
     block and target (both counted from 0), frequency (Hz), label (1 from 12 Hz on, else 0) and trial.

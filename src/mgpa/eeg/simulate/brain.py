@@ -1,4 +1,4 @@
-"""A head and what goes on in it, the people it belongs to, and devices that leave a signature.
+"""Simulated heads, brain activity, participants, and devices with a known signature.
 
 Three concentric shells around the brain (MNE's sphere model), and the standard 10-05 electrode positions, all
 in head coordinates: metres, x to the right ear, y to the nose, z up. Everything drawn for a person comes from
@@ -59,13 +59,13 @@ class Person:
     latency: float
 
     def rng(self, *purpose: int) -> np.random.Generator:
-        """Return random numbers of this person's own, the same ones for the same purpose."""
+        """Return this person's random generator for a purpose, always with the same seed."""
         key = (_number(self.id), *purpose)
         return np.random.default_rng(np.random.SeedSequence(self.random_state, spawn_key=key))
 
 
 def draw_people(ids: Sequence[str], random_state: int = 0) -> list[Person]:
-    """Draw people who differ in anatomy, rhythms, responses and noise; each id has a number of its own."""
+    """Draw people who differ in anatomy, rhythms, responses and noise; each id has its own seed."""
     people = []
     for name in ids:
         number = _number(name)
@@ -127,7 +127,7 @@ def electrode_positions(channels: Sequence[str], *, tilt: Any = None) -> Array:
 
 
 def beneath(channels: Sequence[str], depth: float = 0.025) -> Array:
-    """Return a point beneath each electrode, (channels, 3), this many metres below the scalp."""
+    """Return the point ``depth`` metres below each electrode, (channels, 3)."""
     return np.asarray(CENTRE + (RADIUS - depth) * outward(electrode_positions(channels)))
 
 
@@ -138,7 +138,7 @@ def outward(places: Any) -> Array:
 
 
 def below(person: Person, channels: Sequence[str]) -> tuple[Array, Array]:
-    """Return where dipoles beneath electrodes lie, and how they point, in a person's own head."""
+    """Return positions and directions of dipoles below electrodes, in a person's head."""
     from scipy.spatial.transform import Rotation
 
     average = beneath(channels)
@@ -166,7 +166,7 @@ def background(person: Person, n_samples: int, sfreq: float, rng: np.random.Gene
 
 
 def joined(*parts: Sources) -> Sources:
-    """Return several groups of dipoles as one."""
+    """Join several groups of dipoles."""
     positions, orientations, moments = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return positions, orientations, moments
 
@@ -203,7 +203,7 @@ def pink_noise(shape: tuple[int, ...], sfreq: float, rng: np.random.Generator) -
 
 @dataclass(frozen=True)
 class Device:
-    """An amplifier with its electrodes, and what it does to the potentials they touch.
+    """An amplifier with its electrodes, and how it changes the potentials.
 
     ``reference`` is an electrode, "average" or "none". ``white`` and ``pink`` are the noise of the amplifier,
     and of each electrode (1/f), in volts (root mean square). Channels differ in gain by ``gain_spread``
@@ -228,18 +228,18 @@ class Device:
 
     @property
     def electrodes(self) -> tuple[str, ...]:
-        """Channels, and the reference if it is none of them: the rows of the lead field it needs."""
+        """The channels, and the reference electrode unless it is one of them."""
         extra = self.reference not in ("average", "none", *self.channels)
         return (*self.channels, self.reference) if extra else self.channels
 
     def worn(self, rng: np.random.Generator) -> Self:
-        """Return the device as it sits on a person: with a gain of its own for every channel."""
+        """Return the device as worn by one person: with a random gain for every channel."""
         gains = np.exp(self.gain_spread * rng.normal(size=len(self.channels)))
         gains *= 1 - self.attenuation * rng.random(len(self.channels))
         return replace(self, gains=tuple(gains.tolist()))
 
     def times(self, last: float) -> Array:
-        """Return when it takes its samples, in seconds of the sources, whose last one is at ``last``."""
+        """Return the times of its samples up to ``last``, in seconds on the sources' clock."""
         rate = self.sfreq * (1 + self.clock_drift)
         # A sample that rounding puts just beyond the end is still there.
         count = int(np.floor((last - self.clock_offset) * rate + 1e-6)) + 1

@@ -71,7 +71,7 @@ NO_DEFECTS: dict[str, Any] = {
 
 
 def recorded_defects(n_events: Mapping[str, int]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return what went wrong in the recorded data set, for sessions of this many events.
+    """Return the defects of the real data set, for sessions of this many events.
 
     1016 was started twice, 1034's amplifier missed four events in the middle of N170 and the first three of
     the passive oddball. Sessions too short for a gap that leaves enough on either side have none.
@@ -98,7 +98,7 @@ def simulate_flex(
     defects: Mapping[tuple[str, str], dict[str, Any]] | None = None,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Write simulated recordings in the files of the Neuroscan/Flex data set, with the defects of its own.
+    """Write simulated recordings in the files of the Neuroscan/Flex data set, with its real defects.
 
     Run again with the same settings, it adds what is not there; a session's csv file is written last. A
     participant's files do not depend on which others there are. Returns the content of ``truth.json``:

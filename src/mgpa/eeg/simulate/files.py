@@ -134,7 +134,7 @@ def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers
 
 
 def write_truth(folder: Path, truth: dict[str, Any], pattern: str) -> None:
-    """Write truth.json, or raise if a folder has files that were made otherwise, or with other settings."""
+    """Write truth.json; raise if the folder has other files, or files of other settings."""
     path = folder / "truth.json"
     if not path.exists() and (foreign := sorted(folder.glob(pattern))):
         raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")

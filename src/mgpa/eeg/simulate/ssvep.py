@@ -1,4 +1,4 @@
-"""Simulated wearable SSVEP: the files of that collection, with people and electrodes that are known.
+"""Simulated wearable SSVEP, in the files of that collection, with known effects.
 
 Participants look at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
 ones are noisier, lose more of the signal and filter more narrowly; caps never sit twice in the same way.
@@ -46,7 +46,7 @@ def simulate_ssvep(
     blocks: int = 10,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Write S001.mat, …, Subjects_Information.mat, and what was planted: truth.json.
+    """Write S001.mat, …, Subjects_Information.mat, and truth.json with the simulated effects.
 
     Each electrode records ``blocks`` of twelve trials; the provider's files have ten. Files that are there
     already are left alone, if truth.json says that they were made alike; so an interrupted run goes on where
@@ -91,7 +91,7 @@ def simulate_person(person: Person, blocks: int) -> Array:
 
 
 def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator) -> Sources:
-    """Return what flickering targets evoke in the visual cortex, trial after trial.
+    """Return the response of the visual cortex to flicker, for each trial.
 
     A sum of harmonics that begins after the visual latency and lasts as long as the flicker; people differ in
     gain, latency, phases and which hemisphere responds more, and trials in strength.

@@ -1,1 +1,1 @@
-"""Maps in files: one safetensors file a map, and folders of the paper authors' own code."""
+"""Maps in files: one safetensors file per map, and folders written by the paper authors' code."""

@@ -21,7 +21,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import safetensors.numpy as safetensors
 
-from ..._common.files import lies_there, require_replaceable, write_atomically
+from ..._common.files import path_taken, require_replaceable, write_atomically
 from ..._common.remote import Place
 from ...coordinates import Coordinates
 from ...errors import MapError, OutputExists, StoreError
@@ -48,7 +48,7 @@ _INFO_TYPES = {name: _json_types(hint) for name, hint in get_type_hints(MapInfo)
 
 
 def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
-    """Write a map so that, whatever happens meanwhile, ``path`` holds a complete file or its old content.
+    """Write a map atomically: ``path`` always holds a complete file, new or old.
 
     The folder must exist. Unless ``overwrite``, an existing file is a FileExistsError.
     """
@@ -56,7 +56,7 @@ def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it, then save {path.name}.")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file to save the map in.")
-    if not overwrite and lies_there(path):
+    if not overwrite and path_taken(path):
         raise OutputExists(path)
     require_replaceable(path)
     return write_atomically(path, _encode(m))
@@ -207,7 +207,7 @@ def _canonical(document: Any) -> str:
 
 
 def map_digest(m: CorrectionMap) -> str:
-    """Return a checksum of what a map does, and of what its movement is measured on.
+    """Return a checksum of the numbers that define a map and its movement.
 
     It is equal for maps that differ in their provenance only.
     """

@@ -120,7 +120,7 @@ def _closed_form(model: dict[str, Any], d: int) -> AffineMap:
     readout = inverse.T @ delta
     length2 = float(readout @ delta)
     if not length2 > np.finfo(np.float64).tiny:
-        raise MapError("its source direction has no length in its metric.")
+        raise MapError("its source direction has length zero.")
     readout /= length2
     return AffineMap(
         center=np.zeros(d),

@@ -1,1 +1,1 @@
-"""Maps at work: numpy, torch and ONNX."""
+"""Runtimes that apply maps: numpy, torch and ONNX."""

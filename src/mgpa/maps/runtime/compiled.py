@@ -15,12 +15,12 @@ VARIABLE = "MGPA_NUMBA"
 
 
 def kernels() -> ModuleType | None:
-    """Return the module of compiled functions, or None where numpy does their work."""
+    """Return the module of compiled functions, or None to use numpy."""
     return None if os.environ.get(VARIABLE) == "0" else _load()[0]
 
 
 def unavailable_reason() -> str | None:
-    """Return what keeps stages from running compiled and what to do about it, or None if they do."""
+    """Return why stages do not run compiled and what to do, or None if they do."""
     return f"{VARIABLE} is 0" if os.environ.get(VARIABLE) == "0" else _load()[1]
 
 
@@ -57,7 +57,7 @@ def on_blocks(function: Callable[[slice], bool], n_rows: int, block: int) -> boo
 
 @contextmanager
 def one_blas_thread() -> Iterator[bool]:
-    """Keep products on the thread that asks for them, while threads of ours have rows of their own.
+    """Limit BLAS to one thread while several threads work on blocks of rows.
 
     The limit is the whole process's, so that only one caller at a time can have it; yields whether it is this
     one. (Limits that overlap would restore each other's, and leave one thread for good.)

@@ -1,4 +1,4 @@
-"""A map's weights in the form they are applied in: folded here, once and in float64, for every runtime.
+"""A map's weights in the form of application, folded once in float64 for every runtime.
 
 numpy, torch and ONNX only cast these arrays and run them.
 
@@ -36,7 +36,7 @@ ERFC = tuple(
 
 
 class Folded(SimpleNamespace):
-    """Arrays by name, from which a displacement is computed at strength 1; each ``fold_`` says which.
+    """Arrays that give the displacement at strength 1; each ``fold_`` function lists its arrays.
 
     All have ``center`` (d,), what is subtracted from a row first. Where there is ``back`` (k, d), the
     displacement is the computed coordinates times it; otherwise the coordinates themselves.
@@ -50,7 +50,7 @@ class Folded(SimpleNamespace):
 
 
 def fold_affine(m: Any) -> Folded:
-    """Fold an affine map: coordinates (x - center) readout + offset; of k near d, the displacement itself."""
+    """Fold an affine map into (x - center) readout + offset; where k is near d, into its displacement."""
     readout, offset, back = double(m.readout), double(m.offset), -double(m.direction.T)
     if 2 * len(back) > m.n_features:
         return Folded(center=double(m.center), readout=readout @ back, offset=offset @ back, back=None)

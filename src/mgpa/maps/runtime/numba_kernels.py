@@ -50,7 +50,7 @@ _compiled_sum = partial(_compiled, lanes=True)
 
 @_compiled
 def shift_rows(X: Floats, center: Floats, readout: Floats, offset: Floats, back: Floats, out: Floats) -> bool:
-    """Write x + ((x - center) readoutᵀ + offset) back, row by row; say whether all edits are finite.
+    """Write x + ((x - center) readoutᵀ + offset) back, row by row; return whether all edits are finite.
 
     ``readout`` and ``offset`` are float64, (k, d) and (k,); the others have the type of X. ``out`` may be X.
     """
@@ -80,7 +80,7 @@ def centred_inner(x: Floats, center: Floats, g: Floats) -> float:
 
 @_compiled
 def copy(row: Floats, to: Floats) -> None:
-    """Copy a row; numba's own assignment has overlaps to think of, and takes several times as long."""
+    """Copy a row, several times as fast as numba's assignment, which checks for overlaps."""
     for j in range(row.size):
         to[j] = row[j]
 
@@ -230,7 +230,7 @@ def coefficients(gram: Floats, e: Floats, y: Floats, constants: Floats) -> None:
 
 @_compiled
 def move(linear: Floats, z: Floats, gradients: Floats, y: Floats, before: float, fraction: float) -> None:
-    """Take ``fraction`` of the step -Aᵀy of every row, from ``before`` times where it is."""
+    """Set z to ``before`` · z - ``fraction`` · Aᵀy for every row."""
     n_linear, r = linear.shape
     step = np.empty(r)
     for i in range(len(z)):

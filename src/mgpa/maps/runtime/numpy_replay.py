@@ -32,7 +32,7 @@ def run_stages(
     solve: Callable[[Array, Array], Array], gelu: Callable[[Array], tuple[Array, Array]],
     after: Callable[[int, Array], None] | None = None,
 ) -> Array:  # fmt: skip
-    """Return Δz after the last stage, of which ``fraction`` is applied; ``after(k, Δz)`` follows each.
+    """Return Δz after all stages (of the last, ``fraction``); ``after(k, Δz)`` is called after each.
 
     ``first`` (n, S (H + L + N)) is ``h₀ @ weights.first + weights.constant`` without what follows the stages'
     columns, ``point`` (n, a) the coordinates of the anchored point or None, ``z`` (n, r) Δz at the start.
@@ -110,7 +110,7 @@ class Replay:
         self, X: Floats, out: Floats, strength: float,
         squares: Floats | None = None, metric: Floats | None = None,
     ) -> bool:  # fmt: skip
-        """Write the corrected rows of X into ``out``, which may be X; say whether all edits are finite.
+        """Write the corrected rows of X into ``out``, which may be X; return whether all edits are finite.
 
         ``squares``, one number per stage, receives the sum of squared displacements after each:
         Δzᵀ metric Δz, or ‖Δz‖² without one. Each thread takes parts from product to output; the parts do not

@@ -242,7 +242,7 @@ def _minus(value: Tensor, terms: Iterable[Tensor]) -> Tensor:
 
 
 class Graph:
-    """Collects nodes as :class:`Tensor` arithmetic happens; bodies of loops are written in the same way."""
+    """Collects the nodes that :class:`Tensor` arithmetic adds, also in bodies of loops."""
 
     def __init__(self) -> None:
         self._scopes: list[tuple[list[Any], list[Any]]] = [([], [])]
@@ -266,7 +266,7 @@ class Graph:
         return Tensor(self, f"{kind}_{next(self._names)}", dtype)
 
     def close(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
-        """Return what was collected since the scope was opened as an ONNX graph."""
+        """Return the nodes collected since the scope was opened, as an ONNX graph."""
         nodes, constants = self._scopes.pop()
         return helper.make_graph(nodes, name, inputs, outputs, initializer=constants)
 
@@ -274,7 +274,7 @@ class Graph:
         self, body: Callable[[Tensor, dict[str, Tensor]], Tensor], state: Tensor,
         scanned: dict[str, Tensor], shape: list[Any],
     ) -> Tensor:  # fmt: skip
-        """Return the last state when ``body`` has seen every slice of the first axis of ``scanned``.
+        """Apply ``body`` to every slice of the first axis of ``scanned``; return the last state.
 
         ``shape`` is that of the state: onnxruntime will not infer it.
         """

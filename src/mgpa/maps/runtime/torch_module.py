@@ -36,7 +36,7 @@ def as_module(m: Any) -> MapModule:
 
 
 class MapModule(torch.nn.Module):  # type: ignore[misc]
-    """x ↦ x + strength · coordinates(x) @ back: what all kinds of correction have in common.
+    """x ↦ x + strength · coordinates(x) @ back: the base of all modules.
 
     Buffers hold the folded weights, and the map's numbers as ``scalars``, so a state dict is the whole map.
     The weights are cast once per type and device.
@@ -110,8 +110,8 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
             return self._prepared[dtype, device]
         if self.center.dtype not in (torch.float32, torch.float64):
             raise ValueError(
-                f"The correction's weights were cast to {self.center.dtype}, too coarse to correct with; "
-                "make the module again with to_torch() and keep it out of half precision."
+                f"The correction's weights were cast to {self.center.dtype}, not precise enough; make "
+                "the module again with to_torch() and keep it out of half precision."
             )
         stored = Folded(**{name: getattr(self, name) for name in self.array_names})
         # Cast weights never need a graph, and a later call may want one: no inference tensors here.

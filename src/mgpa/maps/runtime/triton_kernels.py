@@ -1,4 +1,4 @@
-"""GPU kernels: all stages of a staged map after the one product that they share, and few affine directions.
+"""GPU kernels: all stages of a staged map in one kernel, and affine maps of few directions.
 
 Launched one by one, a stage is some two hundred kernels of a few microseconds. Here a program takes a block
 of rows, keeps its Δz in registers, and walks through the stages: two small products, GELU and its derivative,
@@ -38,7 +38,7 @@ MOST_DIRECTIONS = 64
 
 
 def fits_stages(weights: Folded) -> bool:
-    """Return whether the kernel runs these stages: one score of each kind, of sizes it has room for."""
+    """Return whether the kernel can run these stages: one score of each kind, of limited size."""
     _, rank, n_hidden = weights.hidden_gate.shape
     n_linear, n_network = weights.linear_gate.shape[1], weights.output.shape[2]
     n_anchor = 0 if weights.anchor_gate is None else weights.anchor_gate.shape[1]
@@ -191,7 +191,7 @@ def _two_scores(g11, g22, g12, e1, e2, damping, radius, NEWTON: tl.constexpr):
 
 
 def fits_affine(weights: Folded) -> bool:
-    """Return whether the kernel runs this correction: in float32, and along few directions."""
+    """Return whether the kernel can run this correction: float32, few directions."""
     return (
         weights.back is not None
         and weights.readout.shape[1] <= MOST_DIRECTIONS
