@@ -210,7 +210,7 @@ def count_effects(kinds: NDArray[Any]) -> int:
 
 
 class _HeldOut:
-    """Contrasts against what the others, of all folds but their own, lead one to expect of them."""
+    """Contrasts compared with predictions from the other folds."""
 
     def __init__(
         self, contrasts: Floats, kind: NDArray[np.intp], folds: Folds, rows: Scatter | None, quantile: float

@@ -114,7 +114,7 @@ class Design:
 
     @property
     def plural(self) -> str:
-        """The name of several units."""
+        """The plural of the unit's name."""
         return self.unit if self.unit.endswith("s") else f"{self.unit}s"
 
     @cached_property
