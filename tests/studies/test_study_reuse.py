@@ -153,7 +153,7 @@ def test_participants_who_judge_are_needed_on_every_task_and_others_on_the_devel
 
 
 def test_reuse_leaves_events_to_fit_on_and_no_row_out_in_silence(uneven, tmp_path):
-    with pytest.raises(StudyError, match="calibration = 5000 leaves no events"):
+    with pytest.raises(StudyError, match="calibration = 5000 must leave events"):
         run(load_study(uneven, reuse={"calibration": 5000}), tmp_path / "work")
     table = open_table(tmp_path / "rows.npz").read()
     write_table(table.take(np.arange(len(table)) != 7), tmp_path / "rows.npz", overwrite=True)
