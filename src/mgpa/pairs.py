@@ -190,7 +190,8 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
             f"pair_id {ids[first].item()!r} occurs more than once in the same source "
             f"({len(np.unique(ids[again]))} such ids), as in rows {rows[first]} and {rows[first + 1]}; "
             "a pair is one row per source. Replicates? Open the table with replicates mean or pair "
-            "(--replicates mean). Or is source the task, or do ids restart for every participant?"
+            "(--replicates mean). Is source the task? Where ids restart for every participant, rename "
+            "PARTICIPANT+ID to pair_id."
         )
 
 

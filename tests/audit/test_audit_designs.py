@@ -151,6 +151,14 @@ def test_units_that_travelled_are_a_second_opinion():
     assert not result["identity"].has("worst")
 
 
+def test_a_source_that_is_never_mistaken_has_an_auroc_of_one_over_folds_of_unequal_cells():
+    result = audit.run(patients(60, shift=40.0, travelled=8, sources="ABC"), ["closed_form_mgpa"], **QUICK)
+    sizes = np.unique(result["identity"].strata, return_counts=True)[1]
+    assert len({*sizes.tolist()}) > 1
+    before = result["identity"].estimate("S")
+    assert (before.value, before.high) == (pytest.approx(1.0, abs=1e-12), 1.0)
+
+
 @pytest.mark.parametrize("travelled", [0, 16, 48])
 def test_only_aurocs_of_units_alone_are_drawn_or_called_theirs(travelled):
     """Values of units that are compared with each other are contributions, and some exceed 1."""

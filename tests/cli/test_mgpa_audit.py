@@ -3,6 +3,8 @@
 import json
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from mgpa.tables import write_table
@@ -94,3 +96,17 @@ def test_stored_maps_have_names_of_their_own(folder, maps, no_figures):
         line = refused("audit", "rec ördings.parquet", "--out", "twice", "--methods", *twice, folder=folder)
         assert line == f"--methods has {twice[1]} twice; name each method or map once."
     assert not (folder / "twice").exists()
+
+
+def test_rows_of_every_source_without_a_pair_id_are_asked_about(tmp_path, no_figures):
+    rng, people = np.random.default_rng(0), np.repeat([f"p{i}" for i in range(24)], 2)
+    frame = pd.DataFrame(rng.normal(size=(48, 3)), columns=["e0", "e1", "e2"])
+    frame.assign(subject=people, site=[*"ab"] * 24, visit="first").to_parquet(tmp_path / "sites.parquet")
+    options = ("--quick", "--out", "out", "--embedding", "e", "--rename.site", "source", "--rename.subject")
+    ran = done("audit", "sites.parquet", *options, "participant", folder=tmp_path)
+    assert (
+        "MGPA is left out. Do all rows of a subject show one event? Add --rename.subject pair_id"
+        in ran.stderr
+    )
+    line = refused("check-pairs", "sites.parquet", *options[3:], "participant", folder=tmp_path)
+    assert "lacks pair_id; it has participant, source, visit. If it is there under another name" in line

@@ -39,6 +39,15 @@ def test_columns_are_named_by_a_range_a_prefix_or_one_by_one(raw, embedding):
     assert set(file.columns) == {"source", "pair_id", "site", "subject", "age", "participant"}
 
 
+@pytest.mark.parametrize("visit", [[0, 1, None], pd.array([0, 1, None], "Int64"), ["a", "b", None]])
+def test_an_id_of_two_columns_is_unpaired_where_one_is_missing(tmp_path, visit):
+    frame = pd.DataFrame({"who": ["p", "p", "p"], "visit": visit, "f0": [0.0, 1, 2]}).iloc[[0, 1, 2, 0, 1, 2]]
+    frame.assign(site=[*"aaabbb"]).to_parquet(tmp_path / "visits.parquet", index=False)
+    names = {"who+visit": "pair_id", "site": "source"}
+    ids = open_table(tmp_path / "visits.parquet", embedding="f", rename=names).read().pair_id
+    assert [i[:3] for i in ids] == [f"p+{visit[0]}"[:3], f"p+{visit[1]}"[:3], ""] * 2
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
 @pytest.mark.parametrize("names", ["pair_id+participant", "participant+pair_id"])
 def test_one_column_can_be_pair_id_and_participant(tmp_path, kind, names):

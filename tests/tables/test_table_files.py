@@ -412,6 +412,11 @@ RAGGED = {"embedding": [[1.0, 2.0]] * 4 + [[1.0]] + [[1.0, 2.0]]}
         ({"embedding": [[1.0], [np.inf]]}, {}, r"NaN or infinite values in 1 of 2 rows \(first: row 1\)"),
         ({"embedding": [["a"], ["b"]]}, {}, r"embedding \(1 text\) cannot be part of an embedding"),
         ({"a": [1.0], "b": ["x"]}, {}, r"No column holds embeddings\. Columns: a \(double\), b \(text\)"),
+        (
+            {"e_0": [1.0], "e_1": [2.0], "e_2": [2.0]},
+            {},
+            r"3 columns .* begin with 'e_': .* pass embedding e_",
+        ),
         ({"a": [[1.0]], "b": [[2.0]]}, {}, r"Several columns could be the embedding \(a, b\)"),
         ({"a": [[1.0]], "b": [[2.0]]}, {"embedding": "b"}, r"a \(1 double\) cannot be a column.*columns"),
         ({"a": [1.0]}, {"embedding": "f"}, r"No embedding 'f'\. Columns: a \(double\)"),

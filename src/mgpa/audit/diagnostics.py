@@ -157,7 +157,7 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
     """
     rows = FitRows(table)
     pair_rows = rows if pairs is None else FitRows(pairs)
-    require_columns(["pair_id"], pair_rows.columns, pair_rows.name)
+    require_columns(["pair_id"], pair_rows.table.columns, pair_rows.name)
     ids, chosen = pair_rows.columns["pair_id"], pair_rows.positions("FIT")
     chosen = chosen[is_paired(ids[chosen])]
     chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last

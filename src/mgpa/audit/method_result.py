@@ -26,7 +26,15 @@ from .bootstrap import (
 from .design import Design, pooled
 from .fits import Fit
 from .metrics import LINEAR, find_metric
-from .ranks import FLIPPED, Chance, compare, permuted_auroc, permuted_between, with_units_flipped
+from .ranks import (
+    FLIPPED,
+    Chance,
+    between_auroc,
+    compare,
+    permuted_auroc,
+    permuted_between,
+    with_units_flipped,
+)
 
 Floats = NDArray[np.float64]
 #: What is measured of a fit, by the names that its cell has for it; some of it not always.
@@ -131,7 +139,7 @@ class MethodResult:
             # A gate without evidence has no floor, and there may be folds of such.
             return None if any(a is None for a in arrays) else np.concatenate(arrays, axis=1)[:, order]
 
-        return replace(
+        whole = replace(
             first,
             participants=tuple(people[i] for i in order),
             facts=[fact for part in parts for fact in part.facts],
@@ -142,6 +150,33 @@ class MethodResult:
             heads={name: join([part.heads[name] for part in parts]) for name in first.heads},
             **{name: join([getattr(part, name) for part in parts]) for name in (*MEASURED, "floor_auroc")},
         )
+        return whole._rescaled(np.concatenate([part._perfect for part in parts])[order])
+
+    @property
+    def _perfect(self) -> Floats:
+        """What a reader without error has of every unit; in one split the mean over cells is 1."""
+        if self.travelled.all():
+            return np.ones(len(self.participants))
+        cell = self.cells[0]
+        codes, units, classes = (cell[f"eval_{name}"] for name in ("source", "person", "class"))
+        right = codes[:, None] if cell["source_scores"].ndim == 2 else np.eye(codes.max() + 1)[codes][:, None]
+        alone, values = ~self.travelled[units], np.ones(len(self.participants))
+        between = between_auroc(right[alone], codes[alone], units[alone], classes[alone])[:, 0]
+        values[: len(between)] = np.where(self.travelled[: len(between)], 1.0, between)
+        return values
+
+    def _rescaled(self, perfect: Floats) -> MethodResult:
+        """Return pooled splits such that an AUROC between units ends at 1.
+
+        Of three sources or more, units of a source with many units count for more, and splits differ in that.
+        """
+        alone = ~self.travelled & ~np.isnan(perfect)
+        if not alone.any():
+            return self
+        strata = None if self.strata is None else self.strata[alone]
+        scale = np.where(self.travelled, 1.0, shares(strata, alone.sum()) @ perfect[alone])[:, None]
+        floor = None if self.floor_auroc is None else self.floor_auroc / scale
+        return replace(self, source_auroc=self.source_auroc / scale, floor_auroc=floor)
 
     @cached_property
     def travelled(self) -> NDArray[np.bool_]:

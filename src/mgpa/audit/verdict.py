@@ -208,8 +208,9 @@ def _hides(audit: Audit, name: str) -> str:
 def _no_leader(audit: Audit, names: list[str]) -> str:
     """Return why no method is best."""
     if too_few(audit):
-        cell = "" if audit.n_people < TOO_FEW else " for every source and label"
-        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{cell}."
+        if audit.n_people >= TOO_FEW:
+            return f"No method is called best: every source and label needs at least {units(audit, TOO_FEW)}."
+        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed."
     if not audit["identity"].chance.excluded:
         return "These readers find nothing to remove."
     lowered = [name for name in names if audit.outcome(name, "S") == "improved" and not audit[name].fitted_on]
@@ -390,6 +391,12 @@ def findings(audit: Audit, method: str) -> list[str]:
             )
     if result.has("floor"):
         explains = ": more data would not lower S; a gate of higher rank may" * result.floor_explains
+        ranks = sorted({fact["gate_basis"].shape[1] for fact in result.facts if "gate_basis" in fact})
+        if explains and "folds" in audit.settings and ranks:  # each fold has some of the pairs
+            span = f"{ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else ranks[0]
+            explains = (
+                f": a gate of higher rank may lower S. Folds, fitted on some of the pairs, have rank {span}"
+            )
         lines.append(f"Floor: readers of what the gate preserves reach {result.estimate('floor')}{explains}.")
     if result.chance.excluded and result.has("L"):
         linear = f"Linear readers reach {result.estimate('L')}"

@@ -130,7 +130,9 @@ class TableOptions:
             file = open_table(table, embedding=list(features), **rest)
         if self.embedding is not None and "feature_names" in file.info:
             numeric = [
-                n for n, kind in file.columns.items() if kind not in ("text", "bool") and n not in COLUMNS
+                name
+                for name, kind in file.columns.items()
+                if name not in COLUMNS and not kind.startswith(("text", "bool", "date", "time"))
             ]
             if numeric:
                 text = f"mgpa: numeric columns that are not part of the embedding: {first_few(numeric)}."

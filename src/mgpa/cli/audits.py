@@ -98,6 +98,15 @@ def audit(
     file = reading.open(table)
     with waiting("audit: reading"):
         rows = file.read().require("source", "participant")
+        if not methods and rows.pair_id is None:
+            left_out = "audit: without a pair_id column, MGPA is left out."
+            seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
+            if len({*rows.participant.tolist()}) < len(seen) == len(rows):  # one row for every source
+                unit = file.info.get("unit", "participant")
+                left_out += (
+                    f" Do all rows of a {unit} show one event? Add --rename.{unit} pair_id+participant."
+                )
+            print(left_out, file=sys.stderr)
         methods = methods or ["leace", *(["mgpa"] if rows.pair_id is not None else [])]
         entries = {
             name: load_map(entry)

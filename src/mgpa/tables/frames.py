@@ -89,7 +89,11 @@ def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int)
         if stored in inside:
             made[stored] = _read_numbers(column, math.prod(layout.shape), stored, first_row)
         else:
-            made[stored] = read_column(column, called.get(stored, stored), first_row)
+            name = called.get(stored, stored)
+            joined = stored in layout.combined.get("pair_id", ()) and not pa.types.is_floating(column.type)
+            made[stored] = read_column(
+                column, "pair_id" if joined and name not in COLUMNS else name, first_row
+            )
     return made
 
 

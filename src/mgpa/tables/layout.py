@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .._common.files import path_taken, require_replaceable
 from .._common.remote import Place, RemotePath, redacted
 from ..errors import OutputExists, TableError, first_few
+from ..pairs import is_paired
 from .columns import COLUMNS, RESERVED, Columns, require_alike
 
 EMBEDDING_NAMES = ("embedding", "X", "tokens")
@@ -115,6 +116,8 @@ class Layout:
                 made[name] = raw[parts[0]]
                 for part in parts[1:]:
                     made[name] = np.char.add(np.char.add(made[name].astype(str), "+"), raw[part].astype(str))
+                if name == "pair_id" and len(parts) > 1:  # unpaired, where a part of the id is missing
+                    made[name] = np.where(np.all([is_paired(raw[p]) for p in parts], axis=0), made[name], "")
         return made
 
 
@@ -134,7 +137,9 @@ def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str
         if len(chosen) != 1:
             several = f"Several columns could be the embedding ({first_few(chosen)})."
             problem = several if chosen else "No column holds embeddings."
-            raise TableError(f"{problem} Columns: {describe(fields.values())}. {HOW_TO_NAME}")
+            raise TableError(
+                f"{problem} Columns: {describe(fields.values())}. {_likely(fields)}{HOW_TO_NAME}"
+            )
     else:
         chosen = _by_text(fields, wanted) if isinstance(wanted, str) else list(wanted)
     absent = [name for name in chosen if name not in fields]
@@ -145,6 +150,17 @@ def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str
     if wrong:
         raise TableError(f"{describe(wrong)} cannot be part of an embedding; expected numbers.")
     return tuple(chosen)
+
+
+def _likely(fields: Mapping[str, Field]) -> str:
+    """Return which prefix most numbered columns of numbers have, as a sentence; nothing if few have one."""
+    stems = Counter(name.rstrip("0123456789") for name, f in fields.items() if _is_number(f) and not f.shape)
+    stem, n = stems.most_common(1)[0] if stems else ("", 0)
+    return (
+        f"{n} columns of numbers begin with {stem!r}: if those are it, pass embedding {stem}. "
+        if stem and n > 2
+        else ""
+    )
 
 
 def _is_number(field: Field, n: int = 2) -> bool:

@@ -163,7 +163,7 @@ def plot_participants(audit: Audit, metric: str = "S") -> Any:
             ax.set_title(look.short, fontweight="bold", fontsize=7, pad=4)
             grid(ax, "y")
             if k % columns == 0:
-                ax.set_ylabel(draw.axis_label(find_metric(metric)))
+                ax.set_ylabel(draw.axis_label(find_metric(metric)).replace(", ", ",\n"))
     return figure
 
 
