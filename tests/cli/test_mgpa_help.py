@@ -56,7 +56,7 @@ def test_the_doctor_lists_packages_that_do_not_load_and_whether_stages_are_compi
 
 @pytest.mark.parametrize(("page", "n"), [("command_line", 15), ("reproduce", 10), ("attack", 2)])
 def test_the_documented_commands_are_understood(tmp_path, monkeypatch, page, n):
-    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.startswith("mgpa ") and "--install" not in line]
     assert len(lines) > n
     monkeypatch.chdir(tmp_path)
