@@ -57,7 +57,7 @@ def test_the_digest_sees_every_column():
         ({"participant": [1, 1, 2, 2, 2, 3]}, r"'2' has rows in EVAL and in HEAD \(rows 4 and 2"),
         (
             {"source": ["a", "a"] * 3},
-            "pair_id 0 occurs more than once .* rows 0 and 1.*ids restart .* rename PARTICIPANT.ID to",
+            "pair_id 0 occurs more than once .* rows 0 and 1.*ids restart .* PARTICIPANT.ID to",
         ),
         ({"source": ["a", "b"] * 2}, "source has shape"),
         ({"label": [0, 0, 1, 1, 0, None]}, "label is missing"),
