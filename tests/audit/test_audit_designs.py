@@ -159,6 +159,16 @@ def test_a_source_that_is_never_mistaken_has_an_auroc_of_one_over_folds_of_unequ
     assert (before.value, before.high) == (pytest.approx(1.0, abs=1e-12), 1.0)
 
 
+def test_labels_that_are_never_mistaken_have_an_auroc_of_one_over_folds_of_unequal_classes():
+    rng = np.random.default_rng(0)
+    label, source = (np.repeat(rng.choice(k, 47, p=p), 4) for k, p in ((3, [0.5, 0.3, 0.2]), (2, [0.6, 0.4])))
+    X = 0.3 * rng.normal(size=(188, 8)) + 5 * np.eye(3, 8)[label] + 2 * np.eye(8)[3 + source]
+    result = audit.run(
+        Table(X, source=source, participant=np.repeat(np.arange(47), 4), label=label), [], **QUICK
+    )
+    assert result["identity"].estimate("T_f").value == pytest.approx(1.0, abs=1e-12)
+
+
 @pytest.mark.parametrize("travelled", [0, 16, 48])
 def test_only_aurocs_of_units_alone_are_drawn_or_called_theirs(travelled):
     """Values of units that are compared with each other are contributions, and some exceed 1."""

@@ -365,7 +365,7 @@ TWO = ["a", "a"]
         (lambda: assignment_probability([0, 2], TWO, 0), "y must be 0 or 1"),
         (lambda: assignment_probability([0, 1], TWO, 1.5), "xi must be between -1"),
         (lambda: association_auroc([1, 2], [1], [0, 1], TWO), "of the same events"),
-        (lambda: fit_association_heads(np.ones((2, 3)), np.ones((1, 3)), [0, 1], ["a", "b"]), "two views"),
+        (lambda: fit_association_heads(np.ones((2, 3)), np.ones((1, 3)), [0, 1], ["a", "b"]), "both views"),
         (lambda: fit_association_heads(np.ones((2, 3)), np.ones((2, 3)), [0, 1], TWO), "of 1 participants"),
     ],
 )

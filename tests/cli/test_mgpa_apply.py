@@ -30,7 +30,7 @@ def test_other_sources_and_corrected_tables_are_refused_unless_forced(folder, ta
     other = table.with_columns(source=np.where(table.source == "dry", "gel", "pad"))
     write_table(other, tmp_path / "other.parquet")
     done("apply", m, folder / "rec ördings.parquet", "--out", tmp_path / "once.parquet")
-    for name, words in (("other", "gel, pad"), ("once", "corrected before")):
+    for name, words in (("other", "gel, pad"), ("once", "already corrected")):
         arguments = ("apply", m, tmp_path / f"{name}.parquet", "--out", tmp_path / f"{name}-out.parquet")
         said = refused(*arguments)
         assert words in said

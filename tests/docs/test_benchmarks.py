@@ -26,8 +26,7 @@ def benchmark(monkeypatch):
 
 def test_the_reliability_page_has_the_tables_and_rates_of_the_cost_model(benchmark):
     page, model = (ROOT / "docs" / "reliability.md").read_text("utf-8"), benchmark("cost_model")
-    for features in (64, 512):
-        assert "\n".join(model.table(features)) in page
+    assert "\n".join(model.table(512)) in page
     for value, unit in (
         (model.RATES.fit_number * 1e9, "ns a number"),
         (model.RATES.multiply_add * 1e12, "ps a multiply-add"),

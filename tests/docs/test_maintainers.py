@@ -93,7 +93,7 @@ def test_the_new_data_set_is_read_and_verified(tmp_path, monkeypatch, capsys):
     first = (tmp_path / "taps" / "P1_dry.csv").read_text().splitlines()[0].split(",")
     assert trials.columns["label"][0] == first[0]
     np.testing.assert_allclose(trials.data[0].reshape(-1), 1e-6 * np.array(first[1:], float))
-    table = trials.table(trials.data.mean(axis=2))
+    table = mgpa.tables.Table.from_columns({"X": trials.data.mean(axis=2), **trials.columns}, trials.info)
     assert len(table.paired_views()[0]) == 12
     assert "4 of 4 files" in capsys.readouterr().out
     # Known to the commands by its name alone.

@@ -56,7 +56,7 @@ def test_a_gap_needs_the_only_note_where_notes_are_kept(events):
     note = a[20] - 0.5
     assert len(match_events(a, events, breaks=[note])) == 56
     for notes, inside in (([], 0), ([a[30] + 0.1], 0), ([note, note - 1], 2), ([3.0, note], 1)):
-        message = f"events 21 to 24 seem to have none.*there are {inside}, and {len(notes)} in the whole"
+        message = f"events 21 to 24 seem to have none.*there are {inside} .{len(notes)} in the whole"
         with pytest.raises(PairingError, match=message):
             match_events(a, events, breaks=notes)
 

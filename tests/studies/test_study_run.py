@@ -79,7 +79,7 @@ def test_one_map_is_judged_by_several_labels(tmp_path):
     assert list(audits) == ["Easy", "Hard"]
     assert audits["Easy"]["CF"].estimate("M") == audits["Hard"]["CF"].estimate("M")
     assert audits["Easy"]["CF"].estimate("T_f").value > audits["Hard"]["CF"].estimate("T_f").value
-    with pytest.raises(StudyError, match="none can be the column 'label' itself"):
+    with pytest.raises(StudyError, match="none may be called 'label'"):
         load_study(tmp_path / "my.toml", data={"labels": labels | {"Third": "label"}})
 
 

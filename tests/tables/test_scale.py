@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -234,3 +235,49 @@ def test_a_table_ten_times_the_memory_limit(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "limited" in done.stdout
     assert open_table(tmp_path / "out").n_rows == rows * n_parts
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_killed_and_started_again_costs_no_finished_part(table, tmp_path):
+    pytest.importorskip("distributed")
+    pytest.importorskip("cyclopts")
+    parts = in_parts(table, tmp_path / "many", 300)
+    m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
+    m.save(tmp_path / "map.safetensors")
+    correct_file(m, parts, tmp_path / "expected")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+
+    def start(*command):
+        with open(tmp_path / f"{command[0]}.log", "w") as log:
+            return subprocess.Popen([sys.executable, "-m", *command], stderr=log, stdout=log)
+
+    def cluster():
+        place = ["--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--no-dashboard"]
+        return [
+            start("distributed.cli.dask_scheduler", *place),
+            start("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"),
+        ]
+
+    out, processes = tmp_path / "out", cluster()
+    apply = ["mgpa", "apply", str(tmp_path / "map.safetensors"), str(parts), "--out", str(out)]
+    try:
+        first = start(*apply, "--scheduler", address)
+        deadline = time.monotonic() + 60
+        while not (out.exists() and any(out.rglob("*.parquet"))) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        processes[0].kill()
+        first.wait(60)
+        assert first.returncode, "it finished before the scheduler was killed"
+        assert "cluster" in (tmp_path / "mgpa.log").read_text()
+        for process in processes:
+            process.kill()
+            process.wait()
+        processes = cluster()
+        assert start(*apply, "--scheduler", address).wait(120) == 0, (tmp_path / "mgpa.log").read_text()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert np.array_equal(open_table(out).read().X, open_table(tmp_path / "expected").read().X)

@@ -325,6 +325,40 @@ def test_any_interleaving_of_writers_readers_and_kills_shows_one_version_or_an_e
     assert min(counts["finished"], counts["killed"], counts["read"]) > 0
 
 
+@pytest.mark.slow
+def test_ten_thousand_steps_of_writers_readers_and_kills(folder):
+    counts = interleave(folder, 10_000, 7)
+    assert min(counts.values()) > 20
+
+
+def test_a_reader_among_writers_in_other_processes_sees_one_version(folder):
+    in_parts(version(0), folder, 3)
+    script = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from test_store import in_parts, version
+from mgpa.tables import TableError
+for i in range(40):
+    try:
+        in_parts(version(float(sys.argv[1]) * 1000 + i), {str(folder)!r}, 3, overwrite=True)
+    except TableError as error:
+        assert "another process" in str(error)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
+    writers = [subprocess.Popen([sys.executable, "-c", script, str(i)], env=environment) for i in range(2)]
+    read = errors = 0
+    while any(writer.poll() is None for writer in writers):
+        try:
+            assert len(versions(open_table(folder).read())) == 1
+            read += 1
+        except TableError:
+            errors += 1
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert read > 0
+    assert len(versions(open_table(folder).read())) == 1
+    assert len(parts_of(folder)) == 3
+
+
 def test_a_killed_apply_goes_on_where_it_was(tmp_path):
     table = simulated_table(n_people=40)
     given = in_parts(table, tmp_path / "given", 200)

@@ -295,10 +295,10 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
 
 
 def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
-    """Return AUROC and balanced accuracy of every unit that a head scored; labels within or between units."""
+    """Return AUROC, what a head without error has, and balanced accuracy of every unit that was scored."""
     n = len(ground.units)
     if transfer is None:
-        return dict.fromkeys(("", "_accuracy"), np.full(n, np.nan))
+        return dict.fromkeys(("", "_perfect", "_accuracy"), np.full(n, np.nan))
     rows, scores, predicted = transfer
     units, codes = ground.unit_codes[rows], ground.classes[rows]
     n_classes = int(ground.classes.max()) + 1
@@ -308,17 +308,20 @@ def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> 
     right = np.bincount(place, predicted == codes) / np.bincount(place)
     accuracy = _unit_means(right, entry // n_classes, n)
     if ground.design.labels == "within":
-        auroc = within_auroc(scores, codes, units)
+        auroc = np.repeat(within_auroc(scores, codes, units), 2, axis=1)
+        auroc[:, 1] = 1.0
     else:
         flat = scores.reshape(len(scores), -1)
         means = np.stack([_unit_means(column, place, len(entry)) for column in flat.T], axis=1)
         means = means.reshape(len(entry), *scores.shape[1:])
+        right = np.eye(n_classes)[entry % n_classes] if means.ndim == 3 else entry % n_classes
+        both = np.concatenate([means, right.reshape(means.shape)], axis=1)
         everything = np.zeros(len(entry), np.int64)
-        placed = between_auroc(means, entry % n_classes, np.arange(len(entry)), everything)
-        auroc = _unit_means(placed[:, 0], entry // n_classes, n)[:, None]
-    values = np.full(n, np.nan)
-    values[: len(auroc)] = auroc[:, 0]
-    return {"": values, "_accuracy": accuracy}
+        placed = between_auroc(both, entry % n_classes, np.arange(len(entry)), everything)
+        auroc = np.stack([_unit_means(column, entry // n_classes, n) for column in placed.T], axis=1)
+    values = np.full((n, 2), np.nan)
+    values[: len(auroc)] = auroc
+    return {"": values[:, 0], "_perfect": values[:, 1], "_accuracy": accuracy}
 
 
 def _numbers_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:

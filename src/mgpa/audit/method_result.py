@@ -43,7 +43,7 @@ MEASURED = ("source_auroc", "movement", "shortcut", "control")
 HEADS = tuple(
     f"{heads}{what}"
     for heads in ("frozen", "refitted")
-    for what in ("", "_accuracy", "_bias", "_square", "_relative")
+    for what in ("", "_perfect", "_accuracy", "_bias", "_square", "_relative")
 )
 
 
@@ -150,7 +150,18 @@ class MethodResult:
             heads={name: join([part.heads[name] for part in parts]) for name in first.heads},
             **{name: join([getattr(part, name) for part in parts]) for name in (*MEASURED, "floor_auroc")},
         )
-        return whole._rescaled(np.concatenate([part._perfect for part in parts])[order])
+        whole = whole._rescaled(np.concatenate([part._perfect for part in parts])[order])
+        for name in [name for name in ("frozen", "refitted") if f"{name}_perfect" in whole.heads]:
+            # A unit is scored in the directions that lead to its own source.
+            ideal = whole.heads[f"{name}_perfect"]
+            present = ~np.isnan(ideal)
+            with np.errstate(invalid="ignore"):
+                perfect = np.where(present, ideal, 0.0).sum(axis=(0, 2)) / present.sum(axis=(0, 2))
+            valid = ~np.isnan(perfect)
+            if valid.any():
+                strata = None if whole.strata is None else whole.strata[valid]
+                whole.heads[name] = whole.heads[name] / (shares(strata, valid.sum()) @ perfect[valid])
+        return whole
 
     @property
     def _perfect(self) -> Floats:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..audit.heads import choose_directions
 from ..coordinates import Coordinates, fit_coordinates
 from ..errors import StudyError
 from ..gate import FixedGate, MeasurementGate
@@ -139,11 +140,12 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
 
 
 def shortcut(table: Table) -> tuple[Any, Any] | None:
-    """Return the associated source and label, the second of each; None unless HEAD rows have two of each."""
-    head = table.rows("HEAD")
+    """Return the associated source and label, the second of each; None where shortcuts cannot be measured."""
+    head, evaluation = table.rows("HEAD"), table.rows("EVAL")
     if head.label is None or len(head.sources) != 2 or len(np.unique(head.label)) != 2:
         return None
-    return head.sources[1], np.unique(head.label)[1]
+    stated = head.sources[1], np.unique(head.label)[1]
+    return stated if choose_directions(stated, table.rows("FIT"), head, evaluation)[0] else None
 
 
 def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:

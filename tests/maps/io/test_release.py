@@ -211,7 +211,7 @@ ITERATIVE_DAMAGE = {
 CLOSED_FORM_DAMAGE = {
     "endless width": (set_width, "integer from 1"),
     "skewed basis": (set_array("basis_", np.ones((6, 2))), "not orthonormal"),
-    "no direction": (set_array("direction_", np.zeros(2)), "no length"),
+    "no direction": (set_array("direction_", np.zeros(2)), "length zero"),
     "overflowing anchor": (set_array("anchor_coef_", np.full((4, 2), 1e308)), "NaN or infinite"),
 }
 
