@@ -215,6 +215,16 @@ def bench_spread(device):
             if device == "cpu":
                 times = shortest([lambda m=m, X=X: m.transform(X[:1]), lambda: products(1)], 400)
                 report(f"one row, spread, rank {rank}, {dtype}", times[0], "its products", times[1], "0.2 ms")
+    if device == "cpu":
+        mixing = rng.normal(size=(D, D)) * np.geomspace(2, 0.2, D)[:, None]  # strong and weak directions
+        gain, shift = np.where(np.arange(D) < R, 2, 1), weights(D)
+        source, A = rng.integers(0, 2, N)[:, None], rng.normal(size=(500, D)) @ mixing
+        X = rng.normal(size=(N, D)) @ mixing * np.where(source, gain, 1) + source * shift
+        pairs, models = (A, A * gain + shift), (mgpa.MGPA(), mgpa.ClosedFormMGPA())
+        fits = [lambda m=m: m.fit(X, source=source[:, 0], pairs=pairs) for m in models]
+        times = shortest(fits, 3)
+        report("MGPA() fit that corrects spread, 500 pairs", times[0], "closed-form fit", times[1], "2")
+        assert isinstance(models[0].map_, mgpa.SpreadMap)
 
 
 def bench_fit(device):

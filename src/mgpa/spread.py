@@ -17,6 +17,7 @@ midpoints, Var B - Var A = 2 Cov(B - A, (A + B) / 2), and one participant's slop
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -48,6 +49,7 @@ ALL_NOISE = 0.99  # share of noise from which on there is nothing to undo
 STILL_READABLE = 0.65  # an AUROC that is worth a sentence
 FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
 LOST = 1e-3  # what a posterior may change by where a map keeps fewer squares
+COUNTS = 33  # numbers of squares tried
 
 
 @dataclass(frozen=True)
@@ -421,46 +423,62 @@ class Way:
     center: Floats
     slope: Floats
     offset: Floats
+    axes: Floats  # (r, k): principal axes of the views it was fitted on
+    scatter: Floats  # (k,): of those views along them
     ridge: float
+    n_views: int
 
     @classmethod
-    def fit(cls, x: Floats, y: Floats, ridge: float | None = None) -> Way:
-        """Regress y on x, both overwritten; without a penalty, with that of generalised cross-validation."""
+    def fit(cls, x: Floats, y: Floats) -> Way:
+        """Regress y on x, both overwritten, with the penalty of generalised cross-validation."""
         center, offset = x.mean(axis=0), y.mean(axis=0)
         x -= center
         y -= offset
         few = len(x) < x.shape[1]  # then nothing is decomposed that is larger than the rows
-        values, U = np.linalg.eigh(x @ x.T if few else x.T @ x)
+        values, axes = np.linalg.eigh(x @ x.T if few else x.T @ x)
         resolved = values > x.shape[1] * np.finfo(np.float64).eps * values.max(initial=0.0)
-        values, U = values[resolved], U[:, resolved]
-        along = U.T @ (y if few else x.T @ y)
-        if ridge is None:
-            products = np.sqrt(values)[:, None] * along if few else along
-            ridge = cross_validated_ridge(values, products, float(np.vdot(y, y)), len(x) - 1.0)
-        slope = U @ (along / (values + ridge)[:, None])
-        return cls(center, x.T @ slope if few else slope, offset, ridge)
+        values, axes = values[resolved], axes[:, resolved]
+        if few:
+            products = np.sqrt(values)[:, None] * (axes.T @ y)
+            axes = x.T @ (axes / np.sqrt(values))
+        else:
+            products = axes.T @ (x.T @ y)
+        ridge = cross_validated_ridge(values, products, float(np.vdot(y, y)), len(x) - 1.0)
+        slope = axes @ (products / (values + ridge)[:, None])
+        return cls(center, slope, offset, axes, values, ridge, len(x))
 
     def expect(self, X: Floats) -> Floats:
         """Return the differences expected for X."""
         return np.asarray((X - self.center) @ self.slope + self.offset)
 
+    def without(self, x: Floats, y: Floats) -> Way:
+        """Return the regression, with the same penalty, on all rows but some of those it was fitted on.
 
-def fit_ways(
-    views: Views, pairs: NDArray[np.intp], penalties: dict[tuple[int, int], Way] | None = None
-) -> dict[tuple[int, int], Way]:
-    """Return the regressions (from, to) between all two sources that share pairs, from some of the pairs.
+        Nothing is fitted again: with H the block of the hat matrix of the rows left out, their residuals e
+        become (I - H)⁻¹e. If no row is left, no difference is expected.
+        """
+        if len(x) == self.n_views:
+            return replace(self, slope=np.zeros_like(self.slope), offset=np.zeros_like(self.offset))
+        residuals = y - self.expect(x)
+        apart = x - self.center
+        weights = self.axes @ (apart @ self.axes / (self.scatter + self.ridge)).T
+        kept = np.eye(len(x)) - apart @ weights - 1.0 / self.n_views
+        grown = np.linalg.solve(kept, residuals)
+        offset = self.offset - grown.sum(axis=0) / self.n_views
+        return replace(self, slope=self.slope - weights @ grown, offset=offset)
 
-    With the penalties of other regressions, if there are any.
-    """
-    m, ways = len(views), dict[tuple[int, int], Way]()
+
+def _differences(views: Views, pairs: NDArray[np.intp]) -> Iterator[tuple[tuple[int, int], Floats, Floats]]:
+    """Yield, for all two sources (from, to), views of some pairs and how the other source's views differ."""
     for a, b in sorted({(int(s), int(t)) for s, t in zip(views.first, views.second, strict=True)}):
         rows = pairs[(views.first[pairs] == a) & (views.second[pairs] == b)]
-        for step, sign, start in (((a, b), 1.0, rows), ((b, a), -1.0, rows + m)):
-            ridge = None if penalties is None else penalties[step].ridge
-            differences = views.contrasts(rows)
-            differences *= sign
-            ways[step] = Way.fit(views.moved(start), differences, ridge)
-    return ways
+        yield (a, b), views.moved(rows), views.contrasts(rows)
+        yield (b, a), views.moved(rows + len(views)), -views.contrasts(rows)
+
+
+def fit_ways(views: Views) -> dict[tuple[int, int], Way]:
+    """Return the regressions (from, to) between all two sources that share pairs."""
+    return {step: Way.fit(x, y) for step, x, y in _differences(views, np.arange(len(views)))}
 
 
 def routes(ways: dict[tuple[int, int], Way], source: int) -> list[tuple[int, int]]:
@@ -473,14 +491,19 @@ def routes(ways: dict[tuple[int, int], Way], source: int) -> list[tuple[int, int
     return steps
 
 
-def affine_edit(ways: dict[tuple[int, int], Way], source: int) -> Affine:
-    """Return D_s, the way to the mean of all views, as a matrix and an offset."""
-    r = len(ways[next(iter(ways))].center)
-    at = {source: np.eye(r + 1, r, k=-1)}  # the origin, then every axis
+def displacement(ways: dict[tuple[int, int], Way], source: int, X: Floats) -> Floats:
+    """Return D_s(X): what takes views X of one source to the mean of all sources' views."""
+    at = {source: X}
     for t, u in routes(ways, source):
         at[u] = at[t] + ways[t, u].expect(at[t])
-    edit = sum(at.values()) / len(at) - at[source]
-    return edit[1:] - edit[0], edit[0]
+    return np.asarray(sum(at.values()) / len(at) - X)
+
+
+def affine_edit(ways: dict[tuple[int, int], Way], source: int) -> Affine:
+    """Return D_s as a matrix and an offset."""
+    r = len(ways[next(iter(ways))].center)
+    moved = displacement(ways, source, np.eye(r + 1, r, k=-1))  # of the origin, then of every axis
+    return moved[1:] - moved[0], moved[0]
 
 
 def unpaired_scatters(
@@ -570,23 +593,20 @@ def fit_spread(
     evidence = SpreadEvidence(show_spread(views), int(units.max()) + 1, unit)
     if not (evidence.is_shown or always) or not views.folds():
         return evidence, None, []
-    (scores, posterior), ways = fit_posterior(views, rows), fit_ways(views, np.arange(m))
+    (scores, posterior), ways = fit_posterior(views, rows), fit_ways(views)
     gain, rotation, noise = describe_spread(views, ways)
     chosen, origin, whiten = whitening(views)
     before, after, length = np.zeros(m), np.zeros(m), np.zeros(2 * m)
-    for train, test in views.folds():
-        held_out = fit_ways(views, train, penalties=ways)
-        edits = [affine_edit(held_out, code) for code in range(views.n_sources)]
+    for _, test in views.folds():
+        held_out = {step: ways[step].without(x, y) for step, x, y in _differences(views, test)}
         for pairs in views.blocks(test):
             moved = []
             for part in (pairs, pairs + m):
                 X = views.moved(part)
-                moved.append(
-                    X
-                    + sum(
-                        p[:, None] * (X @ M + v) for p, (M, v) in zip(posterior[part].T, edits, strict=True)
-                    )
+                edits = (
+                    p[:, None] * displacement(held_out, code, X) for code, p in enumerate(posterior[part].T)
                 )
+                moved.append(X + sum(edits))
                 length[part] = np.sum(((moved[-1][:, chosen] - origin) * whiten) ** 2, axis=1)
             before[pairs] = np.sum(views.contrasts(pairs) ** 2, axis=1)
             after[pairs] = np.sum((moved[1] - moved[0]) ** 2, axis=1)
@@ -659,8 +679,7 @@ def score_form(views: Views, scores: Scores) -> tuple[Floats, Floats, Floats, Fl
     """
     chosen, origin, whiten = whitening(views)
     K = views.n_sources
-    few = max(1, BLOCK // (8 * K**2 * views.raw.shape[1]))  # rows at a time: each has a score for every q
-    everything = blocks(len(views.raw), few)
+    everything = blocks(len(views.raw), max(1, BLOCK // (K * views.raw.shape[1])))
     precisions, linear, bias = (array - array[0] for array in scores)
     axes = [np.linalg.eigh(P) for P in precisions[1:]]
     G = np.concatenate([vectors.T for _, vectors in axes])
@@ -673,22 +692,25 @@ def score_form(views: Views, scores: Scores) -> tuple[Floats, Floats, Floats, Fl
         Y = (views.raw[part][:, chosen] - origin) * whiten
         return Y, (Y @ G.T) ** 2
 
-    means = sum(squares(part)[1].sum(axis=0) for part in everything) / len(views.raw)
-    variance = sum(np.sum((squares(part)[1] - means) ** 2, axis=0) for part in everything) / len(views.raw)
-    order = np.argsort(-np.max(np.abs(w), axis=1) * np.sqrt(variance), kind="stable")
+    means, fourth = np.zeros((2, len(G)))
+    for part in everything:
+        exact = squares(part)[1]
+        means += exact.sum(axis=0) / len(views.raw)
+        fourth += np.einsum("ij,ij->j", exact, exact) / len(views.raw)
+    order = np.argsort(-np.max(np.abs(w), axis=1) * np.sqrt(np.maximum(fourth - means**2, 0)), kind="stable")
     G, w, means = G[order], w[order], means[order]
-    lost = np.zeros(len(G) + 1)  # with the first 0, 1, … squares, the others by their means
+    counts = np.unique(np.linspace(0, len(G), COUNTS).round().astype(int))
+    lost = np.zeros(len(counts))  # with so many squares, the others by their means
     for part in everything:
         Y, exact = squares(part)
-        kept = np.concatenate([np.zeros((1, len(Y))), (exact - means).T])
-        scored = np.stack([np.cumsum(np.r_[0.0, column][:, None] * kept, axis=0) for column in w.T], axis=-1)
+        exact -= means
+        scored = np.zeros((len(counts), len(Y), K))
+        for k in range(1, K):
+            scored[1:, :, k] = np.cumsum(exact * w[:, k], axis=1)[:, counts[1:] - 1].T
         scored += Y @ linear.T + bias + means @ w
         posterior = scipy.special.softmax(scored, axis=2)
         lost = np.maximum(lost, np.abs(posterior - posterior[-1]).max(axis=(1, 2)))
-    low, high = 0, len(G)
-    while low < high:  # the loss need not fall with every square, but where the search ends it is small
-        middle = (low + high) // 2
-        low, high = (low, middle) if lost[middle] < LOST else (middle + 1, high)
+    low = counts[1 + max(np.flatnonzero(lost >= LOST), default=-1)]
     bias = bias + means[low:] @ w[low:]
     G, w, linear = G[:low] * whiten, w[:low], linear * whiten
     # (g·(x - o))² = (g·x)² - 2 (g·o)(g·x) + (g·o)²

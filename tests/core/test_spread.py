@@ -242,15 +242,17 @@ def test_a_common_gain_is_shown_by_few_units():
 
 
 @pytest.mark.parametrize("n", [6, 40])
-def test_regressions_of_few_and_many_views_are_ridge_with_the_penalty_set(n):
+@pytest.mark.parametrize("out", [[], [1, 3]])
+def test_regressions_are_ridge_also_without_some_of_their_views(n, out):
     rng = np.random.default_rng(2)
     X, Y, new = rng.normal(size=(n, 8)), rng.normal(size=(n, 8)), rng.normal(size=(5, 8))
-    ridge = Way.fit(X.copy(), Y.copy()).ridge
-    kept = np.setdiff1d(np.arange(n), [1, 3])
+    way = Way.fit(X.copy(), Y.copy())
+    kept = np.setdiff1d(np.arange(n), out)
     x, y = X[kept] - X[kept].mean(axis=0), Y[kept] - Y[kept].mean(axis=0)
-    slope = np.linalg.solve(x.T @ x + ridge * np.eye(8), x.T @ y)
+    slope = np.linalg.solve(x.T @ x + way.ridge * np.eye(8), x.T @ y)
     expected = (new - X[kept].mean(axis=0)) @ slope + Y[kept].mean(axis=0)
-    np.testing.assert_allclose(Way.fit(X[kept], Y[kept], ridge).expect(new), expected, atol=1e-8)
+    np.testing.assert_allclose(way.without(X[out], Y[out]).expect(new), expected, atol=1e-8)
+    assert not way.without(X, Y).expect(new).any()  # nothing is known of it any more
 
 
 @pytest.mark.parametrize("n_out", [2, 9])
