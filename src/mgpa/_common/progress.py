@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from ..errors import ParameterError
@@ -61,10 +64,31 @@ def in_processes(calls: Iterable[Any], n_jobs: int) -> Iterator[Any]:
     >>> list(in_processes([delayed(abs)(-1), delayed(abs)(2)], n_jobs=1))
     [1, 2]
     """
-    from joblib import Parallel
+    from joblib import Parallel, delayed
 
     if n_jobs == 0:
         raise ParameterError("n_jobs", n_jobs, "1 or more, or -1 for all cores")
+    work, parent = delayed(_work_for), os.getpid()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-        yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+        yield from Parallel(n_jobs=n_jobs, return_as="generator")(work(parent, *call) for call in calls)
+
+
+def _work_for(
+    parent: int, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    end_with(parent)
+    return function(*arguments, **named)
+
+
+@cache
+def end_with(parent: int) -> None:
+    """End this process, a worker, a second after its parent: a killed parent cannot tell it to."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    if os.getppid() == parent:  # neither a thread of the parent nor a worker elsewhere
+        threading.Thread(target=watch, daemon=True).start()
