@@ -127,6 +127,13 @@ def test_verdicts_of_tables_with_known_answers(table, before, after, said):
     assert any(line.startswith(one_source) for line in caveats(result)) == (table is nested)
 
 
+def test_methods_that_moved_nothing_are_not_ranked():
+    from mgpa.baselines import Identity
+
+    result = audit.run(spread(), {"stays": Identity()}, **QUICK)
+    assert result.verdict()[1] == "No method moved the embeddings."
+
+
 def test_what_is_left_to_other_readers_than_linear_ones_is_named_with_what_to_try():
     result = of(mixed(), "leace")
     (left,) = [line for line in findings(result, "leace") if line.startswith("Linear readers reach .")]

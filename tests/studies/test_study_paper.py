@@ -184,6 +184,10 @@ def test_tables_4_to_6_say_what_ran_and_the_figure_its_budget(tmp_path):
     four, five = ((tmp_path / "paper" / f"table_{i}.tex").read_text("utf-8") for i in (4, 5))
     assert "controlled-ssvep ran" in four
     assert "not run" in four
+    assert "What ran: controlled-ssvep (Changed), temporal-n170 (Ours)." in four
+    assert "What ran: controlled-ssvep (Changed), temporal-n170 (Ours)." in five
+    page = (tmp_path / "paper" / "paper.html").read_text("utf-8")
+    assert re.findall(r"Table (\d+)", page) == [*"12345678", *"89", "10", "11"]
     assert "controlled-ssvep: seeds ['controlled-ssvep']; temporal-n170: seeds ['temporal-n170']" in five
     from mgpa.studies.figures import gate_figure
 

@@ -22,7 +22,7 @@ def ran(name, folder, **changes):
     """Run a study quickly and return its audits, after looking at everything it wrote."""
     study = load_study(name, quick=True, **changes)
     result = run_study(study, folder / "work", verbose=False)
-    first = write_results(result, folder)
+    first = write_results(result, folder)[0]
     assert first.exists()
     for task in result.audits:
         text = (folder / (f"report-{task}.html" if task else "report.html")).read_text("utf-8")

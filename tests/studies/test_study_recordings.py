@@ -34,6 +34,9 @@ def test_an_encoders_weights_are_among_what_was_read(tmp_path):
     (tmp_path / "recordings").mkdir()
     with pytest.raises(StudyError, match=r"weights\.safetensors does not exist"):
         run(study, tmp_path / "work")
+    random = {"encoder": {"parameters": {"weights": "random"}}}
+    with pytest.raises(StudyError, match='"random" takes no checkpoint'):
+        run(load_study(written(tmp_path, text), **changes, **random), tmp_path / "work")
     (tmp_path / "weights.safetensors").write_bytes(b"half of it")
     with pytest.raises(StudyError, match=r"(?s)no recordings.*safetensors is not the published file"):
         run(study, tmp_path / "work")

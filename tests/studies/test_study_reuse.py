@@ -72,7 +72,7 @@ def test_reuse_selects_once_and_audits_every_task(uneven, tmp_path):
     found = computed(load_study(uneven, methods=MORE, reuse={"development_seed": 5}), work)
     selected = {name: n for name, n in found.items() if name.startswith("select")}
     assert selected == {f"select {name}": 2 if name == "Family" else 1 for name in study.methods}
-    report = write_results(result, tmp_path / "out")
+    report = write_results(result, tmp_path / "out")[0]
     text = report.read_text("utf-8")
     assert "Development participants selected Family: " in text
     assert 'href="report-Hard.html"' in text

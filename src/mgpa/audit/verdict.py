@@ -219,6 +219,8 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
         but = "it harms the task" if harmed else "whether it keeps the task is not clear"
         change = audit.contrast(name, metric=task.name)
         return f"{label(name)} {_hides(audit, name)}, but {but} ({task.name} {change:+.3f})."
+    if not any(audit[name].movement.any() for name in names):
+        return "No method moved the embeddings."
     lowest = min(names, key=lambda name: audit[name].S)
     return f"No method clearly lowered it. The lowest S is {_value(audit, lowest, 'S')} ({label(lowest)})."
 

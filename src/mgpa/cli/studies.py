@@ -82,6 +82,9 @@ def plan(
     cells = plan_study(chosen, out / "work")
     origin = Recordings(chosen, out / "work").origin
     text = [f"{n:>5} cells  {name}" for name, n in cells.items()]
+    needs = chosen.needs
+    if needs.disk and not quick:
+        text.append(f"Needs about {needs.disk:g} GB of disk and {needs.memory:g} GB of memory.")
     text.append(f"Ready to run. Data: {origin}.")
     if chosen.encoder is not None and chosen.encoder.checkpoint == "paper":
         text.append("Weights: downloaded when it runs; offline, pass --checkpoint FILE.")
@@ -127,13 +130,19 @@ def run(
     with connect(scheduler) as client:
         result = run_study(chosen, out / "work", n_jobs=jobs, client=client, device=device)
     with waiting("study: writing tables, figures and the report"):
-        report = write_results(result, out, command=shlex.join(["mgpa", *sys.argv[1:]]))
-    facts = {"report": str(report), "folder": str(out), "heading": result.heading, "digest": result.digest}
+        reports = write_results(result, out, command=shlex.join(["mgpa", *sys.argv[1:]]))
+    facts = {
+        "report": str(reports[0]),
+        "reports": [*map(str, reports)],
+        "folder": str(out),
+        "heading": result.heading,
+        "digest": result.digest,
+    }
     text = [f"{task}\n{audit}" if task else str(audit) for task, audit in result.audits.items()]
     text += [f"{name} is left out: {why}." for name, why in result.omitted.items()]
     if result.deviations:
         text.append(f"{result.heading}, not a reproduction: {'; '.join(result.deviations)}.")
-    show(facts | {"deviations": result.deviations}, "\n\n".join([*text, str(report)]), json_)
+    show(facts | {"deviations": result.deviations}, "\n\n".join([*text, "\n".join(map(str, reports))]), json_)
 
 
 @study.command

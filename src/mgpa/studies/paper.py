@@ -82,6 +82,9 @@ class Runs:
     def caption(self, table: Mapping[str, Any]) -> str:
         """Return a table's title, what its numbers are, and how each run differs from the paper's study."""
         sentences = [f"{table['title']}."]
+        if not studies_of(table) and self.results:
+            ran = ", ".join(f"{study} ({run['heading']})" for study, run in self.results.items())
+            sentences.append(f"What ran: {ran}.")
         methods = {name for *_, content in table["rows"] for name in content[:2]}
         for study in studies_of(table):
             run = self.results.get(study)
@@ -168,7 +171,9 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
     list of path
     """
     runs = Runs.read(folders, published=published)
-    tables = [*TABLES, *word_tables(runs.results)]
+    tables = sorted(
+        [*TABLES, *word_tables(runs.results)], key=lambda table: int(re.sub(r"\D", "", table["name"]))
+    )
     texts = {"paper.html": as_html(tables, runs), "numbers.csv": numbers_csv(runs)}
     for table in tables:
         texts[f"table_{table['name']}.tex"] = latex(table, runs)
@@ -201,7 +206,7 @@ def _what_ran(results: Mapping[str, Mapping[str, Any]], *settings: str) -> str:
         if settings[0] in run["facts"]:
             facts = {key: run["facts"][key] for key in settings if key in run["facts"]}
             words = [f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in facts.items()]
-            ran.setdefault(", ".join(words), []).append(study)
+            ran.setdefault(", ".join(dict.fromkeys(words)), []).append(study)
     if len(ran) == 1:
         return next(iter(ran))
     return "; ".join(f"{', '.join(names)}: {words}" for words, names in ran.items()) or "not run"
@@ -318,7 +323,7 @@ def numbers_csv(runs: Runs) -> str:
             overlap = None
             if low is not None and high is not None and printed_low is not None and printed_high is not None:
                 overlap = low <= printed_high and printed_low <= high
-            sign = value * printed > 0 if key[3] else None
+            sign = value * printed > 0 if key[3] and value else None  # 0 has none
             compared = [*number, value - printed, sign, overlap, None]
         rows.append([key[0], *what.get(key[0], ("", "")), *key[1:], *paper, *compared, "paper's text"])
     for (study, fact), (expected, source) in FACTS.items():

@@ -71,8 +71,8 @@ def _fit_range(audit: Audit, name: str, metric: str) -> tuple[float | None, floa
     return min(single), max(single)
 
 
-def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Path:
-    """Write tables, figures, reports and provenance; return the path of the (first) report.
+def write_results(result: StudyResult, folder: Path, *, command: str = "") -> list[Path]:
+    """Write tables, figures, reports and provenance; return the paths of the reports.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
         save_figures(figures, folder / place)
         title = result.study.title + (f": {task}" if task else "")
         audit.report(paths[task], title, sections=_sections(result, task, reports))
-    return next(iter(paths.values()))
+    return list(paths.values())
 
 
 def protocol(result: StudyResult) -> dict[str, str]:
@@ -170,9 +170,11 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
         facts |= {f"{kind}.{key}": value for m in methods[:1] for key, value in m["parameters"].items()}
     facts |= {f"readers.{key}": value for key, value in result.settings["readers"].items()}
     if " × " in exact["features"] and study.reuse is None:
-        facts["token readers"] = "raw and standardized linear, flat GELU, token network"
+        facts["direct token readers"] = "raw and standardized linear, flat GELU, token network"
+        facts["residual token readers"] = "standardized linear, token network"
     newton = result.device.startswith("cuda") and "lbfgs" not in facts.get("iterative_mgpa.critics", ())
     encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "as given")
+    weights = result.weights if result.weights.startswith("random") else f"weights {result.weights:.12}"
     budgets = sorted({m.budget for m in study.methods.values() if m.budget is not None})
     return facts | {
         "seeds": list(study.seeds),
@@ -185,8 +187,8 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
         "bootstrap seed": SEED,
         "whitening shrinkage": SHRINKAGE,
         "protocol": (
-            f"{result.heading}: recordings {result.files}; {exact['features']} features ({encoder}, weights "
-            f"{result.weights:.12}); gamma {study.endpoints.gamma:g}; gate rank or energy {study.gate.rank}, "
+            f"{result.heading}: recordings {result.files}; {exact['features']} features ({encoder}, "
+            f"{weights}); gamma {study.endpoints.gamma:g}; gate rank or energy {study.gate.rank}, "
             f"ranks {exact['ranks'] or 'unknown'}; participants {exact['participants']}, "
             f"{exact['evaluated']} EVAL; VAL budgets {budgets or 'none'}"
             + (f"; first {study.reuse.calibration} events calibrate" if study.reuse else "")

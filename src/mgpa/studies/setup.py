@@ -56,9 +56,12 @@ def _files(study: Study, recordings: Recordings) -> Iterator[str]:
 def _weights(study: Study) -> Iterator[str]:
     """Yield a missing checkpoint, or one that is not the file it should be."""
     encoder = study.encoder
-    if encoder is None or encoder.name in FIXED or encoder.parameters.get("weights") == "random":
+    if encoder is None or encoder.name in FIXED:
         return
-    if encoder.checkpoint is None:
+    if encoder.parameters.get("weights") == "random":
+        if encoder.checkpoint is not None:
+            yield 'encoder: weights = "random" takes no checkpoint; omit one of them'
+    elif encoder.checkpoint is None:
         yield f"encoder: {encoder.name} needs trained weights; pass checkpoint (--checkpoint FILE)"
     elif encoder.checkpoint != "paper" and not Path(encoder.checkpoint).is_file():
         yield f"encoder.checkpoint: {encoder.checkpoint} does not exist"
