@@ -700,7 +700,7 @@ def score_form(views: Views, scores: Scores) -> tuple[Floats, Floats, Floats, Fl
     order = np.argsort(-np.max(np.abs(w), axis=1) * np.sqrt(np.maximum(fourth - means**2, 0)), kind="stable")
     G, w, means = G[order], w[order], means[order]
     counts = np.unique(np.linspace(0, len(G), COUNTS).round().astype(int))
-    lost = np.zeros(len(counts))  # with so many squares, the others by their means
+    lost = np.zeros(len(counts))  # change of posteriors where all further squares are their means
     for part in everything:
         Y, exact = squares(part)
         exact -= means
