@@ -26,8 +26,8 @@ from joblib import Parallel, delayed
 
 import mgpa
 from mgpa.errors import MissingEvidence
-from mgpa.estimators.streamed import LabelledPairs
-from mgpa.moments import Scatter
+from mgpa.linalg import Scatter
+from mgpa.statistics import LabelledRows
 
 N_FITS = 400
 CHUNK = 10  # fits of one task
@@ -84,7 +84,7 @@ def draw(cell: Cell, rng: np.random.Generator, effect: float) -> dict[str, Any]:
             person += [p] * n
     events, m = noise(40), 40
     views = np.concatenate([events + shift[k] + 0.1 * rng.normal(size=events.shape) for k in range(K)])
-    pairs = LabelledPairs(
+    pairs = LabelledRows(
         views, np.repeat(np.arange(K), m), np.tile(np.arange(m), K), np.tile(np.arange(m) % 8, K)
     )
     groups = None if cell.rows == "alone" else np.array(person)

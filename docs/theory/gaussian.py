@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mgpa.closed_form import projection
 from mgpa.maps import AffineMap
+from mgpa.position import projection
 
 Floats = NDArray[np.float64]
 

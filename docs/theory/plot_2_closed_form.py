@@ -17,8 +17,8 @@ projected contrast, toward what is expected given the preserved coordinates:
 
 :math:`\widehat m_Z(q)` is the ridge regression of :math:`z` on :math:`q`, and :math:`C` the regularised
 covariance of what is left of :math:`z` once :math:`q` *and the source* are accounted for. The estimator is
-``mgpa.ClosedFormMGPA``; its parts are ``mgpa.closed_form.anchor_and_covariance``,
-``mgpa.within.shrink_or_raise`` and ``mgpa.closed_form.projection``.
+``mgpa.ClosedFormMGPA``; its parts are ``mgpa.position.anchor_and_covariance``,
+``mgpa.position.shrink_or_raise`` and ``mgpa.position.projection``.
 """
 
 import matplotlib.pyplot as plt
@@ -33,7 +33,7 @@ from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS, grid
-from mgpa.closed_form import projection
+from mgpa.position import projection
 
 # %%
 # Rows in which the source goes with the content

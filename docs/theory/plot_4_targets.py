@@ -49,7 +49,7 @@ from sklearn.metrics import roc_auc_score
 from mgpa import AffineMap
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS, grid
-from mgpa.closed_form import projection
+from mgpa.position import projection
 
 # %%
 # The setting: nothing Gaussian
@@ -67,7 +67,7 @@ score = b + Z @ w
 # %%
 # Equation (6)
 # ------------
-# ``mgpa.closed_form.projection(C, Delta)`` with :math:`C=\Omega^{-1}` and :math:`\Delta=\Omega^{-1}w` is
+# ``mgpa.position.projection(C, Delta)`` with :math:`C=\Omega^{-1}` and :math:`\Delta=\Omega^{-1}w` is
 # :math:`vw^\top`, in an ``mgpa.AffineMap``. By hand: the formula, and scipy's solver of "least
 # :math:`\Omega`-norm subject to the score".
 

@@ -13,12 +13,13 @@ from ._common.extras import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .closed_form import ClosedFormMGPA
     from .coordinates import Coordinates, fit_coordinates
     from .errors import MapError
-    from .front import MGPA
+    from .estimators.closed_form import ClosedFormMGPA
+    from .estimators.iterative import IterativeMGPA
+    from .estimators.mgpa import MGPA
+    from .estimators.tokens import JointTokens, TokenMean, transform_tokens
     from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
-    from .iterative import IterativeMGPA
     from .maps import (
         AffineMap,
         CorrectionMap,
@@ -29,15 +30,14 @@ if TYPE_CHECKING:
         load_map,
     )
     from .moments import Moments
-    from .tokens import JointTokens, TokenMean, transform_tokens
 
 _HOMES: dict[str, tuple[str, ...]] = {
-    ".closed_form": ("ClosedFormMGPA",),
+    ".estimators.closed_form": ("ClosedFormMGPA",),
     ".coordinates": ("Coordinates", "fit_coordinates"),
     ".errors": ("MapError",),
-    ".front": ("MGPA",),
+    ".estimators.mgpa": ("MGPA",),
     ".gate": ("FixedGate", "FullGate", "MeasurementGate", "PCAGate", "RandomGate", "held_out_coverage"),
-    ".iterative": ("IterativeMGPA",),
+    ".estimators.iterative": ("IterativeMGPA",),
     ".maps": (
         "AffineMap",
         "CorrectionMap",
@@ -48,7 +48,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "load_map",
     ),
     ".moments": ("Moments",),
-    ".tokens": ("JointTokens", "TokenMean", "transform_tokens"),
+    ".estimators.tokens": ("JointTokens", "TokenMean", "transform_tokens"),
 }
 _MODULES = {
     "audit": ".audit",

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from ._common.arrays import cast, double, namespace, zeros
-from .moments import blocks, outside
+from .linalg import blocks, outside
 
 Array = Any  # numpy array or torch tensor
 

@@ -20,7 +20,7 @@ import scipy.stats
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold
 
-from .moments import Scatter
+from .linalg import Scatter
 
 Floats = NDArray[np.float64]
 Folds = list[tuple[NDArray[np.intp], NDArray[np.intp]]]  # (train, test)

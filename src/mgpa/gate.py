@@ -37,8 +37,9 @@ from .evidence import (
     supported_directions,
     unit_rows,
 )
-from .moments import Scatter, Standardizer
-from .pairs import Contrasts
+from .linalg import Scatter
+from .moments import Standardizer
+from .pairs import Pairs
 
 Floats = NDArray[np.float64]
 
@@ -335,7 +336,7 @@ def identical_views(n_pairs: int) -> MissingEvidence:
 
 def fit_gate(
     gate: Any,
-    contrasts: Contrasts,
+    pairs: Pairs,
     standardizer: Standardizer,
     rows: Callable[[], NDArray[Any]],
     spread: Callable[[], Scatter],
@@ -354,9 +355,9 @@ def fit_gate(
     if gate.fitted_on == "contrasts":
         details: dict[str, Any] = {}
         if gate.rank == "auto":
-            kind = np.column_stack([contrasts.first, contrasts.second])
-            details = {"kind": kind, "groups": contrasts.people, "rows": spread().take(editable)}
-        values = contrasts.values / standardizer.scale
+            rows_scatter = spread().take(editable)
+            details = {"kind": pairs.kind, "groups": pairs.participants, "rows": rows_scatter}
+        values = pairs.contrasts / standardizer.scale
         gate = gate.fit(values if editable.all() else values[:, editable], **details)
     else:
         gate = gate.fit(rows()[:, editable])
@@ -370,10 +371,10 @@ def fit_gate(
     if gate.rank_ or gate.fitted_on != "contrasts":
         return gate
     if not gate.n_contrasts_:
-        raise identical_views(len(contrasts))
+        raise identical_views(len(pairs))
     if gate.rank == "auto":
         raise MissingEvidence(
-            f"The {len(contrasts)} pairs show no common difference in position: no mean and no direction "
+            f"The {len(pairs)} pairs show no common difference in position: no mean and no direction "
             "of some pairs recurs in the others. MGPA() also corrects gains and rotations. Or check "
             "that ids join views of the same event, and add pairs."
         )

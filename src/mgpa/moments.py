@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -18,170 +18,16 @@ from numpy.typing import NDArray
 
 from ._common.arrays import cast, double
 from ._common.checks import is_tensor, on_cuda
-from .pairs import to_numpy
+from .labels import to_numpy
+from .linalg import BLOCK, Scatter, blocks
 
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
-# Numbers in float64 that one product takes: 16 MiB.
-BLOCK = 2**21
 # Numbers in float64 that are converted, centred and summed up together: 1 MiB, which stays in a core's cache.
 PIECE = 2**17
 CENTER_ROWS = 256  # whose mean is near enough to that of all
 DEVICE_BLOCK = 2**25  # numbers in float64 that a tensor's device takes at a time: 256 MiB
-
-
-def blocks(n: int, size: int) -> list[slice]:
-    """Return slices of ``size`` rows, the last of fewer, that cover n."""
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
-def outside(basis: Array, columns: Array) -> Array:
-    """Return (I - BBᵀ) applied to columns: what of them lies outside the span of an orthonormal basis."""
-    return columns - basis @ (basis.T @ columns)
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """A sum of squares FᵀF: the matrix itself or, while F has fewer rows than features, F."""
-
-    dense: Floats | None
-    factors: tuple[tuple[Floats, Floats | None], ...] = ()  # rows of F, and what to divide their features by
-
-    @classmethod
-    def from_rows(cls, F: Floats) -> Scatter:
-        """Return the scatter of rows that are centred and weighted already."""
-        return cls(None, ((F, None),)) if len(F) < F.shape[1] else cls(F.T @ F)
-
-    @property
-    def factored(self) -> bool:
-        """Whether there are fewer rows than features."""
-        return self.dense is None
-
-    @property
-    def n_features(self) -> int:
-        """d."""
-        return int((self.factors[0][0] if self.dense is None else self.dense).shape[1])
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of F, if it is factored."""
-        return sum(len(rows) for rows, _ in self.factors)
-
-    def __add__(self, other: Scatter) -> Scatter:
-        if self.dense is None and other.dense is None:
-            both = Scatter(None, self.factors + other.factors)
-            return both if both.n_rows < both.n_features else Scatter(both.matrix)
-        return Scatter(self.matrix + other.matrix)
-
-    def scaled(self, scale: Floats) -> Scatter:
-        """Return the scatter of features divided by ``scale``."""
-        if self.dense is not None:
-            return Scatter(self.dense / scale / scale[:, None])
-        factors = ((F, scale if before is None else before * scale) for F, before in self.factors)
-        return Scatter(None, tuple(factors))
-
-    def take(self, features: NDArray[np.bool_]) -> Scatter:
-        """Return the scatter of some of the features."""
-        if features.all():
-            return self
-        if self.dense is not None:
-            return Scatter(self.dense[np.ix_(features, features)])
-        return Scatter(
-            None, tuple((F[:, features], None if s is None else s[features]) for F, s in self.factors)
-        )
-
-    def _columns(self) -> Iterator[tuple[slice, Floats]]:
-        """Yield F, some of its columns at a time."""
-        for columns in blocks(self.n_features, max(1, BLOCK // max(1, self.n_rows))):
-            pieces = [F[:, columns] if s is None else F[:, columns] / s[columns] for F, s in self.factors]
-            yield columns, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-    def rows(self) -> Floats:
-        """Return F, (m, d), if it is factored."""
-        F = np.empty((self.n_rows, self.n_features))
-        for columns, piece in self._columns():
-            F[:, columns] = piece
-        return F
-
-    def gram(self) -> Floats:
-        """Return FFᵀ, (m, m), if it is factored."""
-        total = np.zeros((self.n_rows, self.n_rows))
-        for _, F in self._columns():
-            total += F @ F.T
-        return total
-
-    def times(self, columns: Floats) -> Floats:
-        """Return F columns, (m, k), if it is factored."""
-        products = [F @ (columns if s is None else columns / s[:, None]) for F, s in self.factors]
-        return np.concatenate(products)
-
-    def back(self, coefficients: Floats) -> Floats:
-        """Return Fᵀ coefficients, (d, k), if it is factored."""
-        total, start = np.zeros((self.n_features, coefficients.shape[1])), 0
-        for F, scale in self.factors:
-            products = F.T @ coefficients[start : start + len(F)]
-            total += products if scale is None else products / scale[:, None]
-            start += len(F)
-        return total
-
-    @property
-    def matrix(self) -> Floats:
-        """FᵀF, shape (d, d)."""
-        if self.dense is not None:
-            return self.dense
-        F = self.rows()
-        return np.asarray(F.T @ F)
-
-    @property
-    def diagonal(self) -> Floats:
-        """The diagonal of FᵀF, shape (d,)."""
-        if self.dense is not None:
-            return np.diag(self.dense)
-        squares = np.zeros(self.n_features)
-        for F, scale in self.factors:
-            squares += np.einsum("ij,ij->j", F, F) / (1.0 if scale is None else scale**2)
-        return squares
-
-    def along(self, directions: Floats) -> Floats:
-        """Return the scatter along each of these directions, (d, k): the diagonal of VᵀFᵀFV, shape (k,)."""
-        if self.dense is not None:
-            return np.asarray(np.sum(directions * (self.dense @ directions), axis=0))
-        return np.asarray(np.sum(self.times(directions) ** 2, axis=0))
-
-    def inside(self, G: Floats) -> Floats:
-        """Return GᵀFᵀFG: the scatter in the coordinates that the columns of G, (d, r), read."""
-        if self.dense is not None:
-            return np.asarray(G.T @ (self.dense @ G))
-        projected = self.times(G)
-        return np.asarray(projected.T @ projected)
-
-    def axes(self) -> PrincipalAxes:
-        """Return the principal axes along which there is more than rounding, weakest first."""
-        values, vectors = np.linalg.eigh(self.gram() if self.dense is None else self.dense)
-        positive = values > self.n_features * np.finfo(np.float64).eps * values.max(initial=0.0)
-        values, vectors = values[positive], vectors[:, positive]
-        if self.dense is None:
-            return PrincipalAxes(values, vectors / np.sqrt(values), self)
-        return PrincipalAxes(values, vectors)
-
-
-@dataclass(frozen=True)
-class PrincipalAxes:
-    """Eigenvalues of a scatter, and the products with its eigenvectors V, (d, p)."""
-
-    values: Floats  # (p,), all positive
-    vectors: Floats  # V; or, of fewer rows than features, M with V = FᵀM, which is never formed
-    factor: Scatter | None = None  # FᵀF, in that case
-
-    def along(self, columns: Floats) -> Floats:
-        """Return Vᵀ columns."""
-        return np.asarray(self.vectors.T @ (columns if self.factor is None else self.factor.times(columns)))
-
-    def back(self, coordinates: Floats) -> Floats:
-        """Return V coordinates."""
-        products = self.vectors @ coordinates
-        return products if self.factor is None else self.factor.back(products)
 
 
 @dataclass(frozen=True)
@@ -321,7 +167,7 @@ class Moments:
         """Source labels, sorted."""
         return tuple(self.parts)
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         """Number of rows seen."""
         return sum(part.n_rows for part in self.parts.values())
@@ -331,7 +177,7 @@ class Moments:
         """Width of the rows."""
         return len(next(iter(self.parts.values())).mean)
 
-    @property
+    @cached_property
     def weights(self) -> Floats:
         """Total weight of each source, shape (K,)."""
         return np.array([part.weight for part in self.parts.values()])
@@ -350,20 +196,27 @@ class Moments:
     def _squared_weights(self) -> Floats:
         return np.array([part.squared_weight for part in self.parts.values()])
 
-    @property
+    @cached_property
     def means(self) -> Floats:
         """Mean of each source, shape (K, d)."""
         return np.stack([part.mean for part in self.parts.values()])
 
-    @property
+    @cached_property
     def mean(self) -> Floats:
         """Mean of all rows."""
         return np.asarray(self.weights @ self.means / self.weights.sum())
 
-    @property
+    @cached_property
     def within(self) -> Scatter:
         """Scatter of every source's rows about its own mean, added up."""
         return functools.reduce(operator.add, (part.spread for part in self.parts.values()))
+
+    def within_scaled(self, divisor: Floats) -> Scatter:
+        """Return the scatter within sources of features divided by ``divisor``.
+
+        As that many rows (:attr:`count`) of weight one would scatter: weights are relative.
+        """
+        return self.within.scaled(divisor * np.sqrt(self.weights.sum() / self.count))
 
     @property
     def total(self) -> Scatter:
@@ -375,19 +228,15 @@ class Moments:
         """Total scatter, as a matrix."""
         return self.total.matrix
 
-    @property
+    @cached_property
     def variance(self) -> Floats:
         """Population variance of every feature over all rows."""
         return np.asarray(self.total.diagonal / self.weights.sum())
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A short digest of the rows seen, independent of their order and batching."""
-        digest = hashlib.sha256()
-        for label, part in self.parts.items():
-            digest.update(f"{label!r}:{part.n_rows};".encode())
-            digest.update(part.checksum.tobytes())
-        return digest.hexdigest()[:16]
+        return fingerprint({label: (part.n_rows, part.checksum) for label, part in self.parts.items()})
 
 
 @dataclass(frozen=True)
@@ -435,6 +284,27 @@ def content_checksum(X: Any) -> NDArray[np.uint64]:
     return np.asarray(X.view(np.uint64).sum(axis=0, dtype=np.uint64))
 
 
+def row_checksums(X: Any, source: NDArray[Any]) -> dict[Any, tuple[int, NDArray[np.uint64]]]:
+    """Return the number of rows of each source and their checksum, as their moments hold them."""
+    checksums = {}
+    for label in np.unique(source):
+        rows = np.flatnonzero(source == label)
+        total = np.zeros(X.shape[1], np.uint64)
+        for piece in blocks(len(rows), max(1, PIECE // X.shape[1])):
+            total += content_checksum(X[rows[piece]])
+        checksums[label.item()] = len(rows), total
+    return checksums
+
+
+def fingerprint(parts: dict[Any, tuple[int, NDArray[np.uint64]]]) -> str:
+    """Return a short digest of each source's number of rows and checksum."""
+    digest = hashlib.sha256()
+    for label, (n_rows, checksum) in parts.items():
+        digest.update(f"{label!r}:{n_rows};".encode())
+        digest.update(checksum.tobytes())
+    return digest.hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Standardizer:
     """Per-feature centre and scale of the fitting data, and which features varied at all."""
@@ -443,14 +313,22 @@ class Standardizer:
     scale: Floats
     varies: NDArray[np.bool_]
 
+    def unscaled(self) -> Standardizer:
+        """Return the input's own units, with the features that vary."""
+        return Standardizer(np.zeros_like(self.center), np.ones_like(self.scale), self.varies)
+
+    @property
+    def divisor(self) -> Floats:
+        """What to divide features by where those that never varied take no part: their scale is infinite."""
+        return np.where(self.varies, self.scale, np.inf)
+
     @classmethod
     def from_spread(cls, mean: Floats, variance: Floats, n_rows: int, standardize: bool) -> Standardizer:
         """Use population variance; a feature that is constant up to rounding gets scale 1."""
         eps = np.finfo(np.float64).eps
         varies = variance > n_rows * eps * variance + (n_rows * mean * eps) ** 2
-        if not standardize:
-            return cls(np.zeros_like(mean), np.ones_like(mean), varies)
-        return cls(mean, np.where(varies, np.sqrt(np.maximum(variance, 0.0)), 1.0), varies)
+        standard = cls(mean, np.where(varies, np.sqrt(np.maximum(variance, 0.0)), 1.0), varies)
+        return standard if standardize else standard.unscaled()
 
     @classmethod
     def from_rows(cls, X: Any, sample_weight: Floats | None, standardize: bool) -> Standardizer:

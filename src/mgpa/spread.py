@@ -29,10 +29,10 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from .evidence import LEVEL, contrast_folds, orthonormal
+from .linalg import BLOCK, Scatter, blocks, cross_validated_ridge
 from .maps import AffineMap, SpreadMap
-from .moments import BLOCK, Moments, Scatter, Standardizer, blocks
-from .pairs import Contrasts
-from .within import cross_validated_ridge
+from .moments import Moments, Standardizer
+from .pairs import Pairs
 
 Floats = NDArray[np.float64]
 Affine = tuple[Floats, Floats]  # M (r, r) and v (r,): y -> y M + v
@@ -222,14 +222,14 @@ def _centre(rows: Floats, labels: NDArray[np.int64]) -> Floats:
 
 
 def read_views(
-    contrasts: Contrasts, within: Scatter, n_rows: float, standardizer: Standardizer, position: AffineMap
+    pairs: Pairs, within: Scatter, n_rows: float, standardizer: Standardizer, position: AffineMap
 ) -> Views:
     """Return the paired views in the coordinates that everything here is computed in.
 
     ``within`` is the scatter of the standardised rows about their sources' means, of ``n_rows`` in effect.
     """
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)
-    raw, codes = contrasts.views()
+    raw, codes = np.concatenate([pairs.a, pairs.b]), np.concatenate([pairs.first, pairs.second])
     parts = blocks(len(raw), max(1, BLOCK // raw.shape[1]))
     read = np.concatenate([(raw[part] - position.center) @ position.readout for part in parts])
     raw -= standardizer.center
@@ -244,14 +244,14 @@ def read_views(
     axes = spread.axes()
     V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
     scatter = axes.values / (n_rows + len(raw))
-    V = orthonormal(V, contrasts.source_effects(int(codes.max()) + 1).T / scale[:, None])  # of few rows
+    V = orthonormal(V, pairs.source_effects(int(codes.max()) + 1).T / scale[:, None])  # of few rows
     variance = np.concatenate([scatter, np.zeros(V.shape[1] - len(scatter))])
     typical = float(variance.sum() / standardizer.varies.sum())
     for part in parts:
         raw[part, : V.shape[1]] = raw[part] @ V
     along = (position.direction / scale[:, None]).T @ V
-    pairs = contrasts.first, contrasts.second, contrasts.people
-    return Views(V, variance, typical, raw[:, : V.shape[1]], read + position.offset, along, *pairs)
+    which = pairs.first, pairs.second, pairs.participants
+    return Views(V, variance, typical, raw[:, : V.shape[1]], read + position.offset, along, *which)
 
 
 def shared_slope(

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from ._common.arrays import cast, double, namespace
 from .anchor import ConditionalMean, fit_anchor
 from .critics import HIDDEN_WIDTH, Critic, fit_linear, fit_network
+from .labels import to_numpy
 from .maps import MapInfo, StagedMap
 from .moments import Moments, Standardizer
-from .pairs import to_numpy
+from .position import PUBLISHED_RIDGE, within_anchor
 from .trust_region import smooth_weights, step_coefficients
-from .within import within_anchor
 
 Array = Any  # numpy array or torch tensor
 STEP_ROWS = 16384  # rows that take a step together, to bound memory
-PUBLISHED_RIDGE = 10.0
 
 Critics = tuple[Critic, ...]
 
@@ -47,11 +46,9 @@ class AffinePoint:
 
 
 def anchored_point(moments: Moments, basis: Array, ridge: float | None) -> AffinePoint:
-    """Return q + B ẑ(q), with ẑ of :func:`~mgpa.within.within_anchor`, from moments of standardised rows."""
+    """Return q + B ẑ(q), with ẑ of :func:`~mgpa.position.within_anchor`, from moments of standardised rows."""
     B, n = double(to_numpy(basis)), moments.count
-    # As n rows of weight one would scatter: weights are relative.
-    spread = moments.within.scaled(np.full(len(B), np.sqrt(moments.weights.sum() / n)))
-    anchor = within_anchor(spread, B, n, len(moments.sources), ridge)
+    anchor = within_anchor(moments.within_scaled(np.ones(len(B))), B, n, len(moments.sources), ridge)
     offset = -moments.means.mean(axis=0) @ anchor.residual
     return AffinePoint(cast(anchor.residual, basis), cast(offset, basis), basis)
 

@@ -22,7 +22,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 from ._common.arrays import double
 from .errors import UsageError
 from .evidence import LEVEL, jackknife
-from .pairs import is_paired, to_numpy
+from .labels import is_paired, to_numpy
 from .stages import Recipe, Rows, Stage, Trajectory
 
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.

@@ -8,7 +8,7 @@ import pytest
 from mgpa.audit import check_pairs, cramers_v, run
 from mgpa.audit.diagnostics import count_rows
 from mgpa.errors import MissingEvidence, TableError
-from mgpa.front import MGPA
+from mgpa.estimators.mgpa import MGPA
 from mgpa.tables import Table, fit_table, open_table, write_table
 from simulated import simulated_table
 

@@ -29,7 +29,7 @@ from mgpa.baselines.leace import erasure_along, oblique_erasure
 from mgpa.baselines.projections import leading_differences
 from mgpa.endpoint import BudgetNotAttained, movement_budget, operating_points, relative_movement
 from mgpa.errors import NotEnoughMemory
-from mgpa.moments import Scatter
+from mgpa.linalg import Scatter
 
 CLOSED = ["leace", "oracle_leace", "quadratic_leace", "splince", "ncm", "pisco", "featmap", "coral", "combat"]
 CLOSED += ["sst", "pds"]  # EPO is NCM in other units

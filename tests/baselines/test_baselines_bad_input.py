@@ -248,7 +248,7 @@ def test_methods_without_pairs_do_not_look_at_them(name):
 def test_pairs_in_streams_are_kept_only_where_needed_and_checked_over_all_batches():
     for model in (LEACE(), CORAL()):
         model.partial_fit(X, source=SOURCE, pair_id=IDS).partial_fit(X + 1.0, source=SOURCE, pairs=(A, B))
-        assert (model._data.pairs, model._data.paired_rows) == ((), ())
+        assert (model._data.aligned, model._data.paired_rows) == ((), ())
     for model in (make("featmap"), CORAL(moments="pairs"), NCM(rank=1)):
         for rows in (X, X + 1.0):
             model.partial_fit(rows, source=SOURCE, pair_id=IDS)

@@ -9,9 +9,9 @@ from sklearn.base import clone
 
 from factories import Data, two_sources
 from mgpa import ClosedFormMGPA, MeasurementGate
-from mgpa.closed_form import anchor_and_covariance, projection
 from mgpa.gate import PCAGate
-from mgpa.moments import Scatter
+from mgpa.linalg import Scatter
+from mgpa.position import anchor_and_covariance, projection
 from random_cases import SEEDS, examples
 
 

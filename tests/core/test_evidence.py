@@ -9,8 +9,8 @@ import pytest
 import mgpa
 from mgpa.evidence import jackknife, mean_over_units
 from mgpa.moments import Means, Moments, Standardizer
-from mgpa.pairs import Contrasts
-from mgpa.within import Effect, solve_within
+from mgpa.pairs import Pairs
+from mgpa.position import Effect, GateShift, solve_within
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -49,14 +49,14 @@ def test_leaving_people_out_equals_refitting_without_them():
     means = rng.normal(size=(P, 2, d)) + np.array([0.0, 1.0])[:, None] * np.eye(d)[0]
     X = (means[:, :, None] + scatter).reshape(-1, d)
     person, source = np.repeat(np.arange(P), 2 * n), np.tile(np.repeat([0, 1], n), P)
-    contrasts = Contrasts.from_pairs((np.zeros((9, d)), np.eye(d)[0] + 0.01 * rng.normal(size=(9, d))), d)
+    pairs = Pairs.from_arrays((np.zeros((9, d)), np.eye(d)[0] + 0.01 * rng.normal(size=(9, d))), d)
     one = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool))
 
     def effect(rows, groups=None, ridge=3.0):
         moments = Moments.from_rows(X[rows], source[rows])
         people = Means.from_rows(X, source, person) if groups else Means({})
-        B, delta = np.eye(d)[:, :1], contrasts.source_effects(2)[:, :1]
-        return solve_within(moments, people, Moments({}), contrasts, one, B, delta, ridge=ridge)[2]
+        shift = GateShift.of(pairs, pairs.source_effects(2), one.scale, np.eye(d)[:, :1])
+        return solve_within(moments, people, Moments({}), one, shift, ridge=ridge)[2]
 
     whole = effect(np.ones(len(X), bool), groups=True)
     left_out = [effect(person != p).size for p in range(P)]

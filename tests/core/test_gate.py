@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from factories import assert_close, linear, two_sources
 from mgpa import ClosedFormMGPA, FixedGate, MeasurementGate, PCAGate, RandomGate
 from mgpa.gate import held_out_coverage
-from mgpa.moments import Scatter
+from mgpa.linalg import Scatter
 from random_cases import SEEDS, examples
 
 

@@ -11,7 +11,7 @@ from mgpa import FixedGate, IterativeMGPA, MeasurementGate
 from mgpa import critics as critic_module
 from mgpa.critics import fit_network
 from mgpa.moments import Moments
-from mgpa.within import within_anchor
+from mgpa.position import within_anchor
 
 torch = pytest.importorskip("torch")
 

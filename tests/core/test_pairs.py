@@ -8,7 +8,8 @@ import pytest
 
 from factories import several_sources
 from mgpa import ClosedFormMGPA
-from mgpa.pairs import Contrasts, source_names
+from mgpa.labels import source_names
+from mgpa.pairs import Pairs
 
 
 def test_pair_ids_with_gaps_as_pandas_makes_them():
@@ -23,9 +24,9 @@ def test_pair_ids_with_gaps_as_pandas_makes_them():
 
 def test_contrasts_are_second_minus_first_in_float64():
     A, B = np.float32([[1e8, 0.0]]), np.float32([[1e8 + 8, 2.0]])
-    contrasts = Contrasts.from_pairs((A, B), 2)
-    assert contrasts.values.dtype == np.float64
-    assert (contrasts.values.tolist(), contrasts.first.tolist(), contrasts.second.tolist()) == (
+    pairs = Pairs.from_arrays((A, B), 2)
+    assert pairs.contrasts.dtype == np.float64
+    assert (pairs.contrasts.tolist(), pairs.first.tolist(), pairs.second.tolist()) == (
         [[8, 2]],
         [0],
         [1],
@@ -35,22 +36,22 @@ def test_contrasts_are_second_minus_first_in_float64():
 def test_ids_give_one_contrast_for_every_two_views_of_an_event():
     X = np.array([[1.0], [2.0], [4.0], [8.0], [16.0], [32.0], [64.0]])
     codes, ids = np.array([2, 0, 1, 1, 0, 0, 1]), np.array([7, 7, 7, 3, 3, -1, -1])
-    contrasts = Contrasts.from_ids(X, codes, ids)
-    rows = zip(contrasts.first.tolist(), contrasts.second.tolist(), contrasts.values[:, 0], strict=True)
+    pairs = Pairs.from_ids(X, codes, ids)
+    rows = zip(pairs.first.tolist(), pairs.second.tolist(), pairs.contrasts[:, 0], strict=True)
     # Event 3 is rows 4 and 3; event 7 is rows 1, 2 and 0, by source.
     assert sorted(rows) == [(0, 1, 8.0 - 16.0), (0, 1, 4.0 - 2.0), (0, 2, 1.0 - 2.0), (1, 2, 1.0 - 4.0)]
-    assert len(Contrasts.from_ids(X, codes, np.full(7, -1))) == 0
+    assert len(Pairs.from_ids(X, codes, np.full(7, -1))) == 0
 
 
 def test_effects_are_relative_to_the_first_source_and_least_squares():
     effects = np.array([[0.0, 0.0], [1.0, -2.0], [5.0, 3.0]])
     first, second = np.array([0, 0, 1, 2]), np.array([1, 2, 2, 1])
-    exact = Contrasts(effects[second] - effects[first], first, second, np.zeros((4, 2)))
+    exact = Pairs(np.zeros((4, 2)), effects[second] - effects[first], first, second)
     np.testing.assert_allclose(exact.source_effects(3), effects[1:], atol=1e-12)
-    two = Contrasts(np.array([[1.0], [2.0], [6.0]]), np.zeros(3, int), np.ones(3, int), np.zeros((3, 1)))
+    two = Pairs(np.zeros((3, 1)), np.array([[1.0], [2.0], [6.0]]), np.zeros(3, int), np.ones(3, int))
     np.testing.assert_allclose(two.source_effects(2), [[3.0]], atol=1e-12)
     # A chain 0 - 1 - 2 is enough; without a link between 1 and 2 it is not.
-    chain = Contrasts(effects[1:] - effects[:-1], np.array([0, 1]), np.array([1, 2]), np.zeros((2, 2)))
+    chain = Pairs(np.zeros((2, 2)), effects[1:] - effects[:-1], np.array([0, 1]), np.array([1, 2]))
     np.testing.assert_allclose(chain.source_effects(3), effects[1:], atol=1e-12)
     with pytest.raises(ValueError, match="do not connect all 3 sources"):
         two.source_effects(3)

@@ -12,9 +12,9 @@ from factories import assert_close, new_rows, several_sources, two_sources
 from mgpa import AffineMap, ClosedFormMGPA
 from mgpa._common.arrays import is_tensor
 from mgpa.errors import MissingEvidence
-from mgpa.estimators.base import FitData
-from mgpa.estimators.streamed import Evidence, LabelledPairs
 from mgpa.moments import SourceMoments
+from mgpa.pairs import Pairs
+from mgpa.statistics import LabelledRows, Statistics
 from random_cases import SEEDS, examples
 
 
@@ -108,7 +108,7 @@ def test_a_stream_without_pairs_is_refused_or_the_identity_as_asked_and_can_go_o
 def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
     data = several_sources(K=3)
     paired = data.pair_id >= 0
-    labelled = LabelledPairs(data.X[paired], data.source[paired], data.pair_id[paired], data.source[paired])
+    labelled = LabelledRows(data.X[paired], data.source[paired], data.pair_id[paired], data.source[paired])
     model = ClosedFormMGPA.paper().partial_fit(data.X, source=data.source).add_pairs(labelled)
     np.testing.assert_allclose(
         model.transform(data.X), data.fit(ClosedFormMGPA.paper()).transform(data.X), atol=1e-12
@@ -121,7 +121,7 @@ def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
 @pytest.mark.parametrize("absent", ["c", "e"])  # between the rows' sources, and after them
 def test_pairs_of_a_source_without_rows_are_refused(absent):
     rng, names = np.random.default_rng(0), np.array(list("abcde"))
-    labelled = LabelledPairs(rng.normal(size=(50, 3)), np.repeat(names, 10), np.tile(np.arange(10), 5))
+    labelled = LabelledRows(rng.normal(size=(50, 3)), np.repeat(names, 10), np.tile(np.arange(10), 5))
     source = np.repeat(names[names != absent], 20)
     model = ClosedFormMGPA().partial_fit(rng.normal(size=(80, 3)), source=source).add_pairs(labelled)
     with pytest.raises(
@@ -131,8 +131,8 @@ def test_pairs_of_a_source_without_rows_are_refused(absent):
 
 
 def evidence(data):
-    sources, codes = np.unique(data.source, return_inverse=True)
-    return Evidence.from_data(FitData(data.X, sources, codes, data.pairs, data.pair_id))
+    pairs = None if data.pairs is None else Pairs.from_arrays(data.pairs, data.X.shape[1])
+    return Statistics.from_rows(LabelledRows(data.X, data.source, data.pair_id), pairs)
 
 
 def test_views_of_two_sources_are_matched_by_event():
@@ -180,7 +180,7 @@ def test_rows_on_an_accelerator_stay_there(monkeypatch, make, by_id, device):
     """Only sums leave it; where there is none, the CPU plays it."""
     torch = pytest.importorskip("torch")
     if device == "cpu":
-        monkeypatch.setattr("mgpa.estimators.streamed.on_cuda", is_tensor)
+        monkeypatch.setattr("mgpa.estimators.base.on_cuda", is_tensor)
         monkeypatch.setattr("mgpa.moments.on_cuda", is_tensor)
     elif not torch.cuda.is_available():
         pytest.skip("no CUDA device")

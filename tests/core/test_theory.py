@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 from mgpa import AffineMap, ClosedFormMGPA, IterativeMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
-from mgpa.closed_form import projection
+from mgpa.position import projection
 
 D_FEATURES, RANK = 7, 3
 

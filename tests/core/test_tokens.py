@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from factories import Data, assert_close, new_rows, several_sources, two_sources
 from mgpa import ClosedFormMGPA, JointTokens, TokenMean, load_map, transform_tokens
 from mgpa.baselines import CORAL
-from mgpa.estimators.streamed import LabelledPairs
+from mgpa.statistics import LabelledRows
 from random_cases import SEEDS, examples
 
 
@@ -74,7 +74,7 @@ def test_labelled_token_pairs_of_three_sources_can_be_added(Tokens):
     data = several_sources(K=3)
     paired = data.pair_id >= 0
     X = tokens_of(data.X)
-    labelled = LabelledPairs(X[paired], data.source[paired], data.pair_id[paired])
+    labelled = LabelledRows(X[paired], data.source[paired], data.pair_id[paired])
     model = Tokens(ClosedFormMGPA.paper()).partial_fit(X, source=data.source).add_pairs(labelled)
     whole = Tokens(ClosedFormMGPA.paper()).fit(X, source=data.source, pair_id=data.pair_id)
     assert_close(model.transform(X), whole.transform(X), 1e-10)

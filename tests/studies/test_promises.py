@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from mgpa.audit import METRICS, bootstrap, estimate, read_sources
 from mgpa.audit.readers import SEED, read_residuals, read_token_sources
-from mgpa.closed_form import projection
+from mgpa.position import projection
 from mgpa.studies import load_study, plan_study
 from mgpa.studies.paper import FACTS, TABLES, Runs, filled
 from mgpa.studies.setup import effective_settings

@@ -10,8 +10,8 @@ import mgpa
 from mgpa.baselines import make
 from mgpa.errors import TableError
 from mgpa.estimators.base import CorrectionEstimator
+from mgpa.estimators.tokens import TOKENS
 from mgpa.tables import Table, correct, fit_table, rows_for
-from mgpa.tokens import TOKENS
 from simulated import in_parts, simulated_table
 
 pytest.importorskip("pyarrow")

@@ -108,6 +108,7 @@ source_label = Constraint(
     "a source's label, or a position among the sorted labels",
     lambda value: isinstance(value, (str, bytes, int, float, np.generic)) and bool(value == value),
 )
+source_name = Constraint("a source's label", source_label.accepts)
 gate = having("fit", "fitted_on", example="a gate such as MeasurementGate(rank=0.9)") | nothing
 
 

@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats.contingency import crosstab
 
-from ..closed_form import ClosedFormMGPA
 from ..errors import MissingEvidence
-from ..estimators.streamed import LabelledPairs
-from ..front import MGPA
+from ..estimators.closed_form import ClosedFormMGPA
+from ..estimators.mgpa import MGPA
+from ..estimators.tokens import gate_of, token_rows
 from ..gate import held_out_coverage
+from ..labels import is_paired, source_names
 from ..maps.affine import SpreadMap
-from ..pairs import is_paired, source_names
+from ..position import Effect
 from ..spread import SpreadEvidence
+from ..statistics import LabelledRows
 from ..tables import fit_table
 from ..tables.columns import in_units, require_columns
 from ..tables.fitting import FitRows, read_pairs
-from ..tokens import gate_of, token_rows
-from ..within import Effect
 
 Floats = NDArray[np.float64]
 
@@ -162,7 +162,7 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
     chosen = chosen[is_paired(ids[chosen])]
     chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last
     paired, _ = read_pairs(pair_rows.read(np.sort(chosen)), rows, None)
-    assert isinstance(paired, LabelledPairs)  # as it is of a table
+    assert isinstance(paired, LabelledRows)  # as it is of a table
     first, second = paired.matched()
     if len(first) < FOLDS:
         raise MissingEvidence(f"{len(first)} pairs are too few to hold some out; {FOLDS} are needed.")

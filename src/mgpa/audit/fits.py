@@ -18,15 +18,15 @@ from ..baselines.projections import Identity
 from ..coordinates import Coordinates
 from ..endpoint import movement_budget, relative_movement, stage_movement
 from ..errors import MissingEvidence, TableError
-from ..estimators.base import NO_PAIRS
+from ..estimators.tokens import TokenEstimator, gate_of, row_estimator
+from ..labels import is_paired
 from ..maps import CorrectionMap, SequentialMap
 from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
-from ..pairs import is_paired
+from ..statistics import NO_PAIRS
 from ..tables.fitting import fit_table
 from ..tables.rows import require_correctable, require_encoder, vectors
 from ..tables.table import Table
-from ..tokens import TokenEstimator, gate_of, row_estimator
 from .store import Arrays, Store, array_digest, cell_key
 
 

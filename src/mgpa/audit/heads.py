@@ -31,7 +31,7 @@ from .._common.extras import torch_device
 from .._common.parameters import Constraint, check_parameters, read_seed, seed, text, whole
 from ..critics import balanced_weights
 from ..errors import UsageError
-from ..pairs import encode_source, to_numpy
+from ..labels import encode_source, to_numpy
 from ..tables.table import Table
 from .bootstrap import ASSOCIATIONS
 from .diagnostics import UNASSOCIATED, count_rows, cramers_v

@@ -12,11 +12,11 @@ from sklearn.base import clone
 
 from ..endpoint import movement
 from ..errors import UsageError
+from ..estimators.tokens import token_mean
 from ..maps import CorrectionMap
 from ..moments import Standardizer
 from ..tables.rows import corrected_rows
 from ..tables.table import Table
-from ..tokens import token_mean
 from .design import Design, columns_only, require_everyone
 from .fits import is_fitted
 from .heads import (

@@ -23,8 +23,8 @@ from .._common.extras import torch_device
 from .._common.progress import in_processes, waiting
 from ..coordinates import Coordinates
 from ..errors import TableError, UsageError, printable
+from ..labels import warn_of_singles
 from ..maps.io.mapfile import map_digest
-from ..pairs import warn_of_singles
 from ..tables.columns import ROLES
 from ..tables.rows import in_coordinates, row_digests
 from ..tables.table import Table

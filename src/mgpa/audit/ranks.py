@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
-from ..pairs import encode_source, to_numpy
+from ..labels import encode_source, to_numpy
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]

@@ -38,8 +38,8 @@ from .._common.arrays import double, namespace, zeros
 from .._common.checks import as_float_matrix, require_finite
 from .._common.extras import torch_device
 from ..critics import HIDDEN_WIDTH, Critic, fit_logistic, fit_logistic_on_device
-from ..pairs import encode_source, to_numpy
-from ..tokens import as_tokens, token_mean
+from ..estimators.tokens import as_tokens, token_mean
+from ..labels import encode_source, to_numpy
 
 Array = Any  # numpy array or torch.Tensor
 Floats = NDArray[np.float64]

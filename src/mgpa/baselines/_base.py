@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import require_memory
 from ..errors import ParameterError
-from ..estimators.base import MethodTags
-from ..estimators.streamed import MomentEstimator
+from ..estimators.base import MethodTags, MomentEstimator
 from ..maps import AffineMap, MapInfo, RoutedMap
 from ..moments import Moments, Standardizer
 

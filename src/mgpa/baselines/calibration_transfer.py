@@ -12,8 +12,8 @@ import scipy.linalg
 
 from .._common.parameters import Constraint, flag, nothing, number, source_label, whole
 from ..estimators.base import MethodTags
-from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
+from ..statistics import Statistics
 from ._base import Floats, SourceAware, Transport, reference_index, require_matrices, routed_map
 
 
@@ -29,7 +29,7 @@ class PairedTransfer(SourceAware):
         """Return the matrix, from centred views A of a source and B of the reference, both (m, d)."""
         raise NotImplementedError
 
-    def _solve(self, data: Evidence) -> RoutedMap:
+    def _solve(self, data: Statistics) -> RoutedMap:
         K, d = data.require_sources(), data.moments.n_features
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)

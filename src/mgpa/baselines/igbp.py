@@ -15,12 +15,14 @@ from threadpoolctl import threadpool_limits
 from .._common.extras import torch_device
 from .._common.parameters import Constraint, flag, number, read_seed, seed, text, whole
 from .._common.progress import progress
-from ..estimators.base import FitData, MethodTags, SequentialEstimator, complete_stages_kept, require_several
+from ..estimators.base import HeldOut, MethodTags, SequentialEstimator, complete_stages_kept
+from ..labels import to_numpy
 from ..maps import MapInfo, ProjectiveMap
 from ..maps.sequential import project
 from ..moments import Standardizer
-from ..pairs import to_numpy
+from ..pairs import Pairs
 from ..stages import Rows
+from ..statistics import LabelledRows, require_several
 
 Array = Any  # torch.Tensor
 ONE_THREAD_WIDTH = 256  # features up to which one thread is fastest
@@ -93,13 +95,14 @@ class IGBP(SequentialEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, data: FitData) -> None:
+    def _fit(self, data: LabelledRows, pairs: Pairs | None, held_out: HeldOut) -> None:
         device = torch_device(self.device, "IGBP")
         import torch
 
         weight = data.sample_weight
-        K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        held, held_codes = self._read_held_out(data, "they decide how long each network trains")
+        K = require_several(data.sources, data.source_weights)
+        purpose = "they decide how long each network trains"
+        held, held_codes = self._read_held_out(data.sources, held_out, purpose)
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         first_seed = read_seed(self.random_state)
         info = self._info(standardizer, random_state=first_seed, **data.facts)
@@ -132,7 +135,7 @@ class IGBP(SequentialEstimator):
                 stages.append([to_numpy(tensor) for tensor in stage])
 
     def _train(
-        self, H: Array, data: FitData, n_sources: int, watch: Rows, seed: int
+        self, H: Array, data: LabelledRows, n_sources: int, watch: Rows, seed: int
     ) -> tuple[list[Array], dict[str, Any]]:
         """Return W₁, b₁, W₂, b₂ of one stage's network, and how its training went."""
         from ..networks import HiddenLayerNetwork, Training

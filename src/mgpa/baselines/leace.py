@@ -12,10 +12,10 @@ import numpy as np
 
 from .._common.extras import missing
 from .._common.parameters import Constraint, flag, number
-from ..estimators.base import MethodTags
-from ..estimators.streamed import Evidence, MomentEstimator
+from ..estimators.base import MethodTags, MomentEstimator
+from ..linalg import PrincipalAxes
 from ..maps import AffineMap, RoutedMap
-from ..moments import PrincipalAxes
+from ..statistics import Statistics
 from ._base import Floats, SourceAware, blind_map, require_matrices, require_variance, routed_map
 
 # Squared whitened covariance below which a source indicator has no effect: rounding has directions too.
@@ -53,7 +53,7 @@ def erasure_along(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) 
     return readout, cross @ (axes / shares) @ axes.T
 
 
-def source_covariance(data: Evidence, scale: Floats) -> tuple[PrincipalAxes, Floats]:
+def source_covariance(data: Statistics, scale: Floats) -> tuple[PrincipalAxes, Floats]:
     """Return the rows' covariance, and their covariance (d, K - 1) with source indicators.
 
     Population moments (ddof 0), in standardised coordinates.
@@ -104,7 +104,7 @@ class LEACE(MomentEstimator):
         self.ridge = ridge
         self.standardize = standardize
 
-    def _solve(self, data: Evidence) -> AffineMap:
+    def _solve(self, data: Statistics) -> AffineMap:
         data.require_sources()
         standardizer = data.standardizer(self.standardize)
         covariance, cross = source_covariance(data, standardizer.scale)
@@ -129,7 +129,7 @@ class OracleLEACE(SourceAware):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
 
-    def _solve(self, data: Evidence) -> RoutedMap:
+    def _solve(self, data: Statistics) -> RoutedMap:
         data.require_sources()
         standardizer, moments = data.standardizer(True), data.moments
         shifts = (moments.mean - moments.means) / standardizer.scale
@@ -166,7 +166,7 @@ class QuadraticLEACE(SourceAware):
         self.shrinkage = shrinkage
         self.standardize = standardize
 
-    def _solve(self, data: Evidence) -> RoutedMap:
+    def _solve(self, data: Statistics) -> RoutedMap:
         K = data.require_sources()
         standardizer, moments = data.standardizer(self.standardize), data.moments
         require_variance(moments)
@@ -220,7 +220,7 @@ class SPLINCE(MomentEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
 
-    def _solve(self, data: Evidence) -> AffineMap:
+    def _solve(self, data: Statistics) -> AffineMap:
         data.require_sources()
         labels = [label for label, (weight, _) in data.task.parts.items() if weight]
         if len(labels) < 2:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.parameters import Constraint, flag, nothing, number, one_of, source_label
-from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ..moments import Moments
+from ..statistics import Statistics
 from ._base import (
     Floats,
     SourceAware,
@@ -69,10 +69,10 @@ class CORAL(SourceAware):
         self.standardize = standardize
 
     @property
-    def _looks_at_pairs(self) -> bool:
+    def _reads_pairs(self) -> bool:
         return self.moments == "pairs"
 
-    def _solve(self, data: Evidence) -> RoutedMap:
+    def _solve(self, data: Statistics) -> RoutedMap:
         K = data.require_sources()
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)
@@ -163,7 +163,7 @@ class ComBat(SourceAware):
         self.mean_only = mean_only
         self.reference = reference
 
-    def _solve(self, data: Evidence) -> RoutedMap:
+    def _solve(self, data: Statistics) -> RoutedMap:
         K = data.require_sources()
         moments, standardizer = data.moments, data.standardizer(True)
         weights = moments.weights

@@ -11,10 +11,11 @@ from threadpoolctl import threadpool_limits
 
 from .._common.parameters import Constraint, flag, number, share, whole
 from ..critics import balanced_weights
-from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
-from ..estimators.streamed import Evidence, MomentEstimator
+from ..estimators.base import CorrectionEstimator, HeldOut, MethodTags, MomentEstimator
 from ..maps import AffineMap
 from ..moments import Standardizer
+from ..pairs import Pairs
+from ..statistics import LabelledRows, Statistics, require_several
 from ._base import Floats, projector_map, require_matrices
 
 
@@ -37,7 +38,7 @@ class Identity(CorrectionEstimator):
     def __init__(self, *, standardize: bool = True) -> None:
         self.standardize = standardize
 
-    def _fit(self, data: FitData) -> None:
+    def _fit(self, data: LabelledRows, pairs: Pairs | None, held_out: HeldOut) -> None:
         standardizer = Standardizer.from_rows(data.X, None, self.standardize)
         self.map_ = AffineMap.identity(
             data.X.shape[1],
@@ -99,14 +100,14 @@ class NCM(MomentEstimator):
         self.rank = rank
         self.standardize = standardize
 
-    def _solve(self, data: Evidence) -> AffineMap:
+    def _solve(self, data: Statistics) -> AffineMap:
         data.require_sources()
-        contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
-        differences = np.where(standardizer.varies, contrasts.values / standardizer.scale, 0.0)
+        pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
+        differences = np.where(standardizer.varies, pairs.contrasts / standardizer.scale, 0.0)
         if not differences.any():
             raise ValueError("All paired differences are zero: the two views are identical.")
         removed = leading_differences(differences, self.rank)
-        info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
+        info = self._evidence_info(data, n_contrasts=len(pairs), gate_rank=removed.shape[1])
         return projector_map(standardizer, data.moments.mean, removed, info)
 
     @property
@@ -174,9 +175,9 @@ class PISCO(MomentEstimator):
         self.keep = keep
         self.standardize = standardize
 
-    def _solve(self, data: Evidence) -> AffineMap:
+    def _solve(self, data: Statistics) -> AffineMap:
         K = data.require_sources()
-        contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
+        pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
         moments, scale = data.moments, standardizer.scale
         varying = np.flatnonzero(standardizer.varies)  # constant features are left alone
         n_content = int(self.keep * len(varying) + 1e-9) - (K - 1)
@@ -185,7 +186,7 @@ class PISCO(MomentEstimator):
                 f"keep={self.keep} leaves {n_content} of {len(varying)} dimensions as content after removing "
                 f"{K - 1} style direction(s); keep more."
             )
-        differences = (contrasts.values / scale)[:, varying]
+        differences = (pairs.contrasts / scale)[:, varying]
         if not differences.any():
             raise ValueError("All paired differences are zero: the two views are identical.")
         require_matrices(4, len(scale), "PISCO")
@@ -197,7 +198,7 @@ class PISCO(MomentEstimator):
         vectors: Floats = np.linalg.eigh(objective)[1]
         removed = np.zeros((len(scale), len(varying) - n_content))
         removed[varying] = vectors[:, n_content:]
-        info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
+        info = self._evidence_info(data, n_contrasts=len(pairs), gate_rank=removed.shape[1])
         return projector_map(standardizer, moments.mean, removed, info)
 
 
@@ -247,10 +248,12 @@ class INLP(CorrectionEstimator):
         self.tolerance = tolerance
         self.standardize = standardize
 
-    def _fit(self, data: FitData) -> None:
+    def _fit(self, data: LabelledRows, pairs: Pairs | None, held_out: HeldOut) -> None:
         K, weight = len(data.sources), data.sample_weight
-        require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
+        require_several(data.sources, data.source_weights)
+        held, held_codes = self._read_held_out(
+            data.sources, held_out, "they decide when to stop", every_source=True
+        )
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         mean = np.average(data.X.astype(np.float64), axis=0, weights=weight)
 

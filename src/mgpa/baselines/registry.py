@@ -7,10 +7,10 @@ from dataclasses import astuple, fields, replace
 from typing import Any
 
 from .._common.markup import text_table
-from ..closed_form import ClosedFormMGPA
 from ..estimators.base import MethodTags
-from ..front import MGPA
-from ..iterative import IterativeMGPA
+from ..estimators.closed_form import ClosedFormMGPA
+from ..estimators.iterative import IterativeMGPA
+from ..estimators.mgpa import MGPA
 from .calibration_transfer import FEATMAP, PDS, SST
 from .igbp import IGBP
 from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE

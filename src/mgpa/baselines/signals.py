@@ -14,7 +14,7 @@ from .._common.checks import as_floats, require_finite
 from .._common.parameters import Constraint, check_parameters, number
 from ..errors import MissingEvidence
 from ..estimators.base import MethodTags, forget
-from ..pairs import encode_source, to_numpy
+from ..labels import encode_source, to_numpy
 
 Floats = NDArray[Any]
 # Below this share of the largest eigenvalue, the smallest is rounding: float32 signals with an average

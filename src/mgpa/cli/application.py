@@ -173,7 +173,7 @@ def with_rank(model: Any, rank: Rank) -> Any:
 
 def with_tokens(model: Any, tokens: str, file: Any) -> Any:
     """Return a method that corrects the tokens of an opened table together, or by their mean."""
-    from ..tokens import TOKENS
+    from ..estimators.tokens import TOKENS
 
     if tokens == "mean":  # how tables of tokens are fitted anyway
         return model

@@ -250,7 +250,7 @@ def demo(
 def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
     """Fit, apply and audit; return what to print, and the report."""
     from ..audit import run
-    from ..front import MGPA
+    from ..estimators.mgpa import MGPA
     from ..tables import correct_file, fit_table, write_table
 
     table, adapter, corrected = claim(out, "recordings.parquet", "adapter.safetensors", "corrected.parquet")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pairs import encode_source
+from ..labels import encode_source
 from .trials import Trials
 
 Floats = NDArray[np.float64]

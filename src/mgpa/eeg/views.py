@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..errors import TableError
-from ..pairs import is_paired
+from ..labels import is_paired
 from ..tables.table import Table
 from .trials import Trials
 

@@ -1,4 +1,10 @@
-"""The base of all estimators: checks of fitting data, application of the fitted map."""
+"""The base of all estimators: read what was passed, fit, apply the fitted map.
+
+A fit reads top to bottom. ``_read`` checks what was passed and returns rows and pairs
+(:class:`~mgpa.statistics.LabelledRows`, :class:`~mgpa.pairs.Pairs`). Methods computed from moments and pairs
+(:class:`MomentEstimator`) reduce them to :class:`~mgpa.statistics.Statistics` and ``_solve`` those, whether
+they came in one call, in batches or from several machines; all others ``_fit`` the rows.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +18,29 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
-from .._common.checks import as_floats, is_tensor, refuse_masked, require_finite
+from .._common.checks import as_floats, is_tensor, on_cuda, refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
+from ..labels import check_labels, check_pair_id, encode_source, refuse_gaps_as_text, source_names, to_numpy
 from ..maps import CorrectionMap, MapInfo, SequentialMap
 from ..maps.check import FittedRange
-from ..moments import Moments, Standardizer, sample_rows
-from ..pairs import (
-    Contrasts,
-    check_labels,
-    check_pair_id,
-    check_views,
-    encode_source,
-    source_names,
-    to_numpy,
-)
+from ..moments import Standardizer, sample_rows
+from ..pairs import Pairs, check_views
+from ..position import Position
+from ..statistics import LabelledRows, Statistics, require_several
 
 Floats = NDArray[Any]
-
-NO_PAIRS = (
-    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row, shared "
-    "by the rows of one event in different sources. Source labels alone cannot tell a measurement effect "
-    "from a population difference."
-)
+# X_val and source_val, as they were passed: read by the methods that hold rows out.
+HeldOut = tuple[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,52 +63,32 @@ class MethodTags:
     reference: str = ""
 
 
-def with_facts(m: CorrectionMap, facts: dict[str, Any]) -> CorrectionMap:
-    """Return the map with facts about its fit: fields of its info, and coordinates, unless empty."""
-    facts = {name: value for name, value in facts.items() if value}
-    coordinates = facts.pop("coordinates", m.coordinates)
-    return replace(m, info=replace(m.info, **facts), coordinates=coordinates)
-
-
 @dataclass(frozen=True)
-class FitData:
-    """Validated fitting data of one call. ``task`` is set only for methods that need it."""
+class Fitted:
+    """The result of a fit: a map, and what it rests on."""
 
-    X: Floats
-    sources: NDArray[Any]
-    codes: NDArray[np.int64]
-    pairs: tuple[Floats, Floats] | None
-    pair_id: NDArray[Any] | None
-    pair_groups: NDArray[Any] | None = None  # people of ``pairs``
-    sample_weight: Floats | None = None
-    task: NDArray[Any] | None = None
-    groups: NDArray[Any] | None = None  # labels, so that batches can be put together
-    X_val: Any = None  # as given: read by the methods that hold rows out (_read_held_out)
-    source_val: Any = None
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The facts about the rows that a map stores."""
-        return {
-            "source_names": source_names(self.sources),
-            "n_rows": len(self.X),
-            "fingerprint": Moments.from_rows(self.X, self.sources[self.codes]).fingerprint,
-        }
+    map: CorrectionMap
+    gate: Any = None
+    position: Position | None = None
+    spread: Any = None  # SpreadEvidence, of MGPA
 
 
-def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:
-    """Return the number of sources, at least two, each with some weight."""
-    if len(sources) < 2:
-        raise ValueError(
-            f"source has 1 distinct value ({sources[0].item()!r}); a correction needs at least two "
-            "acquisition conditions. Pass every condition you want attenuated."
-        )
-    if weights is not None and not weights.all():
-        raise ValueError(
-            f"sample_weight is zero in every row of source {sources[weights == 0].tolist()}; "
-            "leave such a source out, or give it weight."
-        )
-    return len(sources)
+class Described:
+    """What a caller knows of a fit, and an estimator does not: encoder, participants, coordinates."""
+
+    _provenance: dict[str, Any] | None = None
+
+    def describe(self, **facts: Any) -> Self:
+        """Add facts to the map that ``to_map`` returns: fields of its info, and coordinates, unless empty."""
+        self._provenance = (self._provenance or {}) | {k: v for k, v in facts.items() if v}
+        return self
+
+    def _with_provenance(self, m: CorrectionMap) -> CorrectionMap:
+        facts = dict(self._provenance or {})
+        if not facts:
+            return m
+        coordinates = facts.pop("coordinates", m.coordinates)
+        return replace(m, info=replace(m.info, **facts), coordinates=coordinates)
 
 
 def _in_words(value: Any) -> str:
@@ -149,7 +132,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
     return checked
 
 
-class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: fit from source labels and pairs, then apply one stored map to anything."""
 
     # Row-aligned metadata follows X through routed pipelines; ``pairs`` would reach every fold whole.
@@ -159,8 +142,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     _parameter_constraints: ClassVar[dict[str, Constraint]]
     n_features_in_: int
     map_: Any  # a CorrectionMap
-    _facts: Any = None  # what a table says of its fit
-    _rows_seen: Any = None
+    _sample: Any = None  # some of the fitting rows
 
     def fit(
         self,
@@ -207,33 +189,35 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
         evidence["pair_groups"] = pair_groups
         try:
-            data = self._read(X, y, sample_weight=sample_weight, **evidence)
-            self._fit(replace(data, X_val=X_val, source_val=source_val))
-            self._rows_seen = sample_rows(data.X)
+            rows, views = self._read(X, y, sample_weight=sample_weight, **evidence)
+            self._fit(rows, views, (X_val, source_val))
+            self._sample = sample_rows(rows.X) if self._sample is None else self._sample
         except MissingEvidence as reason:
             self._tolerate(reason, "Returning the identity map")
-            self._become_identity()
+            self._fit_nothing()
         return self
 
-    def _fit(self, data: FitData) -> None:
-        """Fit on data that have been read: what a method is."""
+    def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
+        """Fit on rows, which sets ``map_``: what a method is that needs the rows themselves."""
+        raise NotImplementedError
+
+    def _fit_nothing(self) -> None:
+        """Set everything that a fit sets, for a map that moves nothing."""
         raise NotImplementedError
 
     def _tolerate(self, reason: MissingEvidence, consequence: str) -> None:
-        """Raise, or warn of the consequence where an estimator may do without evidence."""
-        raise reason
-
-    def _become_identity(self) -> None:
-        """Set everything that a fit sets, for a map that moves nothing."""
-        raise NotImplementedError
+        """Raise or, where the estimator has an ``on_missing`` that says so, warn of the consequence."""
+        if getattr(self, "on_missing", "raise") == "raise":
+            raise reason
+        warnings.warn(MissingEvidenceWarning(f"{reason} {consequence} (on_missing='warn')."), stacklevel=3)
 
     def _forget(self) -> None:
         """Become unfitted."""
         forget(self)
-        self._facts, self._rows_seen = {}, None
+        self._provenance, self._sample = None, None
 
     @property
-    def _looks_at_pairs(self) -> bool:
+    def _reads_pairs(self) -> bool:
         """Whether pairs are read; if not, they are neither validated nor kept, nor is ``pair_id``."""
         return self.tags.needs_pairs
 
@@ -252,12 +236,12 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         groups: Any = None,
         pair_groups: Any = None,
         reset: bool = True,
-    ) -> FitData:
+    ) -> tuple[LabelledRows, Pairs | None]:
         """Validate one call's data. Raises MissingEvidence without a source."""
         X = self._validate_rows(X, reset=reset)
         if not self.tags.needs_source:
-            return FitData(X, np.array([]), np.array([], dtype=np.int64), None, None)
-        if not self._looks_at_pairs:
+            return LabelledRows(X, np.zeros(len(X), np.int64)), None
+        if not self._reads_pairs:
             pairs = pair_id = pair_groups = None
         weight = None
         if sample_weight is not None:
@@ -268,53 +252,59 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
                 "source is missing: pass source=, one acquisition label per row of X "
                 "(y is the task and is never used as the source)."
             )
-        sources, codes = encode_source(source, len(X))
+        source = check_labels(source, len(X), "source")
+        refuse_gaps_as_text(source, "source")
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
-        views = people = None
+        views = None
         if pairs is not None:
-            views = check_views(pairs, X.shape[1])
-            people = None if pair_groups is None else check_labels(pair_groups, len(views[0]), "pair_groups")
+            views = Pairs.from_arrays(pairs, X.shape[1])
+            if pair_groups is not None:
+                views = replace(views, participants=check_labels(pair_groups, len(views), "pair_groups"))
         elif pair_groups is not None:
             raise ValueError("pair_groups are participants of pairs=(A, B); with pair_id pass groups.")
         names = list(getattr(self, "feature_names_in_", []))
         for i, side in enumerate(pairs or ()):
             if names and names != list(getattr(side, "columns", names)):
                 raise ValueError(f"pairs[{i}] has other columns than X, or another order; select as in X.")
-        return FitData(
+        return LabelledRows(
             X,
-            sources,
-            codes,
-            views,
+            source,
             None if pair_id is None else check_pair_id(pair_id, len(X)),
-            people,
-            weight,
-            self._read_task(y, len(X)),
-            None if groups is None else check_labels(groups, len(X), "groups"),
-        )
+            participant=None if groups is None else check_labels(groups, len(X), "groups"),
+            sample_weight=weight,
+            task=self._read_task(y, len(X)),
+        ), views
 
     def _read_held_out(
-        self, data: FitData, purpose: str, *, every_source: bool = False, sources_needed: bool = True
+        self,
+        sources: NDArray[Any],
+        held_out: HeldOut,
+        purpose: str,
+        *,
+        every_source: bool = False,
+        sources_needed: bool = True,
     ) -> tuple[Floats | None, NDArray[np.int64] | None]:
         """Return held-out rows and their codes among the fitted sources; None for what was not given."""
-        if data.X_val is None:
-            if data.source_val is not None:
+        X_val, source_val = held_out
+        if X_val is None:
+            if source_val is not None:
                 raise ValueError("source_val without X_val: pass the held-out rows too.")
             return None, None
-        held = self._validate_rows(data.X_val, reset=False, name="X_val")
-        if data.source_val is None:
+        held = self._validate_rows(X_val, reset=False, name="X_val")
+        if source_val is None:
             if sources_needed:
                 raise ValueError(f"X_val without source_val: pass the held-out rows' sources too; {purpose}.")
             return held, None
-        names, codes = encode_source(data.source_val, len(held), "source_val")
-        fitted = data.sources.tolist()
+        names, codes = encode_source(source_val, len(held), "source_val")
+        fitted = sources.tolist()
         unknown = sorted(set(names.tolist()) - set(fitted))
         if unknown:
             raise UsageError(f"Unknown source {unknown} in source_val; fitted sources: {fitted}.")
         missing = sorted(set(fitted) - set(names.tolist()))
         if missing and every_source:
             raise UsageError(f"No rows of source {missing} in X_val; {purpose}, so every source is needed.")
-        return held, np.searchsorted(data.sources, names)[codes].astype(np.int64)
+        return held, np.searchsorted(sources, names)[codes].astype(np.int64)
 
     def _read_task(self, y: Any, n: int) -> NDArray[Any] | None:
         """Return task labels for the methods that need them; the others never see them."""
@@ -370,8 +360,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def to_map(self) -> Any:
         """Return the frozen correction: save it, send it, apply it with numpy alone."""
         check_is_fitted(self)
-        m = with_facts(self.map_, self._facts) if self._facts else self.map_
-        return m if self._rows_seen is None else replace(m, fitted=FittedRange.from_rows(self._rows_seen))
+        m = self._with_provenance(self.map_)
+        return m if self._sample is None else replace(m, fitted=FittedRange.from_rows(self._sample))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -380,7 +370,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
 
 class GatedEstimator(CorrectionEstimator):
-    """Base of the MGPA constructions: contrasts make a gate, and without evidence nothing moves."""
+    """Base of the MGPA constructions: pairs make a gate, and without evidence nothing moves."""
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
 
@@ -388,21 +378,170 @@ class GatedEstimator(CorrectionEstimator):
     gate_: Any
     on_missing: str
 
-    def _tolerate(self, reason: MissingEvidence, consequence: str) -> None:
-        """Raise, or warn, as ``on_missing`` says."""
-        if self.on_missing == "raise":
-            raise reason
-        warnings.warn(MissingEvidenceWarning(f"{reason} {consequence} (on_missing='warn')."), stacklevel=3)
-
     def coverage(self, pairs: Any) -> float:
         """Return the share of the directional energy of pairs (A, B) inside the fitted gate.
 
         Use pairs that were not fitted on: near 1, the gate covers their measurement change too.
         """
         check_is_fitted(self)
-        contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
+        contrasts = Pairs.from_arrays(pairs, self.n_features_in_).contrasts / self.map_.scale
         # A feature that never varied has no scale: its differences would drown the others.
         return float(self.gate_.coverage(contrasts * self.map_.varies))
+
+
+class MomentEstimator(CorrectionEstimator):
+    """Base of the methods that are solved from statistics: in one call, batch by batch, or merged."""
+
+    _data: Statistics
+    _result: Fitted | None
+
+    def _solve(self, data: Statistics) -> Fitted | CorrectionMap:
+        """Return a map, with what it rests on."""
+        raise NotImplementedError
+
+    def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
+        require_several(rows.sources)
+        data = Statistics.from_rows(rows, pairs)
+        self._result = as_fitted(self._solve(data))
+        self._data, self._sample = data, data.sample
+
+    def _fit_nothing(self) -> None:
+        self._data = Statistics(n_features=self.n_features_in_)
+        self._result = self._identity()
+
+    def _identity(self) -> Fitted:
+        """Return a map that moves nothing, for estimators that may be fitted without evidence."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._data, self._result = Statistics(), None
+
+    def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Any:
+        """Return X as finite float rows: an array, or a tensor that need not leave its accelerator."""
+        if not (
+            on_cuda(X)
+            and X.ndim == 2
+            and X.numel()
+            and str(X.dtype) in ("torch.float32", "torch.float64")
+            and X.isfinite().all()
+        ):  # everything else is read as an array
+            return super()._validate_rows(X, reset=reset, name=name)
+        _check_feature_names(self, X, reset=reset)
+        _check_n_features(self, X, reset=reset)
+        return X.detach()
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        pair_groups: Any = None,
+    ) -> Self:
+        """Add rows and pairs. The map equals one fit on everything seen, to rounding.
+
+        Every batch needs its sources; pairs may come with any, and a pair may be split between them. Rows are
+        reduced to moments, but for paired ones: share the map, not the estimator.
+        """
+        check_parameters(self)
+        seen = getattr(self, "_data", Statistics())
+        first = seen.n_features is None
+        if first:
+            self._forget()
+        try:
+            evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+            evidence["pair_groups"] = pair_groups
+            rows, views = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
+            self._data = seen + Statistics.from_rows(rows, views)
+        except MissingEvidence as reason:
+            self._tolerate(reason, "This batch is not used")
+            self._data = replace(seen, n_features=self.n_features_in_)
+        self._result, self._sample = None, self._data.sample
+        return self
+
+    def add_pairs(self, pairs: LabelledRows | tuple[Any, Any]) -> Self:
+        """Add pairs that are not among the rows: aligned arrays (A, B), or rows with sources and ids."""
+        check_is_fitted(self)
+        if self._reads_pairs:
+            if isinstance(pairs, LabelledRows):
+                check_views((pairs.X, pairs.X), self.n_features_in_)
+                self._data += Statistics(calibration=(pairs,))
+            else:
+                self._data += Statistics(aligned=(Pairs.from_arrays(pairs, self.n_features_in_),))
+            self._result = None
+        return self
+
+    def merge(self, other: Any) -> Self:
+        """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
+        if type(other) is not type(self):
+            raise TypeError(f"Cannot merge {type(other).__name__} into {type(self).__name__}.")
+        check_is_fitted(other)
+        seen = getattr(self, "_data", Statistics())
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
+        if seen.n_features is None:
+            self.n_features_in_ = other.n_features_in_
+            if names[1]:
+                self.feature_names_in_ = np.array(names[1], dtype=object)
+        elif seen.n_features != other.n_features_in_:
+            raise ValueError(f"Cannot merge fits on {seen.n_features} and {other.n_features_in_} features.")
+        elif names[0] != names[1]:
+            raise ValueError("Cannot merge fits whose columns have other names or another order.")
+        elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
+            raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
+        self._data = seen + other._data
+        self._result, self._sample = None, self._data.sample
+        return self
+
+    @property
+    def _fitted(self) -> Fitted:
+        """The result of the last fit, solved now if data were added since."""
+        self._require_fitted()
+        if self._result is None:
+            check_parameters(self)  # which may have been set since the last batch
+            try:
+                self._result = as_fitted(self._solve(self._data))
+            except MissingEvidence as reason:
+                self._tolerate(reason, "Returning the identity map")
+                self._result = self._identity()
+        return self._result
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return getattr(self, "_data", Statistics()).n_features is not None
+
+    def _require_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+
+    @property
+    def map_(self) -> Any:
+        """The stored correction."""
+        return self._fitted.map
+
+    @property
+    def sources_(self) -> Any:
+        """Source labels seen, sorted."""
+        self._require_fitted()
+        return self._data.sources
+
+    def _evidence_info(self, data: Statistics, **facts: Any) -> MapInfo:
+        """Return provenance for a map solved from these statistics."""
+        return self._info(
+            data.standardizer(True),
+            source_names=source_names(data.sources),
+            n_rows=data.moments.n_rows,
+            fingerprint=data.moments.fingerprint,
+            **facts,
+        )
+
+
+def as_fitted(result: Fitted | CorrectionMap) -> Fitted:
+    """Return the result of a solution that is a map alone."""
+    return result if isinstance(result, Fitted) else Fitted(result)
 
 
 class SequentialEstimator(CorrectionEstimator):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._common.arrays import double
 from ..errors import MapError
-from ..pairs import encode_source, source_names
+from ..labels import encode_source, source_names
 from .base import CorrectionMap, Floats, MapInfo, copy_rows
 from .runtime.compiled import kernels, n_threads, on_blocks
 from .runtime.folding import Folded, fold_affine, fold_spread

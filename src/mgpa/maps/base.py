@@ -18,7 +18,7 @@ from .._common.extras import missing
 from .._common.markup import facts_html
 from .._common.remote import Given, Place, as_place
 from ..errors import MapError, first_few, printable
-from ..pairs import to_numpy
+from ..labels import to_numpy
 from .check import FittedRange, RowCheck, check_rows
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class MapInfo:
         What the user's table called the sources ("hospital"); empty if unknown.
     evidence : str
         What the fit found before it acted, and whether it did.
+    reference : str
+        The source that rows are taken to; empty where that is the mean of all, or for methods without one.
     """
 
     method: str = ""
@@ -77,6 +79,7 @@ class MapInfo:
     library_version: str = __version__
     evidence: str = ""
     notes: str = ""
+    reference: str = ""
 
 
 def gate_words(info: MapInfo) -> str:

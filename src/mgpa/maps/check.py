@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MapError
-from ..pairs import encode_source, source_names
+from ..labels import encode_source, source_names
 
 Floats = NDArray[Any]
 

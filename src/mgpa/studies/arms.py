@@ -9,11 +9,11 @@ from typing import Any
 from sklearn.base import clone
 
 from ..baselines import available, make
-from ..closed_form import ClosedFormMGPA
 from ..errors import StudyError
+from ..estimators.closed_form import ClosedFormMGPA
+from ..estimators.tokens import TOKENS, gate_of
 from ..gate import FullGate, PCAGate, RandomGate
 from ..tables.fitting import fit_table
-from ..tokens import TOKENS, gate_of
 from .config import MethodSection, Study
 from .splits import Split, planned_gate
 

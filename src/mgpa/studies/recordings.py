@@ -14,9 +14,9 @@ import numpy as np
 from .._common.progress import waiting
 from ..audit.store import installed, key_of, resolve_device, versions
 from ..errors import StudyError
+from ..estimators.tokens import token_mean
 from ..tables.files import open_table, write_table
 from ..tables.table import Table
-from ..tokens import token_mean
 from .config import FIXED, EncoderSection, Study
 
 # Raised when the same settings give other tables than before.

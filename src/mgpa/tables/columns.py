@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TableError
-from ..pairs import (
+from ..labels import (
     check_labels,
     check_pair_id,
     encode_source,

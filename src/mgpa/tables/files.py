@@ -21,7 +21,7 @@ import numpy as np
 from .._common.files import path_taken, replacing, special_kind
 from .._common.remote import Given, Place, as_place
 from ..errors import TableError, first_few
-from ..pairs import check_pair_id, is_paired
+from ..labels import check_pair_id, is_paired
 from . import csv_file
 from .columns import COLUMNS, Columns, check_columns, require_columns
 from .layout import (

@@ -17,9 +17,10 @@ from sklearn.base import clone
 
 from ..coordinates import Coordinates, fit_coordinates
 from ..errors import TableError
-from ..estimators.streamed import LabelledPairs, MomentEstimator
-from ..pairs import is_paired, source_names
-from ..tokens import TokenEstimator, TokenMean, row_estimator
+from ..estimators.base import MomentEstimator
+from ..estimators.tokens import TokenEstimator, TokenMean, row_estimator
+from ..labels import is_paired, source_names
+from ..statistics import LabelledRows
 from .columns import COLUMNS, Columns, check_columns, feature_names, in_units, require_columns
 from .files import TableFile, open_table
 from .rows import (
@@ -35,7 +36,7 @@ from .rows import (
 from .scale import batches, reduce_parts
 from .table import Table
 
-Pairs = LabelledPairs | tuple[Any, Any]
+Pairs = LabelledRows | tuple[Any, Any]
 
 
 def fit_table(
@@ -112,23 +113,22 @@ def fit_table(
     else:
         model, fitted, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state)
     people = set() if rows.people is None else {*rows.people.tolist()}
-    if isinstance(calibration, LabelledPairs) and calibration.participant is not None:
+    if isinstance(calibration, LabelledRows) and calibration.participant is not None:
         people |= {*calibration.participant.tolist()}
     names = feature_names(rows.table.info)
     if names is not None and coordinates is not None and len(names) != coordinates.n_raw:
         names = None  # those of the coordinates
-    model._facts = {
-        "feature_names": names,
-        "encoder": dict(rows.table.info.get("encoder") or {}),
-        "people": tuple(sorted(map(person_digest, people))),
-        "row_sample": encode_sample(merge_samples(fitted, pair_digests)),
-        "notes": "; ".join(notes),
-        "source_column": str(rows.table.info.get("source_column") or ""),
-        "coordinates": coordinates,
-    }
+    model.describe(
+        feature_names=names,
+        encoder=dict(rows.table.info.get("encoder") or {}),
+        people=tuple(sorted(map(person_digest, people))),
+        row_sample=encode_sample(merge_samples(fitted, pair_digests)),
+        notes="; ".join(notes),
+        source_column=str(rows.table.info.get("source_column") or ""),
+        coordinates=coordinates,
+    )
     evidence = model.to_map().info.evidence  # what cannot be solved is said here, not when it is first used
-    model._facts |= {"evidence": in_units(evidence, rows.table.info)}
-    return model
+    return model.describe(evidence=in_units(evidence, rows.table.info))
 
 
 class FitRows:
@@ -208,7 +208,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     if len(np.unique(np.asarray(table.pair_id))) == len(table):
         raise TableError("The table of pairs has no events seen by two sources; check pair_id and source.")
     labels = sources[[names.index(name) for name in source_names(table.source)]]
-    return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant), seen
+    return LabelledRows(table.X, labels, np.asarray(table.pair_id), table.participant), seen
 
 
 def summarise(
@@ -254,7 +254,7 @@ def _fit_rows(
         evidence["pair_id"] = fit.pair_id
     else:
         evidence["pairs"], evidence["pair_groups"] = calibration, None
-        if isinstance(calibration, LabelledPairs):  # as two aligned arrays, the first source's first
+        if isinstance(calibration, LabelledRows):  # as two aligned arrays, the first source's first
             first, second = calibration.matched()
             evidence["pairs"] = calibration.X[first], calibration.X[second]
             people = calibration.participant

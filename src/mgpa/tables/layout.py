@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .._common.files import path_taken, require_replaceable
 from .._common.remote import Place, RemotePath, redacted
 from ..errors import OutputExists, TableError, first_few
-from ..pairs import is_paired
+from ..labels import is_paired
 from .columns import COLUMNS, RESERVED, Columns, require_alike
 
 EMBEDDING_NAMES = ("embedding", "X", "tokens")

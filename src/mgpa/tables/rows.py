@@ -21,11 +21,11 @@ from .._common.files import require_distinct_paths
 from .._common.remote import Given, as_place
 from ..coordinates import Coordinates
 from ..errors import TableError
+from ..estimators.tokens import token_rows, transform_tokens
+from ..labels import encode_source, source_names
 from ..maps import CorrectionMap
 from ..maps.check import RowCheck
 from ..maps.io.mapfile import map_digest
-from ..pairs import encode_source, source_names
-from ..tokens import token_rows, transform_tokens
 from .columns import feature_names, require_columns
 from .files import TableFile, format_from_name, open_table, write_table
 from .layout import require_place

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
 from ..errors import TableError, printable
-from ..pairs import matched_rows, to_numpy
+from ..labels import to_numpy
+from ..pairs import matched_rows
 from .columns import (
     COLUMNS,
     RESERVED,

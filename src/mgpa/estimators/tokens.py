@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from ._common.checks import as_float_matrix, is_tensor, require_finite
-from ._common.parameters import Constraint, check_parameters, having
-from .estimators.base import forget, validate_rows, with_facts
-from .maps import CorrectionMap
-from .maps.base import token_rows as token_rows
-from .pairs import to_numpy
+from .._common.checks import as_float_matrix, is_tensor, require_finite
+from .._common.parameters import Constraint, check_parameters, having
+from ..labels import to_numpy
+from ..maps import CorrectionMap
+from ..maps.base import token_rows as token_rows
+from .base import Described, forget, validate_rows
 
 
 def transform_tokens(m: Any, X: Any, **operating_point: Any) -> Any:
@@ -65,7 +65,7 @@ def token_mean(X: Any) -> Any:
     return token_rows(X, "mean")
 
 
-class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators of tokens: tokens become rows, which ``estimator_`` corrects, and tokens again.
 
     ``layout`` says which rows, as in :func:`token_rows`. What a fit has learnt (its gate, its history) is the
@@ -75,7 +75,6 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
     layout: ClassVar[str]
     # As the wrapped estimators do, so that row-aligned metadata follows X under routing.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
-    _facts: Any = None  # what a table says of its fit
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "estimator": having("fit", "to_map", example="an estimator of rows such as ClosedFormMGPA()"),
     }
@@ -102,7 +101,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         """
         check_parameters(self)
         forget(self)
-        self._facts = {}
+        self._provenance = None
         rows, self.n_tokens_ = self._rows(X, reset=True)
         if isinstance(pairs, (tuple, list)):
             pairs = self._pair_rows(pairs)
@@ -205,7 +204,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         check_is_fitted(self, "estimator_")
         m: CorrectionMap = self.estimator_.to_map()
         m = replace(m, info=replace(m.info, n_tokens=self.n_tokens_, token_layout=self.layout))
-        return with_facts(m, self._facts or {})
+        return self._with_provenance(m)
 
 
 class TokenMean(TokenEstimator):

@@ -8,8 +8,8 @@ anchors of their scores inside the gate:
 The paper's anchor a(q) is a regression of the score on the preserved coordinates, over the rows of all
 sources (``target="conditional"``), and learns associations of source and task. The default is the critic's
 own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates within
-sources (:func:`mgpa.within.within_anchor`): no row is asked to move past ẑ(q). Its first stage is the closed
-form, which needs no critics.
+sources (:func:`mgpa.position.within_anchor`): no row is asked to move past ẑ(q). Its first stage is the
+closed form, which needs no critics.
 """
 
 from __future__ import annotations
@@ -22,28 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ._common.arrays import cast
-from ._common.extras import torch_device
-from ._common.parameters import Constraint, flag, gate, number, one_of, read_seed, seed, some_of, text, whole
-from ._common.progress import progress
-from .anchor import TARGETS
-from .critics import CRITICS
-from .errors import MissingEvidence, UsageError
-from .estimators.base import (
-    FitData,
-    GatedEstimator,
-    SequentialEstimator,
-    complete_stages_kept,
-    require_several,
-)
-from .estimators.streamed import Evidence
-from .gate import MeasurementGate, fit_gate
-from .maps import AffineMap, MapInfo, StagedMap
-from .moments import Means, Moments, Scatter, Standardizer
-from .pairs import Contrasts
-from .stages import AffinePoint, Recipe, Rows, Trajectory, staged_map
-from .stopping import FEW_EVENTS, StoppingRule, events_of_rows, judged_run, paired_rows
-from .within import Effect, solve_within
+from .._common.arrays import cast
+from .._common.extras import torch_device
+from .._common.parameters import Constraint, flag, gate, number, one_of, read_seed, seed, some_of, text, whole
+from .._common.progress import progress
+from ..anchor import TARGETS
+from ..critics import CRITICS
+from ..errors import MissingEvidence, UsageError
+from ..gate import MeasurementGate, fit_gate
+from ..linalg import Scatter
+from ..maps import AffineMap, MapInfo, StagedMap
+from ..moments import Means, Moments, Standardizer
+from ..pairs import Pairs
+from ..position import Effect, GateShift, solve_within
+from ..stages import AffinePoint, Recipe, Rows, Trajectory, staged_map
+from ..statistics import LabelledRows, collect_pairs, require_several
+from ..stopping import FEW_EVENTS, StoppingRule, events_of_rows, judged_run, paired_rows
+from .base import GatedEstimator, HeldOut, SequentialEstimator, complete_stages_kept
 
 Floats = NDArray[np.float64]
 ClosedForm = Callable[[Moments], tuple[AffineMap, Effect]]
@@ -223,77 +218,95 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             raise ValueError(f"study must be 'native' or 'reuse'; got {study!r}.")
         return cls(**(settings | changes))
 
-    def _fit(self, data: FitData) -> None:
+    def _fit(self, data: LabelledRows, views: Pairs | None, held: HeldOut) -> None:
         # Threads cost more than they bring on small critics, several times so on a busy machine.
         with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
-            self._fit_map(data)
+            self._fit_map(data, views, held)
 
-    def _become_identity(self) -> None:
+    def _fit_nothing(self) -> None:
         d = self.n_features_in_
         self.sources_, self.history_, self.n_stages_ = np.array([]), [], 0
         as_it_is, nowhere = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool)), np.zeros((d, 0))
         recipe = self._recipe(np.asarray, nowhere, nowhere)
         self.map_ = staged_map([], recipe, nowhere, as_it_is, info=self._info(gate_rank=0))
 
-    def _fit_map(self, data: FitData) -> None:
+    def _fit_map(self, data: LabelledRows, views: Pairs | None, held_out: HeldOut) -> None:
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
-        weight = data.sample_weight
-        require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        contrasts = Evidence.from_data(data).contrasts()
-        if data.X_val is None and data.source_val is None and self.early_stopping:
+        require_several(data.sources, data.source_weights)
+        labelled = () if data.pair_id is None else (data.paired(),)
+        pairs = collect_pairs(() if views is None else (views,), labelled, data.sources)
+        if self.early_stopping and all(given is None for given in held_out):
             raise UsageError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
         purpose = "early_stopping and do_no_harm need them (or turn both off)"
         sources_needed = self.early_stopping or self.do_no_harm
-        X_val, held_codes = self._read_held_out(data, purpose, sources_needed=sources_needed)
-        standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
-        H = standardizer.apply(data.X)
-
-        def spread() -> Scatter:
-            return Moments.from_rows(H, data.codes, weight).within
-
-        self.gate_ = self.anchor_gate_ = fit_gate(self.gate, contrasts, standardizer, lambda: H, spread)
-        if self.anchor_gate is not None:
-            self.anchor_gate_ = fit_gate(self.anchor_gate, contrasts, standardizer, lambda: H, spread)
-        self.sources_, self.history_, rank = data.sources, [], self.gate_.rank_
-        to_backend, basis, anchor_basis = self._backend(), self.gate_.basis_, self.anchor_gate_.basis_
-        if self.do_no_harm and rank:
-            basis = supported_basis(self.gate_, contrasts, standardizer, spread)
+        X_val, held_codes = self._read_held_out(
+            data.sources, held_out, purpose, sources_needed=sources_needed
+        )
+        standardizer = Standardizer.from_rows(data.X, data.sample_weight, self.standardize)
+        H, to_backend = standardizer.apply(data.X), self._backend()
+        rows = Rows(to_backend(H), data.codes, data.sample_weight)
+        held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
+        self._fit_gates(pairs, standardizer, H, rows)
+        self.sources_, self.history_, gate, effect = data.sources, [], self.gate_, None
+        basis, anchor_basis, first = gate.basis_, self.anchor_gate_.basis_, None
+        if self.do_no_harm and gate.rank_:
+            basis = supported_basis(gate, pairs, standardizer, lambda: rows.moments.within)
             anchor_basis = basis if self.anchor_gate is None else anchor_basis
+        if gate.rank_ and (self.do_no_harm or self.target == "within"):
+            first = closed_form(data, views, pairs, standardizer, basis, self.ridge)
+            effect = None if first is None else first(rows.moments)[1]
         recipe = self._recipe(to_backend, basis, anchor_basis)
+        run, rule, evidence = Trajectory(recipe, rows, held), None, ""
+        if gate.rank_ and self.do_no_harm:
+            run, rule = self._judged_run(recipe, rows, held, data, views, standardizer, effect)
+            judged = "X_val" if held is not None else f"held-out {rule.evidence}"
+            evidence = f"{effect or 'no mean contrast'}; stages judged on {judged}"
         info = self._info(
             standardizer,
             random_state=recipe.seed,
-            n_contrasts=len(contrasts),
-            gate_rank=rank,
-            gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
+            n_contrasts=len(pairs),
+            gate_rank=gate.rank_,
+            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
+            evidence=evidence,
             **data.facts,
         )
-        rows = Rows(to_backend(H), data.codes, weight)
-        held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
-        run, rule, first, effect = Trajectory(recipe, rows, held), None, None, None
-        if rank and (self.do_no_harm or self.target == "within"):
-            first = closed_form(data, contrasts, standardizer, basis, self.ridge)
-            effect = None if first is None else first(rows.moments)[1]
-        if rank and self.do_no_harm:
-            pair_id, views = data.pair_id, None
-            # Pairs that show the effect backwards do not say which of their views is of which source.
-            shared = effect is not None and effect.matches_pairs and effect.size > 0
-            if held is None and shared and pair_id is not None:
-                views = paired_rows(rows, pair_id)
-            elif held is None and shared and data.pairs is not None and len(contrasts) >= FEW_EVENTS:
-                H_pairs = to_backend(standardizer.apply(np.concatenate(data.pairs)))
-                event = np.arange(len(contrasts))
-                views = Rows(H_pairs, np.repeat([0, 1], len(event)), event=np.tile(event, 2))
-                pair_id = events_of_rows(data.pairs, data.X)
-            run, rule = judged_run(recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views)
-            judged = "X_val" if held is not None else f"held-out {rule.evidence}"
-            info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
         with complete_stages_kept(lambda: self._finish(run, basis, standardizer, info)):
             is_clear = effect is not None and (not self.do_no_harm or effect.is_clear(START_LEVEL))
             possible = self.target == "within" and self.anchor_gate is None and self.n_stages
             if first is not None and is_clear and possible:
                 self._start(first, basis, run, rule)
             self._fit_stages(run, rule)
+
+    def _fit_gates(self, pairs: Pairs, standardizer: Standardizer, H: NDArray[Any], rows: Rows) -> None:
+        """Fit the gate and, for control gates, the one that anchors see."""
+        gates = [
+            fit_gate(gate, pairs, standardizer, lambda: H, lambda: rows.moments.within)
+            for gate in (self.gate, self.anchor_gate)[: 1 if self.anchor_gate is None else 2]
+        ]
+        self.gate_, self.anchor_gate_ = gates[0], gates[-1]
+
+    def _judged_run(
+        self,
+        recipe: Recipe,
+        rows: Rows,
+        held: Rows | None,
+        data: LabelledRows,
+        views: Pairs | None,
+        standardizer: Standardizer,
+        effect: Effect | None,
+    ) -> tuple[Trajectory, StoppingRule]:
+        """Return the run that makes the map, and the rule that ends it on held-out rows or views."""
+        pair_id, judged = data.pair_id, None
+        # Pairs that show the effect backwards do not say which of their views is of which source.
+        shared = effect is not None and effect.matches_pairs and effect.size > 0
+        if held is None and shared and pair_id is not None:
+            judged = paired_rows(rows, pair_id)
+        elif held is None and shared and views is not None and len(views) >= FEW_EVENTS:
+            both = cast(standardizer.apply(np.concatenate([views.a, views.b])), rows.H)
+            event = np.arange(len(views))
+            judged = Rows(both, np.repeat([0, 1], len(event)), event=np.tile(event, 2))
+            pair_id = events_of_rows((views.a, views.b), data.X)
+        return judged_run(recipe, rows, held, groups=data.participant, pair_id=pair_id, views=judged)
 
     def _start(self, first: ClosedForm, basis: Floats, run: Trajectory, rule: StoppingRule | None) -> None:
         """Take the closed form as the first stage; each run takes that of its own rows."""
@@ -355,54 +368,53 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
 
 def supported_basis(
-    gate: Any, contrasts: Contrasts, standardizer: Standardizer, spread: Callable[[], Scatter]
+    gate: Any, pairs: Pairs, standardizer: Standardizer, spread: Callable[[], Scatter]
 ) -> Floats:
     """Return the part of a gate that held-out pairs support; the mean contrast if there is none."""
     B: Floats = gate.basis_
     if getattr(gate, "rank", None) == "auto":
         return B
-    inside = contrasts.values / standardizer.scale @ B @ B.T * standardizer.scale
+    inside = pairs.contrasts / standardizer.scale @ B @ B.T * standardizer.scale
     try:
-        narrow = fit_gate(
-            MeasurementGate(), replace(contrasts, values=inside), standardizer, lambda: B.T, spread
-        )
-        return np.asarray(narrow.basis_)
+        projected = replace(pairs, a=np.zeros_like(inside), b=inside)
+        return np.asarray(fit_gate(MeasurementGate(), projected, standardizer, lambda: B.T, spread).basis_)
     except MissingEvidence:
         mean = inside.mean(axis=0) / standardizer.scale
         return np.asarray(mean[:, None] / np.linalg.norm(mean)) if mean.any() else B[:, :0]
 
 
 def closed_form(
-    data: FitData, contrasts: Contrasts, standardizer: Standardizer, B: Floats, ridge: float | str
+    data: LabelledRows,
+    views: Pairs | None,
+    pairs: Pairs,
+    standardizer: Standardizer,
+    B: Floats,
+    ridge: float | str,
 ) -> ClosedForm | None:
     """Return the closed form within sources, in the gate B, as a function of moments of standardised rows.
 
     None: the pairs show no mean contrast, or do not connect all sources.
     """
-    scale, center, K = standardizer.scale, standardizer.center, len(data.sources)
     try:
-        delta = contrasts.source_effects(K) / scale @ B
+        effects = pairs.source_effects(len(data.sources))
     except ValueError:  # the pairs do not lead from every source to every other
         return None
-    typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
-    if not np.linalg.norm(delta) > 1e-12 * typical:
+    shift = GateShift.of(pairs, effects, standardizer.scale, B)
+    if not shift.mean.any():
         return None
-    midpoints = (contrasts.midpoints - center) / scale
-    standardised = replace(contrasts, values=contrasts.values / scale, midpoints=midpoints)
-    people, calibration = Means({}), Moments({})
-    if data.groups is not None:
-        rows = standardizer.apply(data.X)
-        people = Means.from_rows(rows, data.codes, data.groups, sample_weight=data.sample_weight)
-    for code, views in enumerate(data.pairs or ()):
-        calibration += Moments.from_rows(standardizer.apply(views), np.full(len(views), code))
-    d = len(scale)
-    unit = Standardizer(np.zeros(d), np.ones(d), standardizer.varies)
+    participants, calibration = Means({}), Moments({})
+    if data.participant is not None:
+        rows, weight = standardizer.apply(data.X), data.sample_weight
+        participants = Means.from_rows(rows, data.codes, data.participant, sample_weight=weight)
+    for code, side in enumerate(() if views is None else (views.a, views.b)):
+        calibration += Moments.from_rows(standardizer.apply(side), np.full(len(side), code))
 
     def solve(moments: Moments) -> tuple[AffineMap, Effect]:
-        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and people are
+        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and participants are
         path, _, effect = solve_within(
-            by_code, people, calibration, standardised, unit, B, delta, ridge=ridge, do_no_harm=False
-        )
+            by_code, participants, calibration, standardizer.unscaled(), shift,
+            ridge=None if ridge == "auto" else float(ridge), do_no_harm=False,
+        )  # fmt: skip
         return path, effect
 
     return solve

@@ -1,6 +1,6 @@
 """MGPA, the default: gate, position, then spread, each as far as pairs and rows show it.
 
-Position is the closed form along the mean contrast (:mod:`mgpa.closed_form`). Where held-out pairs show that
+Position is the closed form along the mean contrast (:mod:`mgpa.position`). Where held-out pairs show that
 sources also differ in how embeddings vary, and that correcting it brings views closer, the source is read
 from the row and used (:mod:`mgpa.spread`). Where nothing is shown, nothing moves.
 """
@@ -12,13 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ._common.parameters import Constraint, flag, gate, number, one_of
-from .closed_form import GatedMomentEstimator, Solution, solve
-from .errors import MissingEvidence
-from .estimators.streamed import Evidence
-from .gate import FixedGate, no_gate
-from .maps import AffineMap
-from .spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
+from .._common.parameters import Constraint, flag, gate, number, one_of
+from ..errors import MissingEvidence
+from ..gate import FixedGate, no_gate
+from ..maps import AffineMap, SpreadMap
+from ..position import Position, solve_position
+from ..spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
+from ..statistics import Statistics
+from .base import Fitted
+from .closed_form import GatedMomentEstimator
 
 PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
 
@@ -90,33 +92,31 @@ class MGPA(GatedMomentEstimator):
         self.standardize = standardize
         self.on_missing = on_missing
 
-    def _solve(self, data: Evidence) -> Solution:
+    def _solve(self, data: Statistics) -> Fitted:
         data.require_sources()
-        contrasts = data.contrasts()
-        n_contrasts = len(contrasts)
-        standardizer, moments = data.standardizer(self.standardize), data.moments
+        pairs = data.pairs()
+        n_pairs, moments = len(pairs), data.moments
+        standardizer = data.standardizer(self.standardize)
         center, scale = standardizer.center, standardizer.scale
         try:
-            options = {"gate": self.gate, "standardize": self.standardize}
-            solution = solve(data, contrasts, anchor="within", ridge="auto", **options)
+            position = solve_position(data, pairs, gate=self.gate, standardize=self.standardize)
         except MissingEvidence:
-            if not contrasts.values.any():
+            if not pairs.contrasts.any():
                 raise
             identity = AffineMap.identity(len(scale), center=center, scale=scale)
-            solution = Solution(no_gate(len(scale)), identity)
-        gate, position, effect = solution.gate, solution.map, solution.effect
+            position = Position(no_gate(len(scale)), identity)
+        gate, moved, effect = position.gate, position.map, position.effect
         words = "pairs show no common shift"
         if effect is not None:
-            words = f"{effect}: {'correction applied' if position.rank else 'not corrected'}"
-        evidence, stored = None, position
+            words = f"{effect}: {'correction applied' if moved.rank else 'not corrected'}"
+        evidence: SpreadEvidence | None = None
+        stored: AffineMap | SpreadMap = moved
         if self.spread != "never":
-            divided = np.where(standardizer.varies, scale, np.inf)  # what never varied takes no part
-            within = moments.within.scaled(divided * np.sqrt(moments.weights.sum() / moments.count))
-            views = read_views(contrasts, within, moments.count, standardizer, position)
-            mean_contrast = contrasts.values.mean(axis=0) / divided
-            del contrasts  # which are as large
-            paired = replace(data, pairs=(), calibration=()).paired_moments()  # of views among the rows
-            rows = unpaired_scatters(moments, paired, views.axes, divided)
+            divisor = standardizer.divisor
+            views = read_views(pairs, moments.within_scaled(divisor), moments.count, standardizer, moved)
+            mean_contrast = pairs.contrasts.mean(axis=0) / divisor
+            del pairs  # which are as large
+            rows = unpaired_scatters(moments, data.paired_moments(among_rows=True), views.axes, divisor)
             evidence, scores, edits = fit_spread(views, rows, always=self.spread == "always")
             words = f"{words}; {evidence}"
             if scores is not None:
@@ -124,16 +124,16 @@ class MGPA(GatedMomentEstimator):
                 matches = evidence.matches_rows or shift
                 words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
                 if self.spread == "always" or (evidence.helps and matches):
-                    stored = spread_map(views, scores, edits, position, standardizer)
+                    stored = spread_map(views, scores, edits, moved, standardizer)
                     span = np.eye(len(scale)) if stored.direction is None else stored.direction.T
                     gate = FixedGate(span).fit(span.T)
                     gate.mean_contrast_ = mean_contrast
-        stored = replace(stored, strength=float(self.strength))
-        correction = Solution(gate, stored, effect=effect, spread=evidence)
-        return self._described(correction, data, n_contrasts, words)
+        info = self._pairs_info(data, n_pairs, gate, words)
+        stored = replace(stored, strength=float(self.strength), info=info)
+        return Fitted(stored, gate, position, evidence)
 
     @property
     def spread_(self) -> SpreadEvidence | None:
         """What held-out pairs say about spread."""
-        evidence: SpreadEvidence | None = self._solution().spread
+        evidence: SpreadEvidence | None = self._fitted.spread
         return evidence

@@ -1,0 +1,267 @@
+"""What a fit is computed from: moments of rows by source, and pairs. ``a + b`` merges.
+
+Batch, stream and cluster differ in how they get here, and nowhere else. Rows are reduced to
+:class:`~mgpa.moments.Moments` at once, so memory does not grow with their number. Paired rows are few and are
+kept: what a method makes of them (a filter, a regression) depends on all of them, and the two views of one
+event may come in different batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import MissingEvidence
+from .labels import is_paired, require_distinct, source_names, to_numpy
+from .moments import Means, Moments, Standardizer, fingerprint, row_checksums, sample_rows
+from .pairs import Codes, Pairs, matched_rows
+
+Floats = NDArray[np.float64]
+
+NO_PAIRS = (
+    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row, shared "
+    "by the rows of one event in different sources. Source labels alone cannot tell a measurement effect "
+    "from a population difference."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Rows with what is known of each: source, pair id, participant, weight, task."""
+
+    X: Any  # an array, or a tensor
+    source: NDArray[Any]
+    pair_id: NDArray[Any] | None = None
+    participant: NDArray[Any] | None = None
+    sample_weight: Floats | None = None
+    task: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @cached_property
+    def _coded(self) -> tuple[NDArray[Any], Codes]:
+        sources, codes = np.unique(self.source, return_inverse=True)
+        return sources, codes.astype(np.int64)
+
+    @property
+    def sources(self) -> NDArray[Any]:
+        """The distinct sources, sorted."""
+        return self._coded[0]
+
+    @property
+    def codes(self) -> Codes:
+        """Each row's source, as its position among them."""
+        return self._coded[1]
+
+    @property
+    def source_weights(self) -> Floats | None:
+        """The total weight of every source; None without weights."""
+        w = self.sample_weight
+        return None if w is None else np.bincount(self.codes, w).astype(np.float64)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts about the rows that a map stores."""
+        return {
+            "source_names": source_names(self.sources),
+            "n_rows": len(self),
+            "fingerprint": fingerprint(row_checksums(self.X, self.source)),
+        }
+
+    def paired(self) -> LabelledRows:
+        """Return the rows that have a pair id, on the host; an id may occur once in every source."""
+        assert self.pair_id is not None
+        require_distinct(self.codes, self.pair_id)
+        keep = is_paired(self.pair_id)
+        people = None if self.participant is None else self.participant[keep]
+        return LabelledRows(to_numpy(self.X[keep]), self.source[keep], self.pair_id[keep], people)
+
+    def matched(self) -> tuple[Codes, Codes]:
+        """Return the rows of the first and of the second view of all pairs, two sources at a time."""
+        assert self.pair_id is not None
+        n_sources = len(self.sources)
+        between = [(first, second) for second in range(n_sources) for first in range(second)]
+        matches = [matched_rows(self.codes, self.pair_id, *two) for two in between]
+        first, second = (np.concatenate(side) for side in zip(*matches, strict=True))
+        return first, second
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """The statistics of the data seen so far."""
+
+    moments: Moments = field(default_factory=lambda: Moments({}))  # of all rows, by source
+    # Pairs that are not among the rows: aligned arrays, and rows with ids.
+    aligned: tuple[Pairs, ...] = ()
+    calibration: tuple[LabelledRows, ...] = ()
+    paired_rows: tuple[LabelledRows, ...] = ()  # rows that have pair ids
+    participants: Means = field(default_factory=lambda: Means({}))  # by (source, participant)
+    task: Means = field(default_factory=lambda: Means({}))
+    n_features: int | None = None  # None before anything was seen
+    sample: Floats | None = None  # of the rows, the same one however they were split
+
+    @classmethod
+    def from_rows(cls, rows: LabelledRows, pairs: Pairs | None = None) -> Self:
+        """Reduce one batch."""
+        X, weight, nothing = rows.X, rows.sample_weight, Means({})
+        people, task = rows.participant, rows.task
+        return cls(
+            Moments.from_rows(X, rows.source, weight),
+            aligned=() if pairs is None else (pairs,),
+            paired_rows=() if rows.pair_id is None else (rows.paired(),),
+            participants=nothing
+            if people is None
+            else Means.from_rows(X, rows.source, people, sample_weight=weight),
+            task=nothing if task is None else Means.from_rows(X, task, sample_weight=weight),
+            n_features=X.shape[1],
+            sample=sample_rows(X),
+        )
+
+    def __add__(self, other: Statistics) -> Statistics:
+        samples = [sample for sample in (self.sample, other.sample) if sample is not None]
+        return Statistics(
+            self.moments + other.moments,
+            self.aligned + other.aligned,
+            self.calibration + other.calibration,
+            self.paired_rows + other.paired_rows,
+            self.participants + other.participants,
+            self.task + other.task,
+            other.n_features or self.n_features,
+            sample_rows(*samples[::-1]) if samples else None,
+        )
+
+    @cached_property
+    def sources(self) -> NDArray[Any]:
+        """Source labels, sorted."""
+        return np.array(self.moments.sources)
+
+    def require_sources(self) -> int:
+        """Return the number of sources, at least two, each with some weight."""
+        if not self.moments.parts:
+            raise MissingEvidence("source is missing: no labelled rows were seen.")
+        return require_several(self.sources, self.moments.weights)
+
+    @cached_property
+    def _standard(self) -> Standardizer:
+        m = self.moments
+        return Standardizer.from_spread(m.mean, m.variance, m.n_rows, True).require_variation()
+
+    def standardizer(self, standardize: bool) -> Standardizer:
+        """Return the centre and scale of all rows seen; raise if no feature varies."""
+        return self._standard if standardize else self._standard.unscaled()
+
+    def pairs(self) -> Pairs:
+        """Return every pair seen, of aligned arrays and by ids; raise if there are none."""
+        return collect_pairs(self.aligned, self._labelled, self.sources)
+
+    def views(self, first: int, second: int) -> tuple[Floats, Floats]:
+        """Return matched rows of two sources (positions among :attr:`sources`), one row per shared event."""
+        require_two_sources(self.aligned, self.sources)
+        views = [(p.a, p.b) if first < second else (p.b, p.a) for p in self.aligned]
+        if self._labelled:
+            rows = join_rows(self._labelled, self.sources)
+            a, b = matched_rows(source_codes(rows, self.sources), np.asarray(rows.pair_id), first, second)
+            views.append((rows.X[a], rows.X[b]))
+        if not sum(len(a) for a, _ in views):
+            one, other = self.sources[[first, second]].tolist()
+            raise MissingEvidence(f"No pair joins {one!r} and {other!r}." if views else NO_PAIRS)
+        A, B = (np.concatenate(side).astype(np.float64) for side in zip(*views, strict=True))
+        return A, B
+
+    def paired_moments(self, *, among_rows: bool = False) -> Moments:
+        """Return the moments of paired views, which show the same events in every source.
+
+        Of all of them, or only of those ``among_rows``.
+        """
+        total = Moments({}) if among_rows else self._aligned_moments()
+        if labelled := self.paired_rows if among_rows else self._labelled:
+            rows = join_rows(labelled, self.sources)
+            _, event, n_views = np.unique(np.asarray(rows.pair_id), return_inverse=True, return_counts=True)
+            seen = n_views[event] > 1
+            total = total + Moments.from_rows(rows.X if seen.all() else rows.X[seen], rows.source[seen])
+        return total
+
+    def calibration_moments(self) -> Moments:
+        """Return the moments of the paired views that are not among the rows."""
+        total = self._aligned_moments()
+        for rows in self.calibration:
+            total = total + Moments.from_rows(rows.X, rows.source)
+        return total
+
+    def _aligned_moments(self) -> Moments:
+        require_two_sources(self.aligned, self.sources)
+        total = Moments({})
+        for pairs in self.aligned:
+            for label, side in zip(self.sources, (pairs.a, pairs.b), strict=True):
+                total = total + Moments.from_rows(side, np.full(len(side), label))
+        return total
+
+    @property
+    def _labelled(self) -> tuple[LabelledRows, ...]:
+        return self.paired_rows + self.calibration
+
+
+def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:
+    """Return the number of sources, at least two, each with some weight."""
+    if len(sources) < 2:
+        raise ValueError(
+            f"source has 1 distinct value ({sources[0].item()!r}); a correction needs at least two "
+            "acquisition conditions. Pass every condition you want attenuated."
+        )
+    if weights is not None and not weights.all():
+        raise ValueError(
+            f"sample_weight is zero in every row of source {sources[weights == 0].tolist()}; "
+            "leave such a source out, or give it weight."
+        )
+    return len(sources)
+
+
+def collect_pairs(aligned: Sequence[Pairs], labelled: Sequence[LabelledRows], sources: NDArray[Any]) -> Pairs:
+    """Return all pairs, of aligned arrays and of rows with ids, with codes among these sources."""
+    found = list(aligned)
+    if labelled:
+        rows = join_rows(labelled, sources)
+        codes, ids = source_codes(rows, sources), np.asarray(rows.pair_id)
+        found.append(Pairs.from_ids(rows.X, codes, ids, rows.participant))
+    if not sum(map(len, found)):
+        raise MissingEvidence(NO_PAIRS)
+    require_two_sources(aligned, sources)
+    return Pairs.concatenate(found)
+
+
+def require_two_sources(aligned: Sequence[Pairs], sources: NDArray[Any]) -> None:
+    """Raise if there are aligned arrays of more than two sources."""
+    if aligned and len(sources) > 2:
+        raise ValueError(
+            f"pairs=(A, B) does not say which of the {len(sources)} sources each view is; use "
+            "pair_id= with source=."
+        )
+
+
+def join_rows(parts: Sequence[LabelledRows], sources: NDArray[Any]) -> LabelledRows:
+    """Return all paired rows in one, with participants if all are known; raise if a source is unknown."""
+    X, labels, ids = (
+        arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+        for arrays in ([getattr(rows, name) for rows in parts] for name in ("X", "source", "pair_id"))
+    )
+    if len(unseen := np.setdiff1d(labels, sources)):
+        raise ValueError(
+            f"The pairs have {len(np.unique(labels))} sources and the rows {len(sources)}: no "
+            f"row has source {unseen[0].item()!r}. Name the sources alike in both, or add rows."
+        )
+    known = [rows.participant for rows in parts if rows.participant is not None]
+    people = np.concatenate(known) if len(known) == len(parts) else None
+    joined = LabelledRows(X, labels, ids, people)
+    require_distinct(source_codes(joined, sources), ids)
+    return joined
+
+
+def source_codes(rows: LabelledRows, sources: NDArray[Any]) -> Codes:
+    """Return each row's position among these sources, of which the rows may have some only."""
+    return np.searchsorted(sources, rows.source).astype(np.int64)
