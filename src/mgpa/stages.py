@@ -46,7 +46,7 @@ class AffinePoint:
 
 
 def anchored_point(moments: Moments, basis: Array, ridge: float | None) -> AffinePoint:
-    """Return q + B ẑ(q), with ẑ of :func:`~mgpa.position.within_anchor`, from moments of standardised rows."""
+    """Return q + B ẑ(q), with ẑ of :func:`~mgpa.position.within_anchor`, from moments of rows."""
     B, n = double(to_numpy(basis)), moments.count
     anchor = within_anchor(moments.within_scaled(np.ones(len(B))), B, n, len(moments.sources), ridge)
     offset = -moments.means.mean(axis=0) @ anchor.residual

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from sklearn.base import clone
 
+import mgpa
 from factories import Data, two_sources
 from mgpa import ClosedFormMGPA, MeasurementGate
 from mgpa.gate import PCAGate
@@ -131,3 +132,71 @@ def test_features_that_say_nothing_new_do_not_change_the_correction_of_the_other
     assert not few._data.moments.total.factored
     assert many._data.moments.total.factored
     np.testing.assert_allclose(many.transform(wide), np.tile(few.transform(X), 6), atol=1e-8)
+
+
+# A source's level
+
+
+def shifted(K, seed=0, n=600, m=60, d=8):
+    """Return rows of K sources with shifts of 4, the rows' source and their pair ids."""
+    rng = np.random.default_rng(seed)
+    shifts = np.concatenate([np.zeros((1, d)), 4.0 * np.eye(d)[: K - 1]])
+    source, events = np.arange(n) % K, rng.normal(size=(m, d))
+    views = [events + shift + 0.1 * rng.normal(size=(m, d)) for shift in shifts]
+    X = np.concatenate([rng.normal(size=(n, d)) + shifts[source], *views])
+    names = np.array(["phone", "watch", "ring"])[:K]
+    return (
+        X,
+        names[np.concatenate([source, np.repeat(np.arange(K), m)])],
+        np.r_[-np.ones(n), np.tile(np.arange(m), K)],
+    )
+
+
+@pytest.mark.parametrize("make", [ClosedFormMGPA, ClosedFormMGPA.paper])
+@pytest.mark.parametrize("K", [2, 3])
+def test_rows_are_taken_to_the_level_of_the_source_that_was_asked_for(K, make):
+    X, source, pair_id = shifted(K)
+    evidence = {"source": source, "pair_id": pair_id}
+    middle = make().fit(X, **evidence)
+    start = middle.transform(X)
+    names = np.unique(source)
+    for name in names:
+        model = make(reference=name).fit(X, **evidence)
+        moved = model.transform(X)
+        home = (moved - X)[source == name].mean(axis=0)
+        assert np.linalg.norm(home) < 0.02 * 4.0
+        away = np.linalg.norm((moved - X)[source != name], axis=1).mean()
+        assert away > 3.0  # the other sources' rows make up for it
+        # Proposition 1: another level, and the same differences between rows, so the same information.
+        np.testing.assert_allclose(moved - moved[0], start - start[0], atol=1e-10)
+        assert np.linalg.norm((moved - start)[0]) > 1.0
+        info = model.to_map().info
+        assert info.reference == name
+        assert "reference" in info.changed
+    assert middle.to_map().info.reference == ""
+    with pytest.raises(ValueError, match=r"reference must be one of the sources 'phone'.*got 'fridge'"):
+        make(reference="fridge").fit(X, **evidence)
+
+
+def test_the_level_is_the_same_in_batches_on_tokens_and_from_tables(tmp_path):
+    X, source, pair_id = shifted(2)
+    model = ClosedFormMGPA(reference="watch")
+    expected = model.fit(X, source=source, pair_id=pair_id).transform(X)
+    streamed, halves = ClosedFormMGPA(reference="watch"), np.array_split(np.arange(len(X)), 3)
+    for rows in halves:
+        streamed.partial_fit(X[rows], source=source[rows], pair_id=pair_id[rows])
+    np.testing.assert_allclose(streamed.transform(X), expected, atol=1e-10)
+    tokens = np.stack([X - 1.0, X + 1.0], axis=1)
+    by_mean = mgpa.TokenMean(model).fit(tokens, source=source, pair_id=pair_id)
+    np.testing.assert_allclose(by_mean.transform(tokens).mean(axis=1), expected, atol=1e-10)
+    table = mgpa.tables.Table.from_columns({"X": X, "source": source, "pair_id": pair_id})
+    m = mgpa.tables.fit_table(model, table).to_map()
+    np.testing.assert_allclose(m.transform(X), expected, atol=1e-10)
+    assert mgpa.load_map(m.save(tmp_path / "map.safetensors")).info.reference == "watch"
+
+
+def test_a_source_may_be_named_as_text():
+    X, source, pair_id = shifted(2)
+    evidence = {"source": (source == "watch").astype(int), "pair_id": pair_id}
+    by_label, by_name = (ClosedFormMGPA(reference=reference).fit(X, **evidence) for reference in (1, "1"))
+    np.testing.assert_array_equal(by_label.transform(X), by_name.transform(X))

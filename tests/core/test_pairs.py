@@ -61,3 +61,19 @@ def test_whole_numbers_are_named_alike_whatever_their_type():
     assert source_names(np.array([1.0, 2.0])) == source_names(np.array([1, 2])) == ("1", "2")
     assert source_names(np.array([0.5])) == ("0.5",)
     assert source_names(np.array(["1.0", "wet"])) == ("1.0", "wet")
+
+
+def test_everything_of_pairs_follows_from_their_views():
+    rng = np.random.default_rng(0)
+    a, b, people = rng.normal(size=(4, 3)), rng.normal(size=(4, 3)), np.array(list("xxyz"))
+    pairs = Pairs.from_arrays((a, b), 3, people)
+    assert pairs.a is a  # one copy of the views: the user's own
+    np.testing.assert_array_equal(pairs.contrasts, b - a)
+    np.testing.assert_allclose(pairs.midpoints, (a + b) / 2, rtol=1e-15)
+    some = pairs.take(np.array([2, 0]))
+    assert (some.participants.tolist(), some.kind.tolist()) == (["y", "x"], [[0, 1], [0, 1]])
+    both = Pairs.concatenate([pairs, some])
+    np.testing.assert_array_equal(both.contrasts[4:], (b - a)[[2, 0]])
+    assert both.participants.tolist() == list("xxyzyx")
+    unknown = Pairs.from_arrays((a, b), 3)
+    assert Pairs.concatenate([pairs, unknown]).participants is None

@@ -1,5 +1,6 @@
 """Fits from sufficient statistics: in one call, batch by batch, or merged, they are one fit."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import assert_close, new_rows, several_sources, two_sources
-from mgpa import AffineMap, ClosedFormMGPA
+from mgpa import MGPA, AffineMap, ClosedFormMGPA, IterativeMGPA
 from mgpa._common.arrays import is_tensor
 from mgpa.errors import MissingEvidence
-from mgpa.moments import SourceMoments
+from mgpa.moments import Moments, SourceMoments, Standardizer
 from mgpa.pairs import Pairs
 from mgpa.statistics import LabelledRows, Statistics
 from random_cases import SEEDS, examples
@@ -198,3 +199,24 @@ def test_rows_on_an_accelerator_stay_there(monkeypatch, make, by_id, device):
     assert stayed.info == replace(expected.info, gate_energy=stayed.info.gate_energy)
     assert_close(stayed.info.gate_energy, expected.info.gate_energy, 1e-12)
     assert_close(stayed.transform(X), expected.transform(X), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "make", [MGPA, ClosedFormMGPA, lambda: IterativeMGPA(critics=("linear",), n_stages=2)]
+)
+def test_a_fit_computes_the_same_numbers_once(monkeypatch, make):
+    data, counts = two_sources(), Counter()
+    from_spread, from_rows = Standardizer.from_spread, Moments.from_rows
+
+    def counted_spread(*args):
+        counts["standardizer"] += 1
+        return from_spread(*args)
+
+    def counted_rows(X, *args):
+        counts["moments of all rows"] += len(X) == len(data.X)
+        return from_rows(X, *args)
+
+    monkeypatch.setattr(Standardizer, "from_spread", counted_spread)
+    monkeypatch.setattr(Moments, "from_rows", counted_rows)
+    data.fit(model)
+    assert counts == {"standardizer": 1, "moments of all rows": 1}
