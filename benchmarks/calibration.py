@@ -174,7 +174,7 @@ def corrects_spread(cell: Cell, rng: np.random.Generator, effect: float) -> bool
     rows, pairs, source = (seen(0), seen(1)), (seen(0), seen(1)), np.repeat([0, 1], len(person))
     people = {"groups": np.tile(person, 2), "pair_groups": person} if known else {}
     model = mgpa.MGPA().fit(np.concatenate(rows), source=source, pairs=pairs, **people)
-    return isinstance(model.to_map(), mgpa.SpreadMap)
+    return isinstance(model.to_map(), mgpa.PosteriorMap)
 
 
 DECISIONS: dict[str, Callable[[Cell, np.random.Generator, float], bool]] = {

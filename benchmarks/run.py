@@ -189,7 +189,7 @@ def bench_spread(device):
         return rng.normal(size=shape) / np.sqrt(D)
 
     for rank in (R, D):
-        m = mgpa.SpreadMap(
+        m = mgpa.PosteriorMap(
             center=rng.normal(size=D), scale=np.ones(D), square=weights(R, D), square_weight=weights(R, 2),
             linear=weights(2, D), bias=weights(2), edit=weights(2, D, rank), edit_offset=weights(2, rank),
             direction=None if rank == D else weights(rank, D),
@@ -224,7 +224,7 @@ def bench_spread(device):
         fits = [lambda m=m: m.fit(X, source=source[:, 0], pairs=pairs) for m in models]
         times = shortest(fits, 3)
         report("MGPA() fit that corrects spread, 500 pairs", times[0], "closed-form fit", times[1], "2")
-        assert isinstance(models[0].map_, mgpa.SpreadMap)
+        assert isinstance(models[0].map_, mgpa.PosteriorMap)
 
 
 def bench_fit(device):

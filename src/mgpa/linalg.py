@@ -191,9 +191,14 @@ def cross_validated_ridge(values: Floats, products: Floats, total: float, n: flo
     """
     if not len(values):
         return 1.0
-    grid = values[-1] * np.logspace(-10, 2, 73)
+    grid = ridge_grid(values)
     shrunk = values + grid[:, None]
     residual = total - (2.0 / shrunk - values / shrunk**2) @ np.sum(products**2, axis=1)
     free = n - 1.4 * np.sum(values / shrunk, axis=1)
     score = np.where(free > 0, residual / np.where(free > 0, free, 1.0) ** 2, np.inf)
     return float(grid[np.argmin(score)] if np.isfinite(score).any() else grid[-1])
+
+
+def ridge_grid(values: Floats) -> Floats:
+    """Return the penalties to choose from, for a scatter with these principal values, weakest first."""
+    return np.asarray(values[-1] * np.logspace(-10, 2, 73))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 from typing import Any, Self
 
@@ -89,9 +88,9 @@ class Pairs:
         whose = None if self.participants is None else self.participants[pairs]
         return Pairs(self.a[pairs], self.b[pairs], self.first[pairs], self.second[pairs], whose)
 
-    @cached_property
+    @property
     def contrasts(self) -> Floats:
-        """Second view minus first."""
+        """Second view minus first, computed anew: views are kept once."""
         return self.b - self.a
 
     @property

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.maps import SpreadMap
+from mgpa.maps import PosteriorMap
 
 
 @pytest.fixture(scope="module", params=["full", "low rank", "three sources"])
@@ -14,7 +14,7 @@ def stored(request):
     rng = np.random.default_rng(0)
     d, r, K, q = 7, 7 if request.param == "full" else 2, 3 if "three" in request.param else 2, 4
     direction = None if r == d else np.linalg.qr(rng.normal(size=(d, r)))[0].T
-    return SpreadMap(
+    return PosteriorMap(
         center=20 + rng.normal(size=d),
         scale=0.5 + rng.random(d),
         square=rng.normal(size=(q, d)),

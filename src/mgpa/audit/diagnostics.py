@@ -17,13 +17,14 @@ from ..estimators.mgpa import MGPA
 from ..estimators.tokens import gate_of, token_rows
 from ..gate import held_out_coverage
 from ..labels import is_paired, source_names
-from ..maps.affine import SpreadMap
+from ..maps.affine import PosteriorMap
 from ..position import Effect
 from ..spread import SpreadEvidence
 from ..statistics import LabelledRows
 from ..tables import fit_table
 from ..tables.columns import in_units, require_columns
 from ..tables.fitting import FitRows, read_pairs
+from ..words import spread_in_words
 
 Floats = NDArray[np.float64]
 
@@ -89,8 +90,8 @@ class PairCheck:
     @property
     def verdict(self) -> str:
         """The answer in a sentence."""
-        if self.effect is None and self.shows_something:
-            return f"The pairs show no common shift, but {self.spread}. MGPA() corrects that."
+        if self.effect is None and self.spread is not None and self.spread.is_shown:
+            return f"The pairs show no common shift, but {spread_in_words(self.spread)}."
         if self.effect is None:
             return (
                 f"These {self.n_pairs} pairs show no common difference. Check that ids join views of the "
@@ -125,7 +126,7 @@ class PairCheck:
             "held out": f"rank {k + 1} covers {self.coverage[k]:.1%} of held-out pairs; of permuted "
             f"pairs {np.median(self.shuffled[:, k]):.1%}",
             "matched": f"distance within pairs is {self.closeness:.2f} of that in mismatched pairs",
-            "spread": str(self.spread),
+            "spread": spread_in_words(self.spread) if self.spread else "not tested",
             "MGPA()": acts,
         }
 
@@ -198,7 +199,7 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
         shuffled=np.stack([curve[:k] for curve in curves[1:]]),
         closeness=matched / float(np.mean(exchanged)),
         n_features=len(scale),
-        spread_directions=gate_of(both).rank_ if isinstance(both.to_map(), SpreadMap) else 0,
+        spread_directions=gate_of(both).rank_ if isinstance(both.to_map(), PosteriorMap) else 0,
         effect=effect and replace(effect, units=in_units(effect.units, info)),
         spread=spread and replace(spread, unit=in_units(spread.unit, info)),
         units=in_units("participants", info),

@@ -70,7 +70,9 @@ class Fitted:
     map: CorrectionMap
     gate: Any = None
     position: Position | None = None
-    spread: Any = None  # SpreadEvidence, of MGPA
+    spread: Any = None  # of MGPA: SpreadEvidence,
+    action: Any = None  # what is done with rows,
+    reading: Any = None  # and how well their source is read
 
 
 class Described:

@@ -1,8 +1,9 @@
-"""MGPA, the default: gate, position, then spread, each as far as pairs and rows show it.
+"""MGPA, the default: read the source from the row, then correct it to the device you have.
 
-Position is the closed form along the mean contrast (:mod:`mgpa.position`). Where held-out pairs show that
-sources also differ in how embeddings vary, and that correcting it brings views closer, the source is read
-from the row and used (:mod:`mgpa.spread`). Where nothing is shown, nothing moves.
+Where held-out views show that the source can be read, rows move as a correction moves them that is told the
+source (:mod:`mgpa.reading`): to one device's view, or to the mean of all. Where it cannot, the direction in
+which sources differ is collapsed, as the closed form does (:mod:`mgpa.position`). Where pairs and rows show
+nothing, nothing moves.
 """
 
 from __future__ import annotations
@@ -12,17 +13,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._common.parameters import Constraint, flag, gate, number, one_of
+from .._common.parameters import Constraint, flag, gate, nothing, number, one_of, source_name
 from ..errors import MissingEvidence
+from ..evidence import LEVEL
 from ..gate import FixedGate, no_gate
-from ..maps import AffineMap, SpreadMap
+from ..labels import reference_code, source_names
+from ..maps import AffineMap
+from ..moments import Standardizer
+from ..pairs import Pairs
 from ..position import Position, solve_position
-from ..spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
+from ..posterior import fit_posterior
+from ..reading import Action, Reading, decide, posterior_map, read_sources
+from ..spread import SpreadEvidence, show_spread
 from ..statistics import Statistics
+from ..views import Views, read_views, unpaired_scatters
+from ..words import in_words
 from .base import Fitted
 from .closed_form import GatedMomentEstimator
 
 PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
+NOT_ASKED = (1.0, 0, "")
 
 
 class MGPA(GatedMomentEstimator):
@@ -31,10 +41,17 @@ class MGPA(GatedMomentEstimator):
     Parameters
     ----------
     gate : gate estimator or None
-        Where the correction of position may act; None is ``MeasurementGate()``.
+        Where mean differences between sources may be corrected; None is ``MeasurementGate()``.
+    reference : source label or None
+        The device whose view rows are taken to, and whose own rows stay where they are: name the one that
+        your decoder or calibration was trained on. None is the mean of the views of all sources.
     spread : {"auto", "always", "never"}
         Whether differences in spread are corrected: where held-out pairs show that it helps, whatever they
-        show, or not at all. The map then is not affine; it reads the source from each row.
+        show, or not at all.
+    collapse : {"auto", "always", "never"}
+        Whether the direction in which sources differ is collapsed, which hides the source also where it
+        cannot be read, and costs what the task has in that direction: where edits miss too much of what
+        edits told the source do, whenever there is a shift, or never.
     strength : float
         1 is the full correction; values between 0 and 1 move rows less far.
     standardize : bool
@@ -47,8 +64,13 @@ class MGPA(GatedMomentEstimator):
     ----------
     gate_ : fitted gate
         Where rows move: with spread, the span of the contrasts; rank 0 where nothing is shown.
-    map_ : SpreadMap or AffineMap
-        The stored correction: with spread, along the mean contrast alone, or the identity.
+    map_ : PosteriorMap or AffineMap
+        The stored correction: edits by the source that is read from the row, one edit for all rows, or the
+        identity.
+    action_ : str
+        What was done: "nothing", "collapse", "read", or "collapse, then read".
+    reading_ : Reading or None
+        How well the source of held-out views is read.
     effect_ : Effect or None
         How much of the mean contrast the rows show; None where pairs show no common shift.
     spread_ : SpreadEvidence or None
@@ -66,12 +88,14 @@ class MGPA(GatedMomentEstimator):
     >>> A = rng.normal(size=(60, 4))
     >>> model = MGPA().fit(X, source=source, pairs=(A, A * gain))
     >>> model.to_map()
-    <SpreadMap: edits of 2 sources read from the row, in 4 directions, 4 features>
+    <PosteriorMap: edits of 2 sources read from the row, in 4 directions, 4 features>
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "gate": gate,
+        "reference": source_name | nothing,
         "spread": one_of("auto", "always", "never"),
+        "collapse": one_of("auto", "always", "never"),
         "strength": number(0),
         "standardize": flag,
         "on_missing": one_of("raise", "warn"),
@@ -81,59 +105,106 @@ class MGPA(GatedMomentEstimator):
         self,
         gate: Any = None,
         *,
+        reference: Any = None,
         spread: str = "auto",
+        collapse: str = "auto",
         strength: float = 1.0,
         standardize: bool = True,
         on_missing: str = "raise",
     ) -> None:
         self.gate = gate
+        self.reference = reference
         self.spread = spread
+        self.collapse = collapse
         self.strength = strength
         self.standardize = standardize
         self.on_missing = on_missing
 
     def _solve(self, data: Statistics) -> Fitted:
         data.require_sources()
-        pairs = data.pairs()
-        n_pairs, moments = len(pairs), data.moments
-        standardizer = data.standardizer(self.standardize)
-        center, scale = standardizer.center, standardizer.scale
+        pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
+        target, divisor, moments = (
+            reference_code(self.reference, data.sources),
+            standardizer.divisor,
+            data.moments,
+        )
+        position = self._position_of(data, pairs, standardizer, target)
+        views = read_views(pairs, moments.within_scaled(divisor), moments.count, standardizer)
+        collapsed = views.after(position.map, pairs, standardizer)
+        n_pairs, mean_contrast = len(pairs), (pairs.b.mean(axis=0) - pairs.a.mean(axis=0)) / divisor
+        del pairs  # which are as large as the views
+        result = self._edits(data, views, collapsed, standardizer, position, target)
+        if result.gate is not position.gate:
+            result.gate.mean_contrast_ = mean_contrast
+        name = "" if target is None else source_names(data.sources)[target]
+        words = in_words(result.action, position.effect, result.spread, result.reading, name)
+        info = self._pairs_info(data, n_pairs, result.gate, words, reference=name)
+        return replace(result, map=replace(result.map, strength=float(self.strength), info=info))
+
+    def _position_of(
+        self, data: Statistics, pairs: Pairs, standardizer: Standardizer, target: int | None
+    ) -> Position:
+        """Return the closed form, or the identity where pairs show no common shift."""
         try:
-            position = solve_position(data, pairs, gate=self.gate, standardize=self.standardize)
+            return solve_position(data, pairs, gate=self.gate, standardize=self.standardize, reference=target)
         except MissingEvidence:
-            if not pairs.contrasts.any():
+            if np.array_equal(pairs.a, pairs.b):
                 raise
-            identity = AffineMap.identity(len(scale), center=center, scale=scale)
-            position = Position(no_gate(len(scale)), identity)
-        gate, moved, effect = position.gate, position.map, position.effect
-        words = "pairs show no common shift"
-        if effect is not None:
-            words = f"{effect}: {'correction applied' if moved.rank else 'not corrected'}"
-        evidence: SpreadEvidence | None = None
-        stored: AffineMap | SpreadMap = moved
-        if self.spread != "never":
-            divisor = standardizer.divisor
-            views = read_views(pairs, moments.within_scaled(divisor), moments.count, standardizer, moved)
-            mean_contrast = pairs.contrasts.mean(axis=0) / divisor
-            del pairs  # which are as large
-            rows = unpaired_scatters(moments, data.paired_moments(among_rows=True), views.axes, divisor)
-            evidence, scores, edits = fit_spread(views, rows, always=self.spread == "always")
-            words = f"{words}; {evidence}"
-            if scores is not None:
-                shift = effect is not None and effect.matches_pairs and effect.error < PRECISE
-                matches = evidence.matches_rows or shift
-                words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
-                if self.spread == "always" or (evidence.helps and matches):
-                    stored = spread_map(views, scores, edits, moved, standardizer)
-                    span = np.eye(len(scale)) if stored.direction is None else stored.direction.T
-                    gate = FixedGate(span).fit(span.T)
-                    gate.mean_contrast_ = mean_contrast
-        info = self._pairs_info(data, n_pairs, gate, words)
-        stored = replace(stored, strength=float(self.strength), info=info)
-        return Fitted(stored, gate, position, evidence)
+            d = len(standardizer.center)
+            identity = AffineMap.identity(d, center=standardizer.center, scale=standardizer.scale)
+            return Position(no_gate(d), identity)
+
+    def _edits(
+        self,
+        data: Statistics,
+        views: Views,
+        collapsed: Views,
+        standardizer: Standardizer,
+        position: Position,
+        target: int | None,
+    ) -> Fitted:
+        """Return edits by the source that is read from the row, or the closed form, or nothing."""
+        effect, has_position, divisor = position.effect, position.map.rank > 0, standardizer.divisor
+        shown = show_spread(views) if self.spread != "never" else NOT_ASKED
+        has_spread = self.spread == "always" or shown[0] <= LEVEL
+        if not (has_position or has_spread) or not views.folds:
+            evidence = None if self.spread == "never" else SpreadEvidence(*shown)
+            action = Action.COLLAPSE if has_position else Action.NOTHING
+            return Fitted(position.map, position.gate, position, evidence, action)
+        rows = unpaired_scatters(data.moments, data.paired_moments(among_rows=True), views.axes, divisor)
+        posterior = fit_posterior(views, rows)
+        same_scale = effect is not None and effect.matches_pairs
+        is_precise = same_scale and effect is not None and effect.error < PRECISE
+        settings: dict[str, Any] = {"target": target, "spread": self.spread, "is_precise": is_precise}
+        fit = read_sources(views, rows, posterior, shown=shown, **settings)
+        reading = fit.reading
+        action = decide(fit, has_position=has_position, same_scale=same_scale, collapse=self.collapse)
+        if action is Action.COLLAPSE and has_spread:
+            fit = read_sources(collapsed, rows, posterior, shown=show_spread(collapsed), **settings)
+            action = Action.COLLAPSE_AND_READ if fit.slopes else action
+        evidence = None if self.spread == "never" else fit.spread
+        if action in (Action.NOTHING, Action.COLLAPSE):
+            return Fitted(position.map, position.gate, position, evidence, action, reading)
+        gate, inside = position.gate, None if fit.slopes else position.gate.basis_
+        stored = posterior_map(fit, posterior, position.map, standardizer, target=target, gate=inside)
+        if fit.slopes:
+            span = np.eye(len(divisor)) if stored.direction is None else stored.direction.T
+            gate = FixedGate(span).fit(span.T)
+        return Fitted(stored, gate, position, evidence, action, reading)
 
     @property
     def spread_(self) -> SpreadEvidence | None:
         """What held-out pairs say about spread."""
         evidence: SpreadEvidence | None = self._fitted.spread
         return evidence
+
+    @property
+    def action_(self) -> str:
+        """What was done: "nothing", "collapse", "read", or "collapse, then read"."""
+        return self._fitted.action.value if self._fitted.action else Action.NOTHING.value
+
+    @property
+    def reading_(self) -> Reading | None:
+        """How well the source of held-out views is read; None where nothing had to be read."""
+        reading: Reading | None = self._fitted.reading
+        return reading

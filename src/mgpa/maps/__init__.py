@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .._common.remote import Given, as_place
 from ..errors import MapError
-from .affine import AffineMap, RoutedMap, SpreadMap
+from .affine import AffineMap, PosteriorMap, RoutedMap
 from .base import CorrectionMap, Floats, MapInfo
 from .sequential import ProjectiveMap, SequentialMap, StagedMap
 
@@ -20,10 +20,10 @@ __all__ = [
     "Floats",
     "MapError",
     "MapInfo",
+    "PosteriorMap",
     "ProjectiveMap",
     "RoutedMap",
     "SequentialMap",
-    "SpreadMap",
     "StagedMap",
     "load_map",
 ]

@@ -219,7 +219,7 @@ BLOCK_NUMBERS = 2**18  # in the products of one block of rows, which stay in cac
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SpreadMap(CorrectionMap):
+class PosteriorMap(CorrectionMap):
     """Edits of K sources, weighted by the posterior of the source, which the map computes from the row.
 
         h' = h + Σ_s p_s(h) E_s(h),   p = softmax((h G)² w + h L + b),   E_s(h) = (e_s + h D_s) O

@@ -156,7 +156,7 @@ class AffineModule(MapModule):
 
 
 class SpreadModule(MapModule):
-    """:class:`~mgpa.maps.SpreadMap` as a module."""
+    """:class:`~mgpa.maps.PosteriorMap` as a module."""
 
     def _coordinates(self, X: Tensor, weights: Folded) -> Tensor:
         q, K = weights.square_weight.shape

@@ -1,0 +1,247 @@
+"""Read the source first: edits of uncorrected rows, weighted by how likely each source is.
+
+    h' = h + Σ_s p_s(h) E_s(h)
+
+p is the posterior of the source given the row (:mod:`mgpa.posterior`). E_s takes a row of source s to the
+target: one device's view, or the mean of all views (:mod:`mgpa.regressions`). Where the source is read, the
+map does what a correction does that is told the source. How often that fails is measured on held-out views,
+as the share of the told edit that the blend misses. Where it fails too often, the direction in which sources
+differ is collapsed first, as the closed form does, and what remains is corrected then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .linalg import EPS
+from .maps import AffineMap, PosteriorMap
+from .moments import Standardizer
+from .posterior import Posterior, score_form
+from .regressions import Regressions, affine_edit, differences, displacement, fit_regressions
+from .spread import SpreadEvidence, describe_spread, read_by_length, rows_scale
+from .views import Floats, Views
+
+# The share of the told edit that may be missed. With a reference, a decoder is kept by reading; without one,
+# nothing is, and collapsing hides more.
+MISSED_WITH_REFERENCE, MISSED = 0.035, 0.02
+UNSEEN_ERRORS = 1.5  # missed edits that few held-out views may not have shown
+TINY = float(np.finfo(np.float64).tiny)
+FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
+
+
+class Action(Enum):
+    """What a fit does to a row."""
+
+    NOTHING = "nothing"
+    COLLAPSE = "collapse"  # the closed form: rows of all sources go to one level along the mean contrast
+    READ = "read"  # edits weighted by the posterior of the source
+    COLLAPSE_AND_READ = "collapse, then read"  # edits of collapsed rows
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How well the source of held-out views is read."""
+
+    right: float  # share of views whose most likely source is theirs
+    missed: float  # share of the squared edit, told the source, that the blend of edits misses
+    n_views: int
+    allowed: float  # share that may be missed
+
+    @property
+    def expected(self) -> float:
+        """The share missed that these views let expect: few of them may not have shown any."""
+        return self.missed + UNSEEN_ERRORS / self.n_views
+
+    @property
+    def suffices(self) -> bool:
+        """Whether rows may be edited as if the source were told."""
+        return self.expected <= self.allowed
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Held-out views under edits of other pairs, with slopes and as mean differences."""
+
+    constant: Floats  # (m,): squared distance between the views of a pair, under mean differences
+    sloped: Floats  # and under slopes
+    missed: Floats  # (2, 2 m): squared difference of blended and told edits: constant, sloped
+    told: Floats  # (2, 2 m): squared size of told edits
+    length: Floats  # (2 m,): of corrected views, whitened
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one set of views shows, and the regressions between them."""
+
+    views: Views
+    regressions: Regressions
+    spread: SpreadEvidence
+    reading: Reading
+    slopes: bool  # whether differences in spread are corrected
+
+
+def read_sources(
+    views: Views,
+    rows: list[tuple[float, Floats]],
+    posterior: Posterior,
+    *,
+    shown: tuple[float, int, str],
+    target: int | None,
+    spread: str,
+    is_precise: bool,
+) -> Fit:
+    """Fit the edits of views to the target, and test them on held-out pairs.
+
+    ``shown`` is :func:`mgpa.spread.show_spread` of the views, ``spread`` "auto", "always" or "never";
+    ``is_precise`` says that rows clearly show the pairs' shift, at its size.
+    """
+    evidence = SpreadEvidence(*shown)
+    try_slopes = spread == "always" or (spread == "auto" and evidence.is_shown)
+    regressions = fit_regressions(views, slopes=try_slopes)
+    tested = hold_out(views, posterior, regressions, target)
+    right = share_right(posterior, views)
+    if try_slopes:
+        evidence = weigh_slopes(evidence, views, rows, regressions, tested, right)
+    matches = evidence.matches_rows or is_precise
+    slopes = spread == "always" or (try_slopes and evidence.is_shown and evidence.helps and matches)
+    if not slopes:
+        regressions = {step: regression.constant() for step, regression in regressions.items()}
+    told = max(float(tested.told[int(slopes)].sum()), TINY)
+    missed = float(tested.missed[int(slopes)].sum()) / told
+    allowed = MISSED if target is None else MISSED_WITH_REFERENCE
+    return Fit(views, regressions, evidence, Reading(right, missed, 2 * len(views), allowed), slopes)
+
+
+def share_right(posterior: Posterior, views: Views) -> float:
+    """Return the share of held-out views whose source is the most likely one, sources weighing alike."""
+    right = posterior.held_out.argmax(axis=1) == views.codes
+    return float(np.mean([right[views.codes == code].mean() for code in np.unique(views.codes)]))
+
+
+def hold_out(views: Views, posterior: Posterior, regressions: Regressions, target: int | None) -> Tested:
+    """Return what edits do to held-out views, with posteriors and regressions of other pairs."""
+    m, whitening = len(views), posterior.whitening
+    apart, missed, told = np.zeros((2, m)), np.zeros((2, 2 * m)), np.zeros((2, 2 * m))
+    length = np.zeros(2 * m)
+    sloped = any(regression.directions.size for regression in regressions.values())
+    for _, test in views.folds:
+        forms: list[Regressions] = [{}, {}] if sloped else [{}]
+        for step, x, y in differences(views, test):
+            forms[-1][step] = regressions[step].without(x, y)
+            forms[0][step] = regressions[step].constant().without(x, y)
+        for pairs in views.blocks(test):
+            for form, edits in enumerate(forms):
+                moved = []
+                for part in (pairs, pairs + m):
+                    X, codes = views.moved(part), views.codes[part]
+                    each = [displacement(edits, code, X, target) for code in range(views.n_sources)]
+                    p = posterior.held_out[part]
+                    blend = p[:, :1] * each[0]
+                    for code in range(1, views.n_sources):
+                        blend += p[:, code : code + 1] * each[code]
+                    right = np.stack(each)[codes, np.arange(len(X))]
+                    missed[form, part] = np.sum((blend - right) ** 2, axis=1)
+                    told[form, part] = np.sum(right**2, axis=1)
+                    blend += X
+                    moved.append(blend)
+                    length[part] = np.sum(whitening.white(blend) ** 2, axis=1)
+                apart[form, pairs] = np.sum((moved[1] - moved[0]) ** 2, axis=1)
+    return Tested(apart[0], apart[1], missed, told, length)
+
+
+def weigh_slopes(
+    evidence: SpreadEvidence,
+    views: Views,
+    rows: list[tuple[float, Floats]],
+    regressions: Regressions,
+    tested: Tested,
+    right: float,
+) -> SpreadEvidence:
+    """Add what slopes do to held-out views to the evidence of spread."""
+    m, whose = len(views), views.participants
+    units = np.arange(m) if whose is None else np.unique(whose, return_inverse=True)[1]
+    if units.max() < 2:
+        units = np.arange(m)
+    closer = np.bincount(units, tested.constant - tested.sloped)
+    total = max(float(tested.constant.sum()), TINY)
+    gain, rotation, noise = describe_spread(views, regressions)
+    return replace(
+        evidence,
+        scale=rows_scale(views, rows),
+        gain=gain,
+        rotation=rotation,
+        noise=noise,
+        removed=float(closer.sum()) / total,
+        error=float(np.sqrt(len(closer) * np.var(closer, ddof=1))) / total,
+        readable=right,
+        by_length=read_by_length(tested.length, views.codes),
+    )
+
+
+def posterior_map(
+    fit: Fit, posterior: Posterior, position: AffineMap, standardizer: Standardizer,
+    *, target: int | None, gate: NDArray[np.float64] | None,
+) -> PosteriorMap:  # fmt: skip
+    """Return position and edits as one stored map.
+
+    ``gate`` (d, r) is where mean differences may act; None where slopes do, in the span of the differences.
+    """
+    views, scale = fit.views, standardizer.scale
+    V, along = views.axes, views.along
+    r = V.shape[1]
+    affine = [affine_edit(fit.regressions, code, target, r) for code in range(views.n_sources)]
+    # E_s(h) = pos(h) + D_s(h + pos(h)), pos(h) = -(h readout + offset) along
+    readout = position.readout * scale[:, None] if len(along) else np.zeros((len(scale), 0))
+    offset = position.offset + (standardizer.center - position.center) @ position.readout
+    offset = offset if len(along) else np.zeros(0)
+    stays = [along + along @ M for M, _ in affine]
+    if gate is None:
+        turn = edit_basis(fit.regressions, along, r)
+        direction = (V @ turn).T
+    else:
+        turn, direction = V.T @ gate, gate.T
+    edit = np.stack([V @ (M @ turn) - readout @ (S @ turn) for (M, _), S in zip(affine, stays, strict=True)])
+    edit_offset = np.stack([(v - offset @ S) @ turn for (_, v), S in zip(affine, stays, strict=True)])
+    direction = np.where(standardizer.varies, direction, 0.0)  # not even by rounding
+    full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
+    if full:
+        edit, edit_offset = edit @ direction, edit_offset @ direction
+    square, square_weight, linear, bias = score_form(views, posterior)
+    return PosteriorMap(
+        center=standardizer.center,
+        scale=scale,
+        square=square,
+        square_weight=square_weight,
+        linear=linear,
+        bias=bias,
+        edit=edit,
+        edit_offset=edit_offset,
+        direction=None if full else direction,
+    )
+
+
+def edit_basis(regressions: Regressions, along: Floats, r: int) -> Floats:
+    """Return an orthonormal basis (r, k) of what edits may add to a view."""
+    columns = [regression.directions for (a, b), regression in regressions.items() if a < b]
+    columns += [regression.offset[:, None] for regression in regressions.values()] + [along.T]
+    spanned = np.concatenate(columns, axis=1)
+    if spanned.shape[1] >= r:
+        return np.eye(r)
+    U, sizes, _ = np.linalg.svd(spanned, full_matrices=False)
+    return np.asarray(U[:, sizes > sizes[0] * r * EPS])
+
+
+def decide(fit: Fit, *, has_position: bool, same_scale: bool, collapse: str) -> Action:
+    """Return what to do with rows, from what uncorrected views show.
+
+    ``has_position`` says that pairs and rows show a shift, ``same_scale`` that they show the same one.
+    """
+    if not has_position:
+        return Action.READ if fit.slopes else Action.NOTHING
+    if collapse == "always" or not same_scale:
+        return Action.COLLAPSE
+    return Action.READ if collapse == "never" or fit.reading.suffices else Action.COLLAPSE

@@ -1,0 +1,216 @@
+"""The paired views in the coordinates that reading and correcting are computed in.
+
+Coordinates are principal axes of rows and views within sources, in standardised units: of few rows there are
+no more axes than rows and views.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .evidence import Folds, contrast_folds, orthonormal
+from .linalg import BLOCK, Scatter, blocks
+from .maps import AffineMap
+from .moments import Moments, Standardizer
+from .pairs import Pairs
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+BALL = 0.02  # of every covariance, shared by all directions
+SMALL = 0.1  # of the mean variance: directions with less count less when spreads are compared
+UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown or have fewer
+
+
+@dataclass(frozen=True, eq=False)
+class Views:
+    """Both views of every pair in r coordinates.
+
+    They are the one large array here: whatever follows from them is computed some rows at a time.
+    """
+
+    axes: Floats  # V (d, r), orthonormal
+    variance: Floats  # (r,): of rows and views along the axes, within sources
+    typical: float  # mean variance of a feature
+    raw: Floats  # (2 m, r): all first views, then all second ones
+    first: Codes  # (m,): the sources of the first views
+    second: Codes  # and of the second ones
+    participants: NDArray[Any] | None  # whose pairs they are, where known
+    read: Floats  # (2 m, k): what a correction of position reads from them
+    along: Floats  # (k, r): and how far it moves them for it
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def after(self, position: AffineMap, pairs: Pairs, standardizer: Standardizer) -> Views:
+        """Return the views after a correction of position, with which :meth:`moved` returns them."""
+        sides = (pairs.a, pairs.b)
+        read = np.concatenate(
+            [
+                (side[part] - position.center) @ position.readout
+                for side in sides
+                for part in blocks(len(side), max(1, BLOCK // side.shape[1]))
+            ]
+        )
+        along = (position.direction / standardizer.divisor[:, None]).T @ self.axes
+        return replace(self, read=read + position.offset, along=along)
+
+    def blocks(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+        """Return some rows, as many at a time as one product takes."""
+        return [rows[part] for part in blocks(len(rows), max(1, BLOCK // max(1, self.raw.shape[1])))]
+
+    def moved(self, rows: NDArray[np.intp]) -> Floats:
+        """Return a copy of some views, after the correction of position."""
+        views = self.raw[rows]
+        if len(self.along):
+            views -= self.read[rows] @ self.along
+        return np.asarray(views)
+
+    def contrasts(self, pairs: NDArray[np.intp]) -> Floats:
+        """Return the second minus the first view of some pairs, after the correction of position."""
+        contrasts = self.raw[pairs + len(self)]
+        contrasts -= self.raw[pairs]
+        if len(self.along):
+            contrasts -= (self.read[pairs + len(self)] - self.read[pairs]) @ self.along
+        return np.asarray(contrasts)
+
+    @cached_property
+    def length(self) -> Floats:
+        """The contrasts' lengths, (m,)."""
+        parts = self.blocks(np.arange(len(self)))
+        return np.concatenate([np.linalg.norm(self.contrasts(pairs), axis=1) for pairs in parts])
+
+    @cached_property
+    def codes(self) -> Codes:
+        """The source of every view, (2 m,)."""
+        return np.concatenate([self.first, self.second])
+
+    @property
+    def n_sources(self) -> int:
+        """Number of sources."""
+        return int(self.codes.max()) + 1
+
+    @cached_property
+    def kind(self) -> Codes:
+        """Which two sources each pair is of, counted."""
+        between = np.column_stack([self.first, self.second])
+        return np.unique(between, axis=0, return_inverse=True)[1].ravel()
+
+    @property
+    def place(self) -> Codes:
+        """Rank of each pair among pairs of its kind: by length for one kind, in event order for several."""
+        kind, place = self.kind, np.empty(len(self), np.int64)
+        length = self.length * (kind.max() == 0)
+        place[np.lexsort((length, kind))] = np.concatenate([np.arange(n) for n in np.bincount(kind)])
+        return place
+
+    @cached_property
+    def folds(self) -> Folds:
+        """Up to five splits of the pairs: whole participants where known, else whole events."""
+        return contrast_folds(
+            self.length[:, None], self.place % 5 if self.participants is None else self.participants
+        )
+
+    @cached_property
+    def units(self) -> Codes:
+        """Each pair's unit: its participant, or a group of pairs where participants are unknown."""
+        if self.participants is not None:
+            return grouped(np.unique(self.participants, return_inverse=True)[1], self.kind, self.length)
+        n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
+        return np.asarray(self.place % max(1, n_units))
+
+    def source_means(self, train: NDArray[np.intp]) -> Floats:
+        """Return the sources' means from some pairs: of all midpoints, plus what each source adds to them."""
+        design = np.eye(self.n_sources)[self.second[train]] - np.eye(self.n_sources)[self.first[train]]
+        midpoint, products = np.zeros(self.raw.shape[1]), np.zeros((self.n_sources, self.raw.shape[1]))
+        for part, rows in zip(self.blocks(train), self.blocks(np.arange(len(train))), strict=True):
+            first, second = self.raw[part], self.raw[part + len(self)]
+            midpoint += (first + second).sum(axis=0) / (2 * len(train))
+            products += design[rows].T @ (second - first)
+        return np.asarray(midpoint + np.linalg.pinv(design.T @ design) @ products)
+
+
+def read_views(pairs: Pairs, within: Scatter, n_rows: float, standardizer: Standardizer) -> Views:
+    """Return the paired views in principal axes.
+
+    ``within`` is the scatter of the standardised rows about their sources' means, of ``n_rows`` in effect.
+    """
+    divisor = standardizer.divisor
+    raw, codes = np.concatenate([pairs.a, pairs.b]), np.concatenate([pairs.first, pairs.second])
+    raw -= standardizer.center
+    raw /= divisor
+    spread = within
+    for rows in members(codes):
+        mean = raw[rows].mean(axis=0)
+        few = len(raw) < raw.shape[1]
+        for part in blocks(len(rows), len(rows) if few else max(1, BLOCK // raw.shape[1])):
+            apart = raw[rows[part]] - mean
+            spread = spread + (Scatter.from_rows(apart) if few else Scatter(apart.T @ apart))
+    axes = spread.axes()
+    V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
+    scatter = axes.values / (n_rows + len(raw))
+    V = orthonormal(V, pairs.source_effects(int(codes.max()) + 1).T / divisor[:, None])  # of few rows
+    variance = np.concatenate([scatter, np.zeros(V.shape[1] - len(scatter))])
+    typical = float(variance.sum() / standardizer.varies.sum())
+    for part in blocks(len(raw), max(1, BLOCK // raw.shape[1])):
+        raw[part, : V.shape[1]] = raw[part] @ V
+    raw = raw[:, : V.shape[1]]
+    nothing = np.zeros((len(raw), 0)), np.zeros((0, raw.shape[1]))
+    return Views(V, variance, typical, raw, pairs.first, pairs.second, pairs.participants, *nothing)
+
+
+def unpaired_scatters(
+    moments: Moments, paired: Moments, V: Floats, scale: Floats
+) -> list[tuple[float, Floats]]:
+    """Return number and scatter, in the coordinates V, of every source's rows that are not paired.
+
+    Held-out pairs have to stay held out, so ``paired``, the moments of the rows that are views of pairs, are
+    taken out. With weights, which pairs do not have, they cannot be: then pairs speak for all rows.
+    """
+    weighted = not np.allclose(moments.weights, [part.n_rows for part in moments.parts.values()])
+    scatters = []
+    for (label, part), count in zip(moments.parts.items(), moments.counts, strict=True):
+        size = part.weight / count  # weights are relative
+        scatter, n = part.spread.scaled(scale * np.sqrt(size)).inside(V), float(count)
+        if label in paired.parts:
+            views = paired.parts[label]
+            n = 0.0 if weighted else part.weight - views.weight
+            gap = (part.mean - views.mean) / scale @ V
+            scatter = scatter - views.spread.scaled(scale).inside(V)
+            scatter -= np.outer(gap, gap) * (views.weight * part.weight / max(n, 1.0))
+        scatters.append((n, scatter) if n > 1.5 else (0.0, np.zeros_like(scatter)))
+    return scatters
+
+
+def grouped(whose: Codes, kind: Codes, length: Floats) -> Codes:
+    """Return the unit of each pair: its participant, or several of them, as many as have a slope together.
+
+    Those with fewer than :data:`UNIT_PAIRS` pairs of every kind are dealt out by which pairs they have and
+    how long those are, whatever their names and the sources' are.
+    """
+    counts, lengths = np.zeros((2, whose.max() + 1, kind.max() + 1))
+    np.add.at(counts, (whose, kind), 1)
+    np.add.at(lengths, (whose, kind), length)
+    few = np.flatnonzero(counts.max(axis=1) < UNIT_PAIRS)
+    kinds = np.argsort(lengths.sum(axis=0))
+    few = few[np.lexsort((lengths[few].sum(axis=1), *counts[few][:, kinds].T))]
+    unit = np.arange(len(counts))
+    for n_units in range(min(MOST_UNITS, len(few)), 0, -1):
+        group = np.arange(len(few)) % n_units
+        unit[few] = len(counts) + group
+        pairs = np.zeros((n_units, counts.shape[1]))
+        np.add.at(pairs, group, counts[few])
+        if pairs.max(axis=1).min() >= UNIT_PAIRS:
+            break
+    return np.asarray(np.unique(unit[whose], return_inverse=True)[1])
+
+
+def members(labels: NDArray[Any]) -> list[NDArray[np.intp]]:
+    """Return the rows of every label."""
+    ends = np.cumsum(np.unique(labels, return_counts=True)[1])
+    return np.split(np.argsort(labels, kind="stable"), ends)[:-1]
