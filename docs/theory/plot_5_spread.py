@@ -27,7 +27,7 @@ all devices together would have shown.
    \operatorname{Var} B-\operatorname{Var} A = 2\operatorname{Cov}\bigl(B-A,\tfrac{A+B}2\bigr)
 
 (Pitman and Morgan); a rotation shows in the antisymmetric part of the same covariance.
-``mgpa.spread.shared_slope`` multiplies different people's covariances of contrast and midpoint, and compares
+``mgpa.reading.spread.shared_slope`` multiplies different people's covariances of contrast and midpoint, and compares
 the sum with its values under exchanged views. Acting also needs held-out pairs that come closer, and rows
 that differ as the pairs do.
 

@@ -8,10 +8,10 @@ from scipy.stats import multivariate_normal
 
 import mgpa
 from mgpa.moments import Moments
-from mgpa.posterior import log_density
-from mgpa.regressions import _decompose, _solve, shared_directions
-from mgpa.spread import shared_slope
-from mgpa.views import grouped, unpaired_scatters
+from mgpa.reading.posterior import log_density
+from mgpa.reading.regressions import _decompose, _solve, shared_directions
+from mgpa.reading.spread import shared_slope
+from mgpa.reading.views import grouped, unpaired_scatters
 
 D = 12
 
@@ -293,7 +293,7 @@ def test_paired_rows_leave_the_scatter_of_rows_exactly():
 
 def test_a_fit_takes_a_few_times_the_memory_of_its_pairs(monkeypatch):
     for name in ("views", "posterior"):
-        monkeypatch.setattr(f"mgpa.{name}.BLOCK", 2**13)
+        monkeypatch.setattr(f"mgpa.reading.{name}.BLOCK", 2**13)
     rng = np.random.default_rng(9)
     event = rng.normal(size=(2000, 128)).astype(np.float32)
     second = event * np.linspace(0.5, 2.0, 128, dtype=np.float32)

@@ -19,12 +19,12 @@ from ..gate import held_out_coverage
 from ..labels import is_paired, source_names
 from ..maps.affine import PosteriorMap
 from ..position import Effect
-from ..spread import SpreadEvidence
+from ..reading.spread import SpreadEvidence
+from ..reading.words import spread_in_words
 from ..statistics import LabelledRows
 from ..tables import fit_table
 from ..tables.columns import in_units, require_columns
 from ..tables.fitting import FitRows, read_pairs
-from ..words import spread_in_words
 
 Floats = NDArray[np.float64]
 

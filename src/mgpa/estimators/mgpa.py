@@ -22,12 +22,12 @@ from ..maps import AffineMap
 from ..moments import Standardizer
 from ..pairs import Pairs
 from ..position import Position, solve_position
-from ..posterior import fit_posterior
-from ..reading import Action, Reading, decide, posterior_map, read_sources
-from ..spread import SpreadEvidence, show_spread
+from ..reading.edits import Action, Reading, decide, posterior_map, read_sources
+from ..reading.posterior import fit_posterior
+from ..reading.spread import SpreadEvidence, show_spread
+from ..reading.views import Views, read_views, unpaired_scatters
+from ..reading.words import in_words
 from ..statistics import Statistics
-from ..views import Views, read_views, unpaired_scatters
-from ..words import in_words
 from .base import Fitted
 from .closed_form import GatedMomentEstimator
 
@@ -88,7 +88,7 @@ class MGPA(GatedMomentEstimator):
     >>> A = rng.normal(size=(60, 4))
     >>> model = MGPA().fit(X, source=source, pairs=(A, A * gain))
     >>> model.to_map()
-    <PosteriorMap: edits of 2 sources read from the row, in 4 directions, 4 features>
+    <PosteriorMap: edits of 2 sources read from the row, in 1 direction, 4 features>
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {

@@ -299,7 +299,8 @@ class PosteriorMap(CorrectionMap):
         return folded.cast(partial(np.ascontiguousarray, dtype=dtype))
 
     def _describe(self) -> str:
-        return f"edits of {len(self.bias)} sources read from the row, in {self.rank} directions"
+        n = self.rank
+        return f"edits of {len(self.bias)} sources read from the row, in {n} direction{'s' * (n != 1)}"
 
 
 def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:

@@ -18,7 +18,7 @@ import scipy.linalg
 import scipy.special
 from numpy.typing import NDArray
 
-from .linalg import BLOCK, blocks
+from ..linalg import BLOCK, blocks
 from .views import BALL, SMALL, Floats, Views
 
 POOLED = (0.0, 0.1, 0.3, 0.6, 0.9)  # shares of the covariance of all sources together to choose from

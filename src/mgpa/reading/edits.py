@@ -2,11 +2,11 @@
 
     h' = h + Σ_s p_s(h) E_s(h)
 
-p is the posterior of the source given the row (:mod:`mgpa.posterior`). E_s takes a row of source s to the
-target: one device's view, or the mean of all views (:mod:`mgpa.regressions`). Where the source is read, the
-map does what a correction does that is told the source. How often that fails is measured on held-out views,
-as the share of the told edit that the blend misses. Where it fails too often, the direction in which sources
-differ is collapsed first, as the closed form does, and what remains is corrected then.
+p is the posterior of the source given the row (:mod:`mgpa.reading.posterior`). E_s takes a row of source s
+to the target: one device's view, or the mean of all views (:mod:`mgpa.reading.regressions`). Where the source
+is read, the map does what a correction does that is told the source. How often that fails is measured on
+held-out views, as the share of the told edit that the blend misses. Where it fails too often, the direction in
+which sources differ is collapsed first, as the closed form does, and what remains is corrected then.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg import EPS
-from .maps import AffineMap, PosteriorMap
-from .moments import Standardizer
+from ..linalg import EPS
+from ..maps import AffineMap, PosteriorMap
+from ..moments import Standardizer
 from .posterior import Posterior, score_form
 from .regressions import Regressions, affine_edit, differences, displacement, fit_regressions
 from .spread import SpreadEvidence, describe_spread, read_by_length, rows_scale
@@ -96,7 +96,7 @@ def read_sources(
 ) -> Fit:
     """Fit the edits of views to the target, and test them on held-out pairs.
 
-    ``shown`` is :func:`mgpa.spread.show_spread` of the views, ``spread`` "auto", "always" or "never";
+    ``shown`` is :func:`mgpa.reading.spread.show_spread` of the views, ``spread`` "auto", "always" or "never";
     ``is_precise`` says that rows clearly show the pairs' shift, at its size.
     """
     evidence = SpreadEvidence(*shown)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .evidence import Folds, contrast_folds, orthonormal
-from .linalg import BLOCK, Scatter, blocks
-from .maps import AffineMap
-from .moments import Moments, Standardizer
-from .pairs import Pairs
+from ..evidence import Folds, contrast_folds, orthonormal
+from ..linalg import BLOCK, Scatter, blocks
+from ..maps import AffineMap
+from ..moments import Moments, Standardizer
+from ..pairs import Pairs
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .position import Effect
-from .reading import Action, Reading
+from ..position import Effect
+from .edits import Action, Reading
 from .spread import ALL_NOISE, SpreadEvidence
 
 STILL_READABLE = 0.65  # an AUROC that is worth a sentence

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg import cross_validated_ridge, resolved_axes, ridge_grid
+from ..linalg import cross_validated_ridge, resolved_axes, ridge_grid
 from .views import Floats, Views
 
 FEW = 0.25  # of the coordinates: where fewer directions hold the differences, the others are noise

@@ -14,7 +14,7 @@ import scipy.linalg
 import scipy.stats
 from numpy.typing import NDArray
 
-from .evidence import LEVEL
+from ..evidence import LEVEL
 from .regressions import Regressions, Step
 from .views import SMALL, Floats, Views, members
 
