@@ -357,7 +357,8 @@ def fit_gate(
         if gate.rank == "auto":
             rows_scatter = spread().take(editable)
             details = {"kind": pairs.kind, "groups": pairs.participants, "rows": rows_scatter}
-        values = pairs.contrasts / standardizer.scale
+        values = pairs.contrasts
+        values /= standardizer.scale
         gate = gate.fit(values if editable.all() else values[:, editable], **details)
     else:
         gate = gate.fit(rows()[:, editable])
