@@ -27,9 +27,9 @@ all devices together would have shown.
    \operatorname{Var} B-\operatorname{Var} A = 2\operatorname{Cov}\bigl(B-A,\tfrac{A+B}2\bigr)
 
 (Pitman and Morgan); a rotation shows in the antisymmetric part of the same covariance.
-``mgpa.reading.spread.shared_slope`` multiplies different people's covariances of contrast and midpoint, and compares
-the sum with its values under exchanged views. Acting also needs held-out pairs that come closer, and rows
-that differ as the pairs do.
+``mgpa.reading.spread.shared_slope`` multiplies the covariances of contrast and midpoint of different
+people and compares the sum with its values under exchanged views. Acting also needs held-out pairs that
+come closer, and rows that differ as the pairs do.
 
 **Why the association cannot enter.** Means of the sources come from pairs, in which both devices saw the same
 events, and so do the regressions. Rows only add to the covariances, about the mean of their own source.

@@ -99,6 +99,7 @@ class Statistics:
     moments: Moments = field(default_factory=lambda: Moments({}))  # of all rows, by source
     # Pairs that are not among the rows: aligned arrays, and rows with ids.
     aligned: tuple[Pairs, ...] = ()
+    repeated: Moments = field(default_factory=lambda: Moments({}))  # of rows that are views of aligned pairs
     calibration: tuple[LabelledRows, ...] = ()
     paired_rows: tuple[LabelledRows, ...] = ()  # rows that have pair ids
     participants: Means = field(default_factory=lambda: Means({}))  # by (source, participant)
@@ -111,9 +112,11 @@ class Statistics:
         """Reduce one batch."""
         X, weight, nothing = rows.X, rows.sample_weight, Means({})
         people, task = rows.participant, rows.task
+        repeated = np.zeros(0, np.intp) if pairs is None else rows_among_views(X, rows.codes, pairs)
         return cls(
             Moments.from_rows(X, rows.source, weight),
             aligned=() if pairs is None else (pairs,),
+            repeated=Moments.from_rows(X[repeated], rows.source[repeated]) if len(repeated) else Moments({}),
             paired_rows=() if rows.pair_id is None else (rows.paired(),),
             participants=nothing
             if people is None
@@ -128,6 +131,7 @@ class Statistics:
         return Statistics(
             self.moments + other.moments,
             self.aligned + other.aligned,
+            self.repeated + other.repeated,
             self.calibration + other.calibration,
             self.paired_rows + other.paired_rows,
             self.participants + other.participants,
@@ -179,7 +183,7 @@ class Statistics:
 
         Of all of them, or only of those ``among_rows``.
         """
-        total = Moments({}) if among_rows else self._aligned_moments()
+        total = self.repeated if among_rows else self._aligned_moments()
         if labelled := self.paired_rows if among_rows else self._labelled:
             rows = join_rows(labelled, self.sources)
             _, event, n_views = np.unique(np.asarray(rows.pair_id), return_inverse=True, return_counts=True)
@@ -265,3 +269,23 @@ def join_rows(parts: Sequence[LabelledRows], sources: NDArray[Any]) -> LabelledR
 def source_codes(rows: LabelledRows, sources: NDArray[Any]) -> Codes:
     """Return each row's position among these sources, of which the rows may have some only."""
     return np.searchsorted(sources, rows.source).astype(np.int64)
+
+
+def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
+    """Return the rows that are also views of the aligned pairs: held-out pairs have to stay held out.
+
+    Rows of a few features that agree are compared in all. Tensors are taken at their word: no row is a view.
+    """
+    if not isinstance(X, np.ndarray):
+        return np.zeros(0, np.intp)
+    key = np.linspace(0, X.shape[1] - 1, 4).astype(int)
+    found = []
+    for code, views in enumerate((pairs.a, pairs.b)):
+        rows = np.flatnonzero(codes == code)
+        places: dict[bytes, list[int]] = {}
+        for i, view in enumerate(np.ascontiguousarray(views[:, key])):
+            places.setdefault(view.tobytes(), []).append(i)
+        for row, part in zip(rows, np.ascontiguousarray(X[np.ix_(rows, key)], dtype=np.float64), strict=True):
+            if any(np.array_equal(X[row], views[i]) for i in places.get(part.tobytes(), ())):
+                found.append(row)
+    return np.array(found, dtype=np.intp)

@@ -2,7 +2,8 @@
 
 A source's edit takes its rows to the target: another source's view, or the mean of the views of all sources,
 along the shortest route of pairs. Slopes act in the leading directions of the paired differences, as few as
-predict held-out differences; where those are not few, in all of them.
+cross-validation supports; in all of them where those are not few, or where differences outside of them still
+follow their midpoints.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy.stats
 from numpy.typing import NDArray
 
+from ..evidence import LEVEL
 from ..linalg import cross_validated_ridge, resolved_axes, ridge_grid
-from .views import Floats, Views
+from .views import Floats, Views, centre
 
+TINY = float(np.finfo(np.float64).tiny)
 FEW = 0.25  # of the coordinates: where fewer directions hold the differences, the others are noise
 
 
@@ -105,9 +109,29 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
         there = _decompose(views.moved(pairs), y)
         back = _decompose(views.moved(pairs + len(views)), y)
         T, energy = shared_directions([there, back], y)
+        if T.shape[1] < y.shape[1] and follows_midpoints(views, pairs, y, T):
+            T, energy = np.eye(y.shape[1]), float(np.vdot(y, y))
         fitted[Step(a, b)] = _solve(*there, T, energy, offset, len(pairs))
         fitted[Step(b, a)] = _solve(*back, T, energy, offset, len(pairs)).reversed()
     return fitted
+
+
+def follows_midpoints(views: Views, pairs: NDArray[np.intp], y: Floats, T: Floats) -> bool:
+    """Return whether centred differences outside of T still follow their midpoints: they are not all noise.
+
+    Directions come from the differences alone. If those are noise, their correlations with the midpoints'
+    coordinates are of chance, and the sum of their squares has a chi-squared distribution.
+    """
+    rest = _principal_axes(y - y @ T @ T.T)[1]
+    units = np.unique(views.units[pairs], return_inverse=True)[1]
+    C = centre(y @ rest, units)
+    M = centre((views.moved(pairs) + views.moved(pairs + len(views))) @ rest, units)
+    squares = np.sum(C**2, axis=0) * np.sum(M**2, axis=0)
+    free = len(pairs) - units.max() - 1.0
+    if free < 1 or not rest.size:
+        return False
+    statistic = free * float(np.sum(np.sum(C * M, axis=0) ** 2 / np.maximum(squares, TINY)))
+    return bool(scipy.stats.chi2.sf(statistic, rest.shape[1]) < LEVEL)
 
 
 def mean_difference(center: Floats, offset: Floats, n_views: int) -> Regression:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..evidence import LEVEL
 from .regressions import Regressions, Step
-from .views import SMALL, Floats, Views, members
+from .views import SMALL, Floats, Views, centre, members
 
 SIGN_FLIPS = 1999
 ALL_NOISE = 0.99  # share of noise from which on there is nothing to undo
@@ -62,7 +62,7 @@ def show_spread(views: Views) -> tuple[float, int, str]:
     if whose is not None:
         unit = "participants" if len(np.unique(whose)) == n_units else "groups of participants"
     pairs = np.arange(len(views))
-    centred = _centre(views.contrasts(pairs), views.kind)
+    centred = centre(views.contrasts(pairs), views.kind)
     scatter = centred.T @ centred / len(centred)
     if not np.trace(scatter) > np.finfo(np.float64).eps * views.variance.sum():
         return 1.0, n_units, unit  # a shift is all there is
@@ -90,7 +90,7 @@ def shared_slope(
     n_units = int(units.max()) + 1
     if n_units < 3:
         return 1.0
-    C, M = (_centre(rows, units * (kind.max() + 1) + kind) for rows in (contrasts, midpoints))
+    C, M = (centre(rows, units * (kind.max() + 1) + kind) for rows in (contrasts, midpoints))
     products, r = np.zeros((n_units, n_units)), C.shape[1]
     for k in np.unique(kind):
         c, m, whose = (rows if kind.max() == 0 else rows[kind == k] for rows in (C, M, units))
@@ -113,13 +113,6 @@ def shared_slope(
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(SIGN_FLIPS, n_units))
     exchanged = np.sum((signs @ products) * signs, axis=1)
     return float((1 + np.sum(exchanged >= total * (1 - 1e-9))) / (1 + SIGN_FLIPS))
-
-
-def _centre(rows: Floats, labels: NDArray[np.int64]) -> Floats:
-    """Take the mean of the rows with the same label from each, in place."""
-    for part in members(labels):
-        rows[part] -= rows[part].mean(axis=0)
-    return rows
 
 
 def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:

@@ -214,3 +214,10 @@ def members(labels: NDArray[Any]) -> list[NDArray[np.intp]]:
     """Return the rows of every label."""
     ends = np.cumsum(np.unique(labels, return_counts=True)[1])
     return np.split(np.argsort(labels, kind="stable"), ends)[:-1]
+
+
+def centre(rows: Floats, labels: NDArray[np.int64]) -> Floats:
+    """Take the mean of the rows with the same label from each, in place."""
+    for part in members(labels):
+        rows[part] -= rows[part].mean(axis=0)
+    return rows
