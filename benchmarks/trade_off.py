@@ -90,7 +90,7 @@ def fitter(make_model, reference=None):
 
 
 def home_and_away(data, make_model, association=0.9):
-    """Return the balanced accuracy of a device's decoder on corrected rows of its own and the other device."""
+    """Return the balanced accuracy of a decoder on corrected rows of its own device and of the other one."""
     first, second, task, who, rotations, gamma = data
     middle, half = (first + second) / 2, (second - first) / 2
     views = (first, second) if gamma is None else (middle - gamma * half, middle + gamma * half)
