@@ -164,20 +164,6 @@ class Statistics:
         """Return every pair seen, of aligned arrays and by ids; raise if there are none."""
         return collect_pairs(self.aligned, self._labelled, self.sources)
 
-    def views(self, first: int, second: int) -> tuple[Floats, Floats]:
-        """Return matched rows of two sources (positions among :attr:`sources`), one row per shared event."""
-        require_two_sources(self.aligned, self.sources)
-        views = [(p.a, p.b) if first < second else (p.b, p.a) for p in self.aligned]
-        if self._labelled:
-            rows = join_rows(self._labelled, self.sources)
-            a, b = matched_rows(source_codes(rows, self.sources), np.asarray(rows.pair_id), first, second)
-            views.append((rows.X[a], rows.X[b]))
-        if not sum(len(a) for a, _ in views):
-            one, other = self.sources[[first, second]].tolist()
-            raise MissingEvidence(f"No pair joins {one!r} and {other!r}." if views else NO_PAIRS)
-        A, B = (np.concatenate(side).astype(np.float64) for side in zip(*views, strict=True))
-        return A, B
-
     def paired_moments(self, *, among_rows: bool = False) -> Moments:
         """Return the moments of paired views, which show the same events in every source.
 

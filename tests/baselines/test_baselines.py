@@ -32,10 +32,11 @@ from mgpa.errors import NotEnoughMemory
 from mgpa.linalg import Scatter
 
 CLOSED = ["leace", "oracle_leace", "quadratic_leace", "splince", "ncm", "pisco", "featmap", "coral", "combat"]
-CLOSED += ["sst", "pds"]  # EPO is NCM in other units
+CLOSED += ["sst", "ds", "pds"]  # EPO is NCM in other units
 SETTINGS = {
     "sst": {"standardize": True},
-    "pds": {"standardize": True},
+    "ds": {"standardize": True},
+    "pds": {"standardize": True, "window": 2},
     "ncm": {"rank": 2},
     "pisco": {"keep": 0.9},
     "inlp": {"n_rounds": 5},
@@ -141,11 +142,11 @@ def test_combat_equals_neurocombat(K, settings):
 def test_featmap_is_the_least_squares_map():
     problem = Problem(2, n=400, d=5)
     first, second = problem.X[0::2], problem.X[1::2]
-    model = problem.fit(FEATMAP(reference="s1"))
+    model = problem.fit(FEATMAP.paper(reference="s1"))
     design = np.concatenate([first, np.ones((len(first), 1))], axis=1)
     expected = design @ np.linalg.lstsq(design, second, rcond=None)[0]
     np.testing.assert_allclose(model.transform(first, source="s0"), expected, rtol=0, atol=1e-10)
-    from_arrays = FEATMAP(reference=1).fit(problem.X, source=problem.source, pairs=(first, second))
+    from_arrays = FEATMAP.paper(reference=1).fit(problem.X, source=problem.source, pairs=(first, second))
     np.testing.assert_allclose(from_arrays.transform(first, source="s0"), expected, rtol=0, atol=1e-10)
 
 
@@ -154,7 +155,7 @@ def test_featmap_with_few_pairs_has_minimum_norm_and_with_a_ridge_is_ridge_regre
     first, second = problem.X[0:10:2], problem.X[1:10:2]
     A, B = first - first.mean(axis=0), second - second.mean(axis=0)
     kwargs = {"source": problem.source, "pairs": (first, second)}
-    model = FEATMAP(reference=1, standardize=False).fit(problem.X, **kwargs)
+    model = FEATMAP.paper(reference=1, standardize=False).fit(problem.X, **kwargs)
     matrix = np.eye(12) - model.map_.readout[0]
     np.testing.assert_allclose(matrix, np.linalg.pinv(A) @ B, rtol=0, atol=1e-9)
     model = FEATMAP(reference=1, ridge=2.0, standardize=False).fit(problem.X, **kwargs)
@@ -297,7 +298,7 @@ def test_alignment_matches_moments(problem):
     assert np.ptp(variances, axis=0).max() < 0.05
 
 
-@pytest.mark.parametrize("name", ["coral", "featmap", "combat"])
+@pytest.mark.parametrize("name", ["coral", "featmap", "sst", "ds", "pds", "combat"])
 def test_the_reference_stays_bit_for_bit(problem, name):
     for i, label in enumerate(problem.labels):
         for reference in (label, i):
@@ -326,7 +327,7 @@ def test_coral_takes_calibration_moments():
 @pytest.mark.parametrize("name", [*CLOSED, "inlp"])
 def test_the_order_of_rows_and_the_names_of_sources_do_not_matter(name):
     problem, renamed = Problem(3), Problem(3, labels=["z", "a", "m"])  # sorts otherwise
-    referred = name in ("coral", "featmap", "sst", "pds")
+    referred = name in ("coral", "featmap", "sst", "ds", "pds")
     expected = problem.apply(problem.fit(build(name, **({"reference": "s1"} if referred else {}))))
     order = np.random.default_rng(0).permutation(len(problem.X))
     model = renamed.fit(build(name, **({"reference": "a"} if referred else {})), order)
@@ -360,7 +361,7 @@ def test_weights_are_repetitions(problem, name):
     weight = np.repeat(np.random.default_rng(0).integers(1, 4, size=200), len(problem.X) // 200)
     repeated = np.repeat(np.arange(len(problem.X)), weight)
     kept = {"pair_id": None, "pairs": None}
-    if name in ("ncm", "pisco", "featmap", "sst", "pds"):
+    if name in ("ncm", "pisco", "featmap", "sst", "ds", "pds"):
         # Pairs are not weighted: give both fits the same ones.
         if len(problem.labels) > 2:
             pytest.skip("pairs as arrays need two sources")
@@ -453,7 +454,7 @@ def test_units_do_not_matter(name):
 def test_the_registry_lists_every_method_once():
     table = available()
     names = [method.name for method in table]
-    assert len(set(names)) == len(names) == 19
+    assert len(set(names)) == len(names) == 30
     for method in table:
         model = make(method.name)
         assert (model.tags.source_blind, model.tags.needs_pairs) == (method.source_blind, method.needs_pairs)
@@ -488,12 +489,33 @@ def test_ncm_takes_a_share_of_energy_and_identity_nothing():
 
 
 @pytest.fixture(scope="module")
-def gaussian():
+def example():
     path = Path(__file__).parents[2] / "examples" / "compare_methods.py"
     spec = importlib.util.spec_from_file_location("compare_methods", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.compare()
+    return module
+
+
+@pytest.fixture(scope="module")
+def gaussian(example):
+    return example.compare()
+
+
+@pytest.mark.filterwarnings("ignore:Convergence not reached")
+def test_the_example_runs_every_method_and_says_what_each_is_for(example, gaussian):
+    pytest.importorskip("pyriemann")
+    predictors, signals = example.compare_predictors(), example.compare_signals()
+    others = {"head alone", "no alignment"}
+    assert {*gaussian, *predictors, *signals} - others == {method.name for method in available()}
+    before = signals["no alignment"]
+    assert signals["cmmn"]["log PSD"] < 0.25 * before["log PSD"]
+    for name in ("euclidean_alignment", "riemannian_recentring"):
+        assert signals[name]["covariance"] < 0.25 * before["covariance"]
+    assert signals["riemannian_procrustes"]["T"] > 0.9
+    assert min(predictors[name]["T"] for name in ("circe", "awar", "slope_bias")) > 0.9
+    *_, last = example.table({"a": {"S": 0.5}, "b": {"T": 0.25, "seconds": 1.0}}).splitlines()
+    assert last.split() == ["b", "-", "0.250", "1.0"]
 
 
 REMOVES, KEEPS = (0.45, 0.55), (-0.02, 1.0)  # readability of the source; change of the frozen task head
@@ -504,8 +526,9 @@ STAYS, LOSES = (0.65, 1.0), (-1.0, -0.05)
     ("names", "source", "task"),
     [
         (("closed_form_mgpa", "iterative_mgpa"), (0.47, 0.53), (-0.01, 1.0)),
-        (("ncm", "pisco", "featmap"), REMOVES, KEEPS),  # pairs tell the device from the task
-        (("leace", "splince", "inlp", "igbp"), STAYS, LOSES),
+        # Pairs tell the device from the task.
+        (("ncm", "pisco", "featmap", "sst", "ds", "pds", "traveling_subjects"), REMOVES, KEEPS),
+        (("leace", "splince", "inlp", "igbp", "mance"), STAYS, LOSES),
         (("oracle_leace", "quadratic_leace", "coral", "combat"), (0.7, 1.0), LOSES),
     ],
 )
@@ -542,9 +565,10 @@ def test_epo_and_direct_standardisation_equal_pycaltransfer(k):
     E, _ = package.epo_fit(old, new, epo_ncp=k)
     X, mean = np.concatenate([old, new]), np.concatenate([old, new]).mean(axis=0)
     np.testing.assert_allclose(model.transform(X), mean + (X - mean) @ E, atol=1e-10)
-    model, old, new = fit_transfer("pds", window=None, n_components=k)
     F, a = package.ds_pc_transfer_fit(old, new, k)
-    np.testing.assert_allclose(model.transform(new, source="b new"), new @ F + a, atol=1e-8)
+    for name, settings in {"ds": {}, "pds": {"window": None}}.items():
+        model, *_ = fit_transfer(name, n_components=k, **settings)
+        np.testing.assert_allclose(model.transform(new, source="b new"), new @ F + a, atol=1e-8)
 
 
 def test_piecewise_direct_standardisation_is_a_regression_per_feature():
@@ -560,7 +584,9 @@ def test_piecewise_direct_standardisation_is_a_regression_per_feature():
         )
         np.testing.assert_allclose(model.transform(new, source="b new")[:, j], expected, atol=1e-10)
     wide = fit_transfer("pds", window=20, n_components=12)[0]
-    whole = fit_transfer("featmap", standardize=False)[0]  # all components of all features: least squares
+    whole = fit_transfer("featmap", standardize=False, ridge=0.0)[
+        0
+    ]  # all components of all features: least squares
     np.testing.assert_allclose(
         wide.transform(new, source="b new"), whole.transform(new, source="b new"), atol=1e-8
     )
@@ -573,8 +599,102 @@ def test_spectral_space_transformation_is_its_formula_and_maps_new_samples():
     P1, P2 = loadings[:, :12], loadings[:, 12:]
     expected = old.mean(axis=0) + A + A @ np.linalg.pinv(P2) @ (P1 - P2)
     np.testing.assert_allclose(model.transform(new, source="b new"), expected, atol=1e-10)
-    for name, settings in {"sst": {"n_components": 12}, "pds": {"window": 2}}.items():
-        model = fit_transfer(name, **settings)[0]
+    for name in ("sst", "ds", "pds", "featmap"):
+        model = fit_transfer(name)[0]
         later_old, later_new = two_instruments(seed=5)
         error = np.abs(model.transform(later_new, source="b new") - later_old).mean()
         assert error < 0.2 * np.abs(later_new - later_old).mean(), name
+
+
+def brute_force(name, settings, new, old, folds):
+    """Return the setting of least held-out error: every fold fitted by itself, axes of the reference."""
+    centred = old - old.mean(axis=0)
+    _, values, rows = np.linalg.svd(centred, full_matrices=False)
+    k = min(len(old) // 3, len(values))
+    axes, errors = rows[:k].T / values[:k], []
+    for setting in settings:
+        error = 0.0
+        for fold in np.unique(folds):
+            held = folds == fold
+            X = np.concatenate([old[~held], new[~held]])
+            source = np.repeat(["a", "b"], (~held).sum())
+            model = make(name, standardize=False, **setting)
+            model.fit(X, source=source, pairs=(old[~held], new[~held]))
+            error += np.square((model.transform(new[held], source="b") - old[held]) @ axes).sum()
+        errors.append(error)
+    return settings[int(np.argmin(errors))]
+
+
+@pytest.mark.parametrize("people", [False, True], ids=["pairs", "participants"])
+@pytest.mark.parametrize("name", ["sst", "ds", "pds", "featmap"])
+def test_settings_are_those_of_least_error_on_held_out_pairs(name, people):
+    rng = np.random.default_rng(1)
+    old = np.cumsum(rng.normal(size=(24, 9)), axis=1)
+    new = 1.2 * old + 0.8 * rng.normal(size=old.shape)
+    groups = rng.permutation(np.repeat(np.arange(8), 3)) if people else None
+    folds = (groups if people else np.arange(24)) * 5 // (8 if people else 24)
+    X, source = np.concatenate([old, new]), np.repeat(["a", "b"], 24)
+    model = make(name, standardize=False)
+    model.fit(X, source=source, pairs=(old, new), pair_groups=groups)
+    settings = {
+        "sst": [{"n_components": k} for k in range(1, 16)],
+        "ds": [{"n_components": k} for k in range(1, 10)],
+        "pds": [
+            {"window": w, "n_components": k} for w in (0, 1, 2, 3, 5, 8) for k in range(1, min(2 * w + 2, 5))
+        ],
+        "featmap": [
+            {"ridge": r} for r in np.square(new - new.mean(0)).sum() / 9 * 10.0 ** np.arange(-6, 2, 0.5)
+        ],
+    }[name]
+    expected = brute_force(name, settings, new, old, folds)
+    assert model.chosen_ == {"b": pytest.approx(expected)}
+    given = make(name, standardize=False, **expected).fit(X, source=source, pairs=(old, new))
+    np.testing.assert_allclose(given.transform(new, source="b"), model.transform(new, source="b"), atol=1e-9)
+    by_ids = make(name, standardize=False)
+    by_ids.fit(
+        X,
+        source=source,
+        pair_id=np.tile(np.arange(24), 2),
+        groups=None if groups is None else np.tile(groups, 2),
+    )
+    np.testing.assert_allclose(
+        by_ids.transform(X, source=source), model.transform(X, source=source), atol=1e-9
+    )
+
+
+def test_two_pairs_choose_nothing():
+    old, new = two_instruments(m=2)
+    X, source = np.concatenate([old, new]), np.repeat(["a", "b"], 2)
+    with pytest.raises(ValueError, match=r"FEATMAP chooses ridge by held-out pairs.*2 pair\(s\).*pass ridge"):
+        FEATMAP().fit(X, source=source, pairs=(old, new))
+    assert FEATMAP.paper().fit(X, source=source, pairs=(old, new)).chosen_ == {"b": {"ridge": 0.0}}
+
+
+def test_noisy_pairs_in_many_dimensions_no_longer_make_featmap_useless():
+    """Least squares of 60 pairs in 50 dimensions fits noise: new rows came out farther than they went in."""
+    rng = np.random.default_rng(0)
+    content = rng.normal(size=(160, 50)) * np.geomspace(3.0, 0.3, 50)
+    first, second = (content + 0.5 * rng.normal(size=content.shape) + shift for shift in (0.0, 1.0))
+    X, source = np.concatenate([first[:60], second[:60]]), np.repeat(["a", "b"], 60)
+    errors = {}
+    for name, model in (("auto", FEATMAP()), ("paper", FEATMAP.paper())):
+        model.fit(X, source=source, pairs=(first[:60], second[:60]))
+        errors[name] = np.square(model.transform(second[60:], source="b") - content[60:]).mean()
+    assert errors["auto"] < 0.5 * errors["paper"]
+
+
+@pytest.mark.parametrize("name", ["featmap", "sst", "ds", "pds", "coral", "combat"])
+def test_the_direction_is_said_by_estimator_and_map(name, tmp_path):
+    problem = Problem(3, labels=[20, 3, 100])
+    given = {} if name != "combat" else {"reference": 3}
+    model = problem.fit(make(name, **given))
+    assert model.reference_ == 3
+    m = mgpa.load_map(model.to_map().save(tmp_path / "m.safetensors"))
+    assert "'20' and '100' → '3'" in m.summary() or "'100' and '20' → '3'" in m.summary()
+    assert "all to '3'" in repr(m)
+    assert problem.fit(make(name, reference="100")).reference_ == 100  # as a command line says it
+    with pytest.raises(
+        ValueError, match=r"one of the sources \[3, 20, 100\], or a position among them; got 'x'"
+    ):
+        problem.fit(make(name, reference="x"))
+    assert problem.fit(ComBat()).reference_ is None

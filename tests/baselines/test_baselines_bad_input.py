@@ -35,10 +35,11 @@ TOKENS = X[:, None, :] + RNG.normal(size=(N, T, D))
 SETTINGS = {
     "iterative_mgpa": {"critics": ("linear",), "n_stages": 2, "do_no_harm": False, "random_state": 0},
     "igbp": {"n_stages": 2, "max_epochs": 1, "random_state": 0},
+    "augmentation_invariance": {"n_steps": 20, "hidden": 4, "random_state": 0},
     "inlp": {"n_rounds": 2},
     "ncm": {"rank": 1},
 }
-METHODS = {m.name: m for m in available() if m.acts_on == "embeddings"}
+METHODS = {m.name: m for m in available() if m.acts_on == "embeddings" and m.name != "mance"}
 if importlib.util.find_spec("concept_erasure") is None:
     del METHODS["quadratic_leace"]
 PAIRED = [name for name in METHODS if METHODS[name].needs_pairs]

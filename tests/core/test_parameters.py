@@ -23,7 +23,7 @@ from mgpa._common.parameters import (
     whole,
 )
 from mgpa.audit.heads import TokenNetworkHead
-from mgpa.baselines import LEACE
+from mgpa.baselines import CMMN, LEACE, SDDA
 from mgpa.errors import ParameterError
 
 JUNK = [None, True, "no", -1, 0.5, np.nan, np.inf, [], {}, object()]
@@ -103,6 +103,16 @@ KINDS = {
         FixedGate._parameter_constraints["basis"],
         [np.eye(3), [[1.0], [0.0]], np.zeros((3, 0))],
         [None, np.ones(3), np.ones((3, 2)), [["a"]], [[1.0], [0.0, 1.0]], np.full((2, 1), np.inf)],
+    ),
+    "clip": (
+        CMMN._parameter_constraints["clip"],
+        [None, (0, 1), [0.5, 1]],
+        [(2.0, 4.0), (0.1, 0.5), (-1.0, 2.0), (0.5,), (0.5, np.inf), "01"],
+    ),
+    "channels": (
+        SDDA._parameter_constraints["channels"],
+        [None, [0, 2], (1,), np.arange(2)],
+        [[], 3, "01", [-1], [0.5]],
     ),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from factories import assert_close, new_rows, several_sources, two_sources
 from mgpa import MGPA, AffineMap, ClosedFormMGPA, IterativeMGPA
 from mgpa._common.arrays import is_tensor
+from mgpa.baselines._base import views_of
 from mgpa.errors import MissingEvidence
 from mgpa.moments import Moments, SourceMoments, Standardizer
 from mgpa.pairs import Pairs
@@ -138,16 +139,16 @@ def evidence(data):
 
 def test_views_of_two_sources_are_matched_by_event():
     data = several_sources(K=3)
-    shared = np.unique(data.pair_id[data.pair_id >= 0])
+    shared, sources = np.unique(data.pair_id[data.pair_id >= 0]), np.arange(3)
     for first, second in ((0, 2), (2, 1)):
-        A, B = evidence(data).views(first, second)
+        A, B, _ = views_of(evidence(data).pairs(), sources, first, second)
         for side, code in ((A, first), (B, second)):
             rows = [np.flatnonzero((data.pair_id == i) & (data.source == code))[0] for i in shared]
             np.testing.assert_array_equal(side, data.X[rows])
-    lonely = replace(data, pair_id=np.where(data.source == 1, -1, data.pair_id))
-    assert len(evidence(lonely).views(0, 2)[0]) == len(shared)
+    lonely = evidence(replace(data, pair_id=np.where(data.source == 1, -1, data.pair_id))).pairs()
+    assert len(views_of(lonely, sources, 0, 2)[0]) == len(shared)
     with pytest.raises(MissingEvidence, match="No pair joins 0 and 1"):
-        evidence(lonely).views(0, 1)
+        views_of(lonely, sources, 0, 1)
 
 
 def test_paired_moments_are_those_of_events_seen_more_than_once():

@@ -5,32 +5,55 @@
 
 from __future__ import annotations
 
-from .calibration_transfer import FEATMAP, PDS, SST
+from .adapter import AugmentationInvariance
+from .calibration_transfer import DS, FEATMAP, PDS, SST
+from .conditional import CIRCEHead, ConditionalDependence, circe
 from .igbp import IGBP
 from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
+from .mance import MANCE
 from .matching import CORAL, ComBat
+from .predictors import AwAR, SlopeBias, task_scores, transfer_scores
 from .projections import EPO, INLP, NCM, PISCO, Identity
 from .registry import MethodTable, available, make
-from .signals import EuclideanAlignment
+from .sdda import SDDA
+from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes, RiemannianRecentring
+from .traveling import SourceSplit, TravelingSubjects, split_source_difference
 
 __all__ = [
+    "CMMN",
     "CORAL",
+    "DS",
     "EPO",
     "FEATMAP",
     "IGBP",
     "INLP",
     "LEACE",
+    "MANCE",
     "NCM",
     "PDS",
     "PISCO",
+    "SDDA",
     "SPLINCE",
     "SST",
+    "AugmentationInvariance",
+    "AwAR",
+    "CIRCEHead",
     "ComBat",
+    "ConditionalDependence",
     "EuclideanAlignment",
     "Identity",
     "MethodTable",
     "OracleLEACE",
     "QuadraticLEACE",
+    "RiemannianProcrustes",
+    "RiemannianRecentring",
+    "SlopeBias",
+    "SourceSplit",
+    "TravelingSubjects",
     "available",
+    "circe",
     "make",
+    "split_source_difference",
+    "task_scores",
+    "transfer_scores",
 ]

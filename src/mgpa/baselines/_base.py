@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import require_memory
-from ..errors import ParameterError
+from ..errors import MapError, MissingEvidence, ParameterError, first_few
 from ..estimators.base import MethodTags, MomentEstimator
+from ..labels import source_names
 from ..maps import AffineMap, MapInfo, RoutedMap
 from ..moments import Moments, Standardizer
+from ..pairs import Pairs
 
 Floats = NDArray[np.float64]
 
@@ -67,14 +69,42 @@ def routed_map(standardizer: Standardizer, transports: Sequence[Transport], info
 
 
 def reference_index(reference: Any, sources: NDArray[Any]) -> int:
-    """Return the position of the reference, which is a source label or a position among the sorted labels."""
+    """Return the position of the reference: of None the first source, of a label its place, of an int itself.
+
+    Labels are also compared as text, because a command line and a file know them so.
+    """
     labels = sources.tolist()
+    if reference is None:
+        return 0
     if reference in labels:
         return int(labels.index(reference))
+    if isinstance(reference, str) and reference in (names := source_names(sources)):
+        return names.index(reference)
     position = isinstance(reference, (int, np.integer)) and not isinstance(reference, bool)
     if position and 0 <= reference < len(labels):
         return int(reference)
     raise ParameterError("reference", reference, f"one of the sources {labels}, or a position among them")
+
+
+def direction_words(target: int, sources: NDArray[Any]) -> str:
+    """Return which sources a map moves where, such as ``'mp5' and 'mp6' → 'm5'``."""
+    names = [repr(name) for name in source_names(sources)]
+    reference = names.pop(target)
+    moved = first_few(names, 4) if len(names) > 2 else " and ".join(names)
+    return f"{moved} → {reference}"
+
+
+def views_of(
+    pairs: Pairs, sources: NDArray[Any], first: int, second: int
+) -> tuple[Floats, Floats, NDArray[Any] | None]:
+    """Return the views of all pairs of two sources, and whose events they are if that is known."""
+    low, high = sorted((first, second))
+    some = pairs.take(np.flatnonzero((pairs.first == low) & (pairs.second == high)))
+    if not len(some):
+        one, other = sources[[first, second]].tolist()
+        raise MissingEvidence(f"No pair joins {one!r} and {other!r}.")
+    views = (some.a, some.b) if first == low else (some.b, some.a)
+    return *views, some.participants
 
 
 def require_variance(moments: Moments) -> None:
@@ -100,6 +130,22 @@ def require_matrices(number: int, d: int, method: str) -> None:
     )
 
 
+class NoFile(MapError, OSError):
+    """A correction that has no file. Being an OSError, it lets an audit with a folder go on unstored."""
+
+
+class InMemory:
+    """Mixin of maps that can be applied, weakened and pickled, but have no file, torch or ONNX form."""
+
+    kind: ClassVar[str] = "in memory"  # of no entry in the list of stored kinds
+    no_export: ClassVar[str] = "This comparator's correction lives in memory, without torch or ONNX form."
+
+    def save(self, path: Any, *, overwrite: bool = True) -> Any:
+        """Raise: there is no file format for it."""
+        method = self.info.method  # type: ignore[attr-defined]
+        raise NoFile(f"{method} is a comparator whose correction lives in memory; it cannot be saved.")
+
+
 class SourceAware(MomentEstimator):
     """Base of source-aware methods, which need the source of every row to correct."""
 
@@ -116,3 +162,15 @@ class SourceAware(MomentEstimator):
     def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
         """Fit, then correct the same rows."""
         return self.fit(X, y, source=source, **evidence).transform(X, source=source)
+
+
+class ReferencedMethod(SourceAware):
+    """Base of methods that leave one source as it is, the reference, and map the others to it."""
+
+    reference: Any
+
+    @property
+    def reference_(self) -> Any:
+        """The label of the reference."""
+        sources = self.sources_
+        return sources[reference_index(self.reference, sources)].item()

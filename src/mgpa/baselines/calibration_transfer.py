@@ -1,33 +1,132 @@
 """Calibration transfer, learned from pairs: samples measured on both instruments.
 
-Spectral space transformation, (piecewise) direct standardisation and FEATMAP.
+Spectral space transformation, (piecewise) direct standardisation and FEATMAP map rows to a reference. Their
+settings are chosen by held-out pairs. Slope/bias correction, which acts on predictions, is in ``predictors``.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
-from .._common.parameters import Constraint, flag, nothing, number, source_label, whole
+from .._common.parameters import Constraint, flag, nothing, number, one_of, source_label, whole
+from ..errors import UsageError
 from ..estimators.base import MethodTags
 from ..maps import RoutedMap
 from ..statistics import Statistics
-from ._base import Floats, SourceAware, Transport, reference_index, require_matrices, routed_map
+from ._base import (
+    Floats,
+    ReferencedMethod,
+    Transport,
+    direction_words,
+    reference_index,
+    require_matrices,
+    routed_map,
+    views_of,
+)
+
+N_FOLDS = 5
+FEWEST_PAIRS = 3
+ROUNDING = 1e-10  # singular values below this share of the largest are rounding
+auto = one_of("auto")
 
 
-class PairedTransfer(SourceAware):
-    """Base of methods that map each source to the reference by a matrix of centred paired views."""
+def tried(value: Any, candidates: Iterable[Any]) -> list[Any]:
+    """Return a given setting alone, and the candidates for "auto"."""
+    return list(candidates) if isinstance(value, str) and value == "auto" else [value]
+
+
+def pair_folds(n: int, people: NDArray[Any] | None) -> NDArray[np.int64]:
+    """Return the fold of each pair: whole participants or, if unknown, neighbouring pairs stay together."""
+    units = np.arange(n) if people is None else np.unique(people, return_inverse=True)[1]
+    if units.max() == 0:
+        units = np.arange(n)
+    n_units = int(units.max()) + 1
+    folds: NDArray[np.int64] = units * min(N_FOLDS, n_units) // n_units
+    return folds
+
+
+def fewest_training(A: Floats) -> int:
+    """Return how many of the pairs are left in the smallest training part, if folds are equal."""
+    return len(A) - -(-len(A) // N_FOLDS)
+
+
+def principal_axes(B: Floats) -> Floats:
+    """Return coordinates (d, k) along the principal axes of views, in standard deviations.
+
+    There are a third as many axes as pairs. A model that is calibrated on the reference may read any of them,
+    and many a task is in a small one: as plain squares, errors along the large axes would hide all others.
+    """
+    centred = B - B.mean(axis=0)
+    _, values, rows = np.linalg.svd(centred, full_matrices=False)
+    k = min(max(1, len(B) // 3), int((values > ROUNDING * values[0]).sum()))
+    return np.asarray(rows[:k].T / values[:k] * np.sqrt(len(B)))
+
+
+def principal_regression(A: Floats, B: Floats) -> tuple[Floats, Floats]:
+    """Return principal axes (r, d) of centred A, largest first, and the slope of B (r, …) on each of them."""
+    U, values, rows = np.linalg.svd(A, full_matrices=False)
+    rank = int((values > ROUNDING * values.max(initial=0.0)).sum())
+    slopes = (U[:, :rank].T @ B) / values[:rank].reshape(-1, *[1] * (B.ndim - 1))
+    return rows[:rank], np.asarray(slopes)
+
+
+class PairedTransfer(ReferencedMethod):
+    """Base of methods that map each source to the reference by a matrix of centred paired views.
+
+    A setting that is "auto" is chosen by held-out pairs: five folds, of whole participants where they are
+    known, and the squared error along the principal axes of the reference's views (:func:`principal_axes`).
+    """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False, needs_pairs=True)
 
-    reference: Any
     standardize: bool
+    _chosen: dict[Any, dict[str, Any]]
 
-    def _matrix(self, A: Floats, B: Floats) -> Floats:
+    @property
+    def chosen_(self) -> dict[Any, dict[str, Any]]:
+        """The settings of each source's map, given or chosen, by the source's label."""
+        _ = self._fitted
+        return self._chosen
+
+    def _settings(self, A: Floats) -> list[dict[str, Any]]:
+        """Return the settings to try on a source's views A; a single one is taken as it is."""
+        raise NotImplementedError
+
+    def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:
         """Return the matrix, from centred views A of a source and B of the reference, both (m, d)."""
         raise NotImplementedError
+
+    def _predict(
+        self, A: Floats, B: Floats, new: Floats, axes: Floats, settings: list[dict[str, Any]]
+    ) -> Iterable[Floats]:
+        """Yield what each setting makes of new centred rows, along ``axes`` (d, k)."""
+        for setting in settings:
+            yield new @ (self._matrix(A, B, **setting) @ axes)
+
+    def _choose(self, A: Floats, B: Floats, people: NDArray[Any] | None) -> dict[str, Any]:
+        settings = self._settings(A)
+        if len(settings) == 1 or not np.ptp(B, axis=0).any():
+            return settings[0]
+        if len(A) < FEWEST_PAIRS:
+            names = " and ".join(settings[0])
+            raise UsageError(
+                f"{type(self).__name__} chooses {names} by held-out pairs, and a source has {len(A)} "
+                f"pair(s) with the reference; it needs {FEWEST_PAIRS}. Add pairs, or pass {names}."
+            )
+        folds, axes, errors = pair_folds(len(A), people), principal_axes(B), np.zeros(len(settings))
+        for fold in range(int(folds.max()) + 1):
+            held = folds == fold
+            start, end = A[~held].mean(axis=0), B[~held].mean(axis=0)
+            truth = (B[held] - end) @ axes
+            fits = self._predict(A[~held] - start, B[~held] - end, A[held] - start, axes, settings)
+            errors += [np.square(predicted - truth).sum() for predicted in fits]
+        return settings[int(errors.argmin())]
 
     def _solve(self, data: Statistics) -> RoutedMap:
         K, d = data.require_sources(), data.moments.n_features
@@ -35,15 +134,29 @@ class PairedTransfer(SourceAware):
         standardizer = data.standardizer(self.standardize)
         require_matrices(2 * K, d, type(self).__name__)
         transports: list[Transport] = [None] * K
-        n_pairs = 0
+        pairs, n_pairs, chosen = data.pairs(), 0, {}
         for s in range(K):
             if s != target:
-                A, B = ((view - standardizer.center) / standardizer.scale for view in data.views(s, target))
+                *views, people = views_of(pairs, data.sources, s, target)
+                A, B = ((view - standardizer.center) / standardizer.scale for view in views)
                 A[:, ~standardizer.varies] = 0.0
                 start, end = A.mean(axis=0), B.mean(axis=0)
-                transports[s] = self._matrix(A - start, B - end), start, end
+                setting = self._choose(A, B, people)
+                chosen[data.sources[s].item()] = setting
+                transports[s] = self._matrix(A - start, B - end, **setting), start, end
                 n_pairs += len(A)
-        return routed_map(standardizer, transports, self._evidence_info(data, n_contrasts=n_pairs))
+        self._chosen = chosen
+        facts = {"n_contrasts": n_pairs, "evidence": self._words(target, data.sources)}
+        return routed_map(standardizer, transports, self._evidence_info(data, **facts))
+
+    def _words(self, target: int, sources: NDArray[Any]) -> str:
+        """Return the direction of the map and its settings, as the map stores them."""
+        settings = {
+            ", ".join(f"{name} {value:.3g}" if value is not None else f"{name} all"
+                      for name, value in setting.items())
+            for setting in self._chosen.values()
+        }  # fmt: skip
+        return f"{direction_words(target, sources)} ({'; '.join(sorted(settings))})"
 
 
 class SST(PairedTransfer):
@@ -59,85 +172,171 @@ class SST(PairedTransfer):
 
     Parameters
     ----------
-    n_components : int
-        Components of the views side by side.
+    n_components : int or "auto"
+        Components of the views side by side; "auto" tries 1 to 15 on held-out pairs.
     reference, standardize
         As in :class:`FEATMAP`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "reference": source_label, "n_components": whole(1), "standardize": flag,
+        "reference": source_label | nothing, "n_components": whole(1) | auto, "standardize": flag,
     }  # fmt: skip
 
-    def __init__(self, *, reference: Any = 0, n_components: int = 5, standardize: bool = False) -> None:
+    def __init__(
+        self, *, reference: Any = None, n_components: int | str = "auto", standardize: bool = False
+    ) -> None:
         self.reference = reference
         self.n_components = n_components
         self.standardize = standardize
 
-    def _matrix(self, A: Floats, B: Floats) -> Floats:
-        d = A.shape[1]
+    def _settings(self, A: Floats) -> list[dict[str, Any]]:
+        most = max(1, min(15, fewest_training(A) - 1))
+        return [{"n_components": k} for k in tried(self.n_components, range(1, most + 1))]
+
+    def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:
+        P1, P2 = np.split(self._loadings(A, B)[: setting["n_components"]], 2, axis=1)
+        return np.asarray(np.eye(A.shape[1]) + np.linalg.pinv(P2) @ (P1 - P2))
+
+    def _predict(
+        self, A: Floats, B: Floats, new: Floats, axes: Floats, settings: list[dict[str, Any]]
+    ) -> Iterator[Floats]:
+        loadings = self._loadings(A, B)  # one decomposition for all settings
+        for setting in settings:
+            P1, P2 = np.split(loadings[: setting["n_components"]], 2, axis=1)
+            yield new @ axes + new @ np.linalg.pinv(P2) @ ((P1 - P2) @ axes)
+
+    def _loadings(self, A: Floats, B: Floats) -> Floats:
+        """Return the loadings (r, 2d) of the views side by side, the reference's first."""
         _, values, rows = np.linalg.svd(np.hstack([B, A]), full_matrices=False)
-        loadings = rows[: min(self.n_components, int((values > 1e-10 * values[0]).sum()))]
-        P1, P2 = loadings[:, :d], loadings[:, d:]
-        return np.asarray(np.eye(d) + np.linalg.pinv(P2) @ (P1 - P2))
+        return np.asarray(rows[values > ROUNDING * values[0]])
+
+
+class DS(PairedTransfer):
+    """Direct standardisation: regress each feature of the reference on all features of a source.
+
+    Reference: Wang, Veltkamp, Kowalski, "Multivariate instrument standardization", Analytical Chemistry 63,
+    1991. The regression is on principal components.
+
+    Needs pairs and source labels, and the source again at application. No task.
+
+    What it cannot do: correct a row of an unknown source. Directions that the pairs do not span collapse to
+    their mean, and noisy pairs shrink what it maps.
+
+    Parameters
+    ----------
+    n_components : int or "auto"
+        Principal components of the source's views; "auto" tries 1 to 30 on held-out pairs.
+    reference, standardize
+        As in :class:`FEATMAP`.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "reference": source_label | nothing, "n_components": whole(1) | auto, "standardize": flag,
+    }  # fmt: skip
+
+    def __init__(
+        self, *, reference: Any = None, n_components: int | str = "auto", standardize: bool = False
+    ) -> None:
+        self.reference = reference
+        self.n_components = n_components
+        self.standardize = standardize
+
+    def _settings(self, A: Floats) -> list[dict[str, Any]]:
+        most = max(1, min(30, A.shape[1], fewest_training(A) - 1))
+        return [{"n_components": k} for k in tried(self.n_components, range(1, most + 1))]
+
+    def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:
+        rows, slopes = principal_regression(A, B)
+        k = setting["n_components"]
+        return np.asarray(rows[:k].T @ slopes[:k])
+
+    def _predict(
+        self, A: Floats, B: Floats, new: Floats, axes: Floats, settings: list[dict[str, Any]]
+    ) -> Iterator[Floats]:
+        rows, slopes = principal_regression(A, B @ axes)
+        for setting in settings:
+            k = setting["n_components"]
+            yield (new @ rows[:k].T) @ slopes[:k]
 
 
 class PDS(PairedTransfer):
     """Piecewise direct standardisation: regress each feature of the reference on its neighbourhood.
 
     Reference: Wang, Veltkamp, Kowalski, "Multivariate instrument standardization", Analytical Chemistry 63,
-    1991. Regressions are on principal components. With ``window=None`` all features are the neighbourhood:
-    direct standardisation (DS).
+    1991. Regressions are on principal components. With ``window=None`` all features are the neighbourhood,
+    which is direct standardisation (:class:`DS`).
 
     Needs pairs and source labels, and the source again at application. No task. Features must be ordered, as
     wavelengths are, unless ``window=None``.
 
-    What it cannot do: correct a row of an unknown source. Noisy pairs shrink what it maps.
+    What it cannot do: correct a row of an unknown source. Noisy pairs shrink what it maps. Every feature has
+    a regression of its own, whose errors a model on many features adds up: with few pairs, correct the
+    predictions instead (slope/bias), or take a method that maps all features together.
 
     Parameters
     ----------
-    window : int or None
-        Neighbours on each side of a feature; None is all features.
-    n_components : int
-        Principal components of a neighbourhood at most.
+    window : int, None or "auto"
+        Neighbours on each side of a feature; None is all features. "auto" tries 0, 1, 2, 3, 5 and 8 on
+        held-out pairs.
+    n_components : int or "auto"
+        Principal components of a neighbourhood at most; "auto" tries 1 to 4 (of a single feature, 1).
     reference, standardize
         As in :class:`FEATMAP`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "reference": source_label, "window": whole() | nothing, "n_components": whole(1), "standardize": flag,
+        "reference": source_label | nothing, "window": whole() | nothing | auto,
+        "n_components": whole(1) | auto, "standardize": flag,
     }  # fmt: skip
 
     def __init__(
-        self, *, reference: Any = 0, window: int | None = 3, n_components: int = 3, standardize: bool = False
-    ) -> None:
+        self, *, reference: Any = None, window: int | str | None = "auto", n_components: int | str = "auto",
+        standardize: bool = False,
+    ) -> None:  # fmt: skip
         self.reference = reference
         self.window = window
         self.n_components = n_components
         self.standardize = standardize
 
-    def _matrix(self, A: Floats, B: Floats) -> Floats:
-        d = A.shape[1]
-        if self.window is None:
-            return component_regression(A, B, self.n_components)
-        matrix = np.zeros((d, d))
-        for j in range(d):
-            near = slice(max(0, j - self.window), j + self.window + 1)
-            matrix[near, j] = component_regression(A[:, near], B[:, j], self.n_components)
+    def _settings(self, A: Floats) -> list[dict[str, Any]]:
+        windows, components = tried(self.window, (0, 1, 2, 3, 5, 8)), tried(self.n_components, range(1, 5))
+        pairs = list(product(windows, components))
+        some = [(w, k) for w, k in pairs if w is None or k <= min(2 * w + 1, A.shape[1])] or pairs[:1]
+        return [{"window": w, "n_components": k} for w, k in some]
+
+    def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:
+        matrix, k = np.zeros((A.shape[1], A.shape[1])), setting["n_components"]
+        for near, j in neighbourhoods(A.shape[1], setting["window"]):
+            rows, slopes = principal_regression(A[:, near], B[:, j])
+            matrix[near, j] = rows[:k].T @ slopes[:k]
         return matrix
 
+    def _predict(
+        self, A: Floats, B: Floats, new: Floats, axes: Floats, settings: list[dict[str, Any]]
+    ) -> Iterator[Floats]:
+        # The components of a neighbourhood are decomposed once for all numbers of them.
+        for window in dict.fromkeys(setting["window"] for setting in settings):
+            most = [setting["n_components"] for setting in settings if setting["window"] == window]
+            predicted = np.zeros((len(most), len(new), axes.shape[1]))
+            for near, j in neighbourhoods(A.shape[1], window):
+                rows, slopes = principal_regression(A[:, near], B[:, j])
+                values = np.cumsum((new[:, near] @ rows.T) * slopes, axis=1)
+                for i, k in enumerate(most if len(rows) else ()):
+                    predicted[i] += values[:, [min(k, len(rows)) - 1]] * axes[j]
+            yield from predicted
 
-def component_regression(A: Floats, B: Floats, n_components: int) -> Floats:
-    """Return the slope of B on the leading principal components of A, in terms of A's features."""
-    U, values, rows = np.linalg.svd(A, full_matrices=False)
-    rank = min(n_components, int((values > 1e-10 * values.max(initial=0.0)).sum()))
-    return np.asarray((rows[:rank].T / values[:rank]) @ (U[:, :rank].T @ B))
+
+def neighbourhoods(d: int, window: int | None) -> Iterator[tuple[slice, int]]:
+    """Yield the neighbourhood of each of d features, as a slice, and the feature."""
+    for j in range(d):
+        yield (slice(None) if window is None else slice(max(0, j - window), j + window + 1)), j
 
 
 class FEATMAP(PairedTransfer):
     """Map each source's embeddings to the reference's embeddings of the same event.
 
-    Reference: Donle et al. 2026, bioRxiv 10.64898/2026.07.02.736184. Written here from its description.
+    Reference: Donle et al. 2026, bioRxiv 10.64898/2026.07.02.736184. Written here from its description, which
+    has no ridge: see :meth:`paper`.
 
     Needs pairs and source labels, and the source again at application. No task.
 
@@ -147,26 +346,47 @@ class FEATMAP(PairedTransfer):
 
     Parameters
     ----------
-    reference : label or int
-        The source to map to: a label, or a position among the sorted labels.
-    ridge : float
-        Penalty of the regression, in standardised units; 0 is least squares, of minimum norm where the pairs
-        do not determine it.
+    reference : label, int or None
+        The source to map to: a label, or a position among the sorted labels. None is the first of them. The
+        map says which (``reference_``, and the first line of its summary).
+    ridge : float or "auto"
+        Penalty of the regression, in standardised units. 0 is least squares, of minimum norm where the pairs
+        do not determine it. "auto" tries sixteen values on held-out pairs.
     standardize : bool
         Work in features scaled to unit variance.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "reference": source_label, "ridge": number(0), "standardize": flag,
+        "reference": source_label | nothing, "ridge": number(0) | auto, "standardize": flag,
     }  # fmt: skip
 
-    def __init__(self, *, reference: Any = 0, ridge: float = 0.0, standardize: bool = True) -> None:
+    def __init__(
+        self, *, reference: Any = None, ridge: float | str = "auto", standardize: bool = True
+    ) -> None:
         self.reference = reference
         self.ridge = ridge
         self.standardize = standardize
 
-    def _matrix(self, A: Floats, B: Floats) -> Floats:
-        if self.ridge:
-            penalty = self.ridge * np.eye(A.shape[1])
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """Return the published settings: least squares without a ridge. ``changes`` override parameters."""
+        settings: dict[str, Any] = {"ridge": 0.0}
+        return cls(**(settings | changes))
+
+    def _settings(self, A: Floats) -> list[dict[str, Any]]:
+        squares = np.square(A - A.mean(axis=0)).sum() / A.shape[1]  # of a feature
+        return [{"ridge": r} for r in tried(self.ridge, (squares * 10.0 ** np.arange(-6, 2, 0.5)).tolist())]
+
+    def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:
+        if setting["ridge"]:
+            penalty = setting["ridge"] * np.eye(A.shape[1])
             return np.asarray(scipy.linalg.solve(A.T @ A + penalty, A.T @ B, assume_a="pos"))
         return np.asarray(np.linalg.lstsq(A, B, rcond=None)[0])
+
+    def _predict(
+        self, A: Floats, B: Floats, new: Floats, axes: Floats, settings: list[dict[str, Any]]
+    ) -> Iterator[Floats]:
+        U, values, rows = np.linalg.svd(A, full_matrices=False)
+        along, target = new @ rows.T, U.T @ (B @ axes)
+        for setting in settings:
+            yield (along * (values / (values**2 + setting["ridge"]))) @ target

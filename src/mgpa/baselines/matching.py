@@ -13,8 +13,10 @@ from ..moments import Moments
 from ..statistics import Statistics
 from ._base import (
     Floats,
+    ReferencedMethod,
     SourceAware,
     Transport,
+    direction_words,
     reference_index,
     require_matrices,
     require_variance,
@@ -31,7 +33,7 @@ def symmetric_power(matrix: Floats, power: float) -> Floats:
     return np.asarray((vectors * values**power) @ vectors.T)
 
 
-class CORAL(SourceAware):
+class CORAL(ReferencedMethod):
     """Whiten each source and colour it like the reference: h' = μ_t + (h - μ_s) C_s^-½ C_t^½.
 
     Reference: Sun, Feng, Saenko, "Return of frustratingly easy domain adaptation", AAAI 2016, here with means
@@ -45,8 +47,9 @@ class CORAL(SourceAware):
 
     Parameters
     ----------
-    reference : label or int
-        The source to align to: a label, or a position among the sorted labels.
+    reference : label, int or None
+        The source to align to: a label, or a position among the sorted labels. None is the first of them. The
+        map says which (``reference_``, and the first line of its summary).
     ridge : float
         Added to the diagonal of both covariances, in standardised units.
     moments : {"observed", "pairs"}
@@ -56,12 +59,17 @@ class CORAL(SourceAware):
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "reference": source_label, "ridge": number(0), "moments": one_of("observed", "pairs"),
+        "reference": source_label | nothing, "ridge": number(0), "moments": one_of("observed", "pairs"),
         "standardize": flag,
     }  # fmt: skip
 
     def __init__(
-        self, *, reference: Any = 0, ridge: float = 1.0, moments: str = "observed", standardize: bool = True
+        self,
+        *,
+        reference: Any = None,
+        ridge: float = 1.0,
+        moments: str = "observed",
+        standardize: bool = True,
     ) -> None:
         self.reference = reference
         self.ridge = ridge
@@ -90,7 +98,8 @@ class CORAL(SourceAware):
             else (symmetric_power(covariances[s], -0.5) @ colour, means[s], means[target])
             for s in range(K)
         ]  # fmt: skip
-        return routed_map(standardizer, transports, self._evidence_info(data))
+        words = direction_words(target, data.sources)
+        return routed_map(standardizer, transports, self._evidence_info(data, evidence=words))
 
     def _covariances(self, moments: Moments, scale: Floats, varies: NDArray[np.bool_]) -> list[Floats]:
         covariances = []
@@ -163,6 +172,12 @@ class ComBat(SourceAware):
         self.mean_only = mean_only
         self.reference = reference
 
+    @property
+    def reference_(self) -> Any:
+        """The label of the reference; None if all sources move to the pooled mean and variance."""
+        sources = self.sources_
+        return None if self.reference is None else sources[reference_index(self.reference, sources)].item()
+
     def _solve(self, data: Statistics) -> RoutedMap:
         K = data.require_sources()
         moments, standardizer = data.moments, data.standardizer(True)
@@ -207,4 +222,5 @@ class ComBat(SourceAware):
                 gain[varying] = 1 / np.sqrt(variance)
             start[varying], end[varying] = grand + sigma * location, grand
             transports.append((gain, start, end))
-        return routed_map(standardizer, transports, self._evidence_info(data))
+        words = "" if target is None else direction_words(target, data.sources)
+        return routed_map(standardizer, transports, self._evidence_info(data, evidence=words))

@@ -11,12 +11,18 @@ from ..estimators.base import MethodTags
 from ..estimators.closed_form import ClosedFormMGPA
 from ..estimators.iterative import IterativeMGPA
 from ..estimators.mgpa import MGPA
-from .calibration_transfer import FEATMAP, PDS, SST
+from .adapter import AugmentationInvariance
+from .calibration_transfer import DS, FEATMAP, PDS, SST
+from .conditional import CIRCEHead
 from .igbp import IGBP
 from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
+from .mance import MANCE
 from .matching import CORAL, ComBat
+from .predictors import AwAR, SlopeBias
 from .projections import EPO, INLP, NCM, PISCO, Identity
-from .signals import EuclideanAlignment
+from .sdda import SDDA
+from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes, RiemannianRecentring
+from .traveling import TravelingSubjects
 
 # Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.
 _METHODS: tuple[tuple[str, Any, str, str], ...] = (
@@ -30,15 +36,26 @@ _METHODS: tuple[tuple[str, Any, str, str], ...] = (
     ("splince", SPLINCE, "Holstege et al. 2025", ""),
     ("inlp", INLP, "Ravfogel et al. 2020", ""),
     ("igbp", IGBP, "Iskander et al. 2023", "torch"),
+    ("mance", MANCE, "Avitan et al. 2026", "torch"),
     ("ncm", NCM, "Bai et al. 2025", ""),
     ("pisco", PISCO, "Ngweta et al. 2023", ""),
     ("epo", EPO, "Roger et al. 2003", ""),
     ("sst", SST, "Du et al. 2011", ""),
+    ("ds", DS, "Wang et al. 1991", ""),
     ("pds", PDS, "Wang et al. 1991", ""),
     ("featmap", FEATMAP, "Donle et al. 2026", ""),
+    ("traveling_subjects", TravelingSubjects, "Yamashita et al. 2019", ""),
+    ("augmentation_invariance", AugmentationInvariance, "Eikenberry et al. 2026", "torch"),
     ("coral", CORAL, "Sun et al. 2016", ""),
     ("combat", ComBat, "Johnson et al. 2007", ""),
     ("euclidean_alignment", EuclideanAlignment, "He & Wu 2020", ""),
+    ("riemannian_recentring", RiemannianRecentring, "Zanini et al. 2018", "baselines"),
+    ("riemannian_procrustes", RiemannianProcrustes, "Rodrigues et al. 2019", "baselines"),
+    ("cmmn", CMMN, "Gnassounou et al. 2023", ""),
+    ("slope_bias", SlopeBias, "Osborne & Fearn 1983", ""),
+    ("circe", CIRCEHead, "Pogodin et al. 2023", "torch"),
+    ("awar", AwAR, "Wu et al. 2016", ""),
+    ("sdda", SDDA, "Liu et al. 2026", "torch"),
 )
 
 

@@ -1,28 +1,131 @@
-"""Euclidean alignment of signals, before an encoder; it needs the source of every trial."""
+"""Methods that act on signals, before or instead of an encoder; they need the source of every trial.
+
+Euclidean alignment, Riemannian recentring and convolutional Monge mapping normalisation (CMMN) return
+signals. Riemannian Procrustes analysis returns an embedding: tangent vectors of aligned covariances.
+"""
 
 from __future__ import annotations
 
+import warnings
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.signal
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_floats, require_finite
-from .._common.parameters import Constraint, check_parameters, number
+from .._common.extras import missing
+from .._common.parameters import Constraint, check_parameters, flag, nothing, number, source_label, whole
 from ..errors import MissingEvidence
 from ..estimators.base import MethodTags, forget
 from ..labels import encode_source, to_numpy
+from ._base import reference_index
 
 Floats = NDArray[Any]
+Parts = dict[Any, Floats]  # each source's trials in float64
+
 # Below this share of the largest eigenvalue, the smallest is rounding: float32 signals with an average
 # reference leave about 1e-14, recordings of full rank more than 1e-8.
 SINGULAR = 1e-10
+NO_SPREAD = 1e-10
+# Without clipping, a larger gain is refused: it lifts rounding or a filter's stop-band, not a spectrum.
+MAX_GAIN = 1e6
 
 
-class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the signal methods: learn something from each source, then apply it to that source's trials.
+
+    A subclass learns in ``_learn`` and applies in ``_apply``. What is learned is in ``filters_``, by source;
+    a new source needs a new fit. Trials are not weighted.
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
+    __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=False, acts_on="signals")
+    _parameter_constraints: ClassVar[dict[str, Constraint]]
+
+    filters_: dict[Any, Any]
+    n_channels_in_: int
+
+    def fit(
+        self, X: Any, y: Any = None, *, source: Any = None, pairs: Any = None, pair_id: Any = None,
+        X_val: Any = None, source_val: Any = None, sample_weight: Any = None, groups: Any = None,
+    ) -> Self:  # fmt: skip
+        """Learn each source's transformation from trials X (n, channels, times) and their ``source`` (n,).
+
+        Only RiemannianProcrustes(rotate=True) uses task labels ``y``. The other parameters are accepted so
+        that all methods are called alike; weights are refused.
+        """
+        check_parameters(self)
+        forget(self)
+        if sample_weight is not None:
+            raise ValueError(f"{type(self).__name__} weights all trials equally; omit sample_weight.")
+        X = self._check(X)
+        sources, codes = self._sources(source, len(X))
+        parts = {label: X[codes == i].astype(np.float64) for i, label in enumerate(sources)}
+        filters = self._learn(parts, y, codes)
+        self.filters_, self.n_channels_in_ = filters, X.shape[1]
+        return self
+
+    def transform(self, X: Any, *, source: Any = None) -> Floats:
+        """Apply to every trial what was learned for its source, which must have been fitted."""
+        check_is_fitted(self)
+        X = self._check(X)
+        sources, codes = self._sources(source, len(X))
+        if unseen := [label for label in sources if label not in self.filters_]:
+            raise ValueError(f"source {unseen} was not seen in fit, which had {list(self.filters_)}.")
+        parts = [
+            self._apply(X[codes == i].astype(np.float64), self.filters_[s]) for i, s in enumerate(sources)
+        ]
+        order = np.argsort(np.argsort(codes, kind="stable"))
+        return np.concatenate(parts)[order].astype(X.dtype)
+
+    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **fit_params: Any) -> Floats:
+        """Fit, then transform the same trials: exactly ``fit(...).transform(X, source=source)``."""
+        return self.fit(X, y, source=source, **fit_params).transform(X, source=source)
+
+    def _check(self, trials: Any) -> Floats:
+        """Return trials as a finite float32 or float64 array, or say what is wrong with them."""
+        axes = "(trials, channels, times)"
+        expected = f"a float32 or float64 array of shape {axes}"
+        X: Floats = as_floats(to_numpy(trials), "X", expected, category=DataConversionWarning, stacklevel=4)
+        if X.ndim != 3 or not X.size:
+            hint = " This method acts on signals, before the encoder." if X.ndim == 2 else ""
+            raise ValueError(f"X has shape {X.shape}; expected {axes}, none empty.{hint}")
+        n_channels = getattr(self, "n_channels_in_", X.shape[1])
+        if X.shape[1] != n_channels:
+            raise ValueError(f"X has {X.shape[1]} channels; this method was fitted on {n_channels}.")
+        require_finite(X, "X")
+        return X
+
+    def _sources(self, source: Any, n: int) -> tuple[list[Any], NDArray[np.int64]]:
+        if source is None:
+            raise MissingEvidence(f"{type(self).__name__} needs sources: pass source=, one label per trial.")
+        sources, codes = encode_source(source, n)
+        return sources.tolist(), codes
+
+    def _learn(self, parts: Parts, y: Any, codes: NDArray[np.int64]) -> dict[Any, Any]:
+        """Return what each source's trials are transformed with; ``codes`` are all trials' sources."""
+        raise NotImplementedError
+
+    def _apply(self, X: Floats, learned: Any) -> Floats:
+        raise NotImplementedError
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "filters_" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class EuclideanAlignment(SignalBaseline):
     """Give every source the same mean trial covariance, the identity: X' = R^(-1/2) X.
 
     Reference: He & Wu, IEEE Transactions on Biomedical Engineering 67(2), 2020. R is the mean over trials of
@@ -43,38 +146,19 @@ class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     filters_ : dict of (channels, channels) arrays
-        R^(-1/2) of every source; a new source needs a new fit.
+        R^(-1/2) of every source.
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
-    __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}
-    tags: ClassVar[MethodTags] = MethodTags(source_blind=False, acts_on="signals")
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {"ridge": number(0)}
-
-    filters_: dict[Any, Floats]
 
     def __init__(self, *, ridge: float = 0.0) -> None:
         self.ridge = ridge
 
-    def fit(
-        self, X: Any, y: Any = None, *, source: Any = None, pairs: Any = None, pair_id: Any = None,
-        X_val: Any = None, source_val: Any = None, sample_weight: Any = None, groups: Any = None,
-    ) -> Self:  # fmt: skip
-        """Learn each source's filter from trials X (n, channels, times) and their ``source`` (n,).
-
-        The other parameters are accepted so that all methods are called alike; weights are refused.
-        """
-        check_parameters(self)
-        forget(self)
-        if sample_weight is not None:
-            raise ValueError("EuclideanAlignment weights all trials equally; omit sample_weight.")
-        X, labels, codes = self._read(X, source)
-        self.filters_ = {label: self._whitener(label, X[codes == i]) for i, label in enumerate(labels)}
-        return self
+    def _learn(self, parts: Parts, y: Any, codes: Any) -> dict[Any, Floats]:
+        return {label: self._whitener(label, X) for label, X in parts.items()}
 
     def _whitener(self, label: Any, X: Floats) -> Floats:
-        X = X.astype(np.float64)
-        X -= X.mean(axis=2, keepdims=True)
+        X = X - X.mean(axis=2, keepdims=True)
         R = (X @ X.transpose(0, 2, 1)).mean(axis=0) / X.shape[2]
         R += self.ridge * np.trace(R) / len(R) * np.eye(len(R))
         values, vectors = np.linalg.eigh((R + R.T) / 2)
@@ -87,35 +171,254 @@ class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         return np.asarray(vectors / np.sqrt(values) @ vectors.T)
 
-    def transform(self, X: Any, *, source: Any = None) -> Floats:
-        """Apply the fitted filter of its source to every trial."""
-        check_is_fitted(self, "filters_")
-        X, labels, codes = self._read(X, source)
-        if unseen := [label for label in labels if label not in self.filters_]:
-            raise ValueError(f"source {unseen} was not seen in fit, which had {list(self.filters_)}.")
-        filters = np.stack([self.filters_[label] for label in labels])
-        if X.shape[1] != filters.shape[1]:
-            raise ValueError(f"X has {X.shape[1]} channels; this method was fitted on {filters.shape[1]}.")
-        return np.asarray(filters[codes] @ X.astype(np.float64)).astype(X.dtype)
+    def _apply(self, X: Floats, learned: Floats) -> Floats:
+        return np.asarray(learned @ X)
 
-    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **fit_params: Any) -> Floats:
-        """Fit, then transform the same trials."""
-        return self.fit(X, y, source=source, **fit_params).transform(X, source=source)
 
-    def _read(self, trials: Any, source: Any) -> tuple[Floats, list[Any], NDArray[np.int64]]:
-        """Return finite trials of float32 or float64, the labels of the sources, and each trial's code."""
-        expected = "a float32 or float64 array of shape (trials, channels, times)"
-        X = as_floats(to_numpy(trials), "X", expected, category=DataConversionWarning, stacklevel=4)
-        if X.ndim != 3 or not X.size:
-            hint = " This method acts on signals, before the encoder." if X.ndim == 2 else ""
-            raise ValueError(f"X has shape {X.shape}; expected (trials, channels, times), none empty.{hint}")
-        require_finite(X, "X")
-        if source is None:
-            raise MissingEvidence("EuclideanAlignment needs sources: pass source=, one label per trial.")
-        labels, codes = encode_source(source, len(X))
-        return X, labels.tolist(), codes
+class RiemannianRecentring(SignalBaseline):
+    """Give every source the same geometric mean of its trial covariances, the identity: X' = G^(-1/2) X.
+
+    Reference: Zanini, Congedo, Jutten, Said, Berthoumieu, IEEE Transactions on Biomedical Engineering 65(5),
+    2018; the first step of :class:`RiemannianProcrustes`, here as a filter of signals. Covariances (shrunk by
+    "oas") and their mean are pyRiemann's.
+
+    Needs source labels, also at application; no pairs, no task.
+
+    What it cannot do: equalise anything but the mean spatial covariance. Unequal class proportions enter the
+    mean. Channels are mixed, so the output's channels are not electrodes.
+
+    Attributes
+    ----------
+    filters_ : dict of (channels, channels) arrays
+        G^(-1/2) of every source.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
+
+    def _learn(self, parts: Parts, y: Any, codes: Any) -> dict[Any, Floats]:
+        mean = _pyriemann("geometry.mean").mean_riemann
+        power = _pyriemann("geometry.base").powm
+        return {label: np.asarray(power(mean(covariances(X)), -0.5)) for label, X in parts.items()}
+
+    def _apply(self, X: Floats, learned: Floats) -> Floats:
+        return np.asarray(learned @ X)
+
+
+class RiemannianProcrustes(SignalBaseline):
+    """Align trial covariances: every source to mean I and dispersion 1, then its classes to the reference's.
+
+    Reference: Rodrigues, Jutten & Congedo, IEEE Transactions on Biomedical Engineering 66(8), 2019.
+    pyRiemann's ``Covariances``, ``TLCenter``, ``TLScale`` and ``TLRotate`` do the mathematics. Applying is
+    ours, because their ``transform`` treats every trial as one of the reference. The output is an embedding,
+    the tangent vectors at I, which linear classifiers read.
+
+    Needs source labels, also at application, and task labels of every source in ``fit`` to rotate; no pairs.
+
+    What it cannot do: give signals back (:class:`RiemannianRecentring` does), or correct another encoder's
+    embedding. Using the task labels of the sources one evaluates on leaks them; use labels of calibration
+    trials, or ``rotate=False``. With two classes a rotation is found only up to the signs of its axes.
+
+    Parameters
+    ----------
+    reference : label, int or None
+        The source onto whose class means the others are rotated: a label, or a position among the sorted
+        labels. None is the first of them.
+    rotate : bool
+        Rotate. Without it no task labels are needed.
+    max_iter : int
+        Most steps of the rotation's descent.
+
+    Attributes
+    ----------
+    filters_ : dict of tuples
+        Of every source: G^(-1/2), G the geometric mean of its covariances; the power √(1 / dispersion); and
+        an orthogonal rotation Q, I for the reference.
+    reference_ : label
+        The reference.
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=False, needs_task=True, acts_on="signals")
+
+    reference_: Any
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "reference": source_label | nothing, "rotate": flag, "max_iter": whole(1),
+    }  # fmt: skip
+
+    def __init__(self, *, reference: Any = None, rotate: bool = True, max_iter: int = 10_000) -> None:
+        self.reference = reference
+        self.rotate = rotate
+        self.max_iter = max_iter
+
+    def _learn(self, parts: Parts, y: Any, codes: NDArray[np.int64]) -> dict[Any, Any]:
+        transfer, labels = _pyriemann("transfer"), list(parts)
+        reference = reference_index(self.reference, np.array(labels))
+        # pyRiemann splits its labels "domain/class" at slashes, so both are positions here.
+        task = self._classes(y, codes, labels) if self.rotate else np.zeros_like(codes)
+        order = np.argsort(codes, kind="stable")  # trials as the parts have them
+        domains = np.array([f"{code}/{k}" for code, k in zip(codes[order], task[order], strict=True)])
+        C = np.concatenate([covariances(X) for X in parts.values()])
+        center = transfer.TLCenter(target_domain="0")
+        C = center.fit_transform(C, domains)
+        dispersions = transfer.TLScale(target_domain="0", centered_data=True).fit(C, domains).scales_
+        if same := [label for i, label in enumerate(labels) if dispersions[str(i)] < NO_SPREAD]:
+            raise ValueError(f"All covariances of source {same} are the same; pass more trials.")
+        powers = [float(np.sqrt(1.0 / dispersions[str(i)])) for i in range(len(labels))]
+        rotations = {str(i): np.eye(C.shape[1]) for i in range(len(labels))}
+        if self.rotate and C.shape[1] > 1:
+            for i, power in enumerate(powers):
+                C[codes[order] == i] = _pyriemann("geometry.base").powm(C[codes[order] == i], power)
+            learned = transfer.TLRotate(str(reference), metric="euclid", maxiter=self.max_iter)
+            rotations |= learned.fit(C, domains).rotations_
+        self.reference_ = labels[reference]
+        return {
+            label: (center.centers_[str(i)].filters_, powers[i], rotations[str(i)])
+            for i, label in enumerate(labels)
+        }
+
+    def _classes(self, y: Any, codes: NDArray[np.int64], sources: list[Any]) -> NDArray[np.int64]:
+        """Return each trial's class; raise unless there are two or more and every source has them all.
+
+        pyRiemann compares numbers of classes only, and would match different classes by their order.
+        """
+        if y is None:
+            raise ValueError("y is missing: the rotation matches class means. Pass it, or use rotate=False.")
+        classes, task = encode_source(y, len(codes), name="y")
+        if len(classes) < 2:
+            raise ValueError(f"y has 1 class ({classes[0].item()!r}); a rotation needs two: rotate=False.")
+        for i, label in enumerate(sources):
+            if absent := sorted(set(classes.tolist()) - set(classes[task[codes == i]].tolist())):
+                raise ValueError(
+                    f"Source {label!r} has no trials of class {absent}; the rotation needs every class in "
+                    "every source. Keep the shared classes, or use rotate=False."
+                )
+        return task
+
+    def _apply(self, X: Floats, learned: tuple[Floats, float, Floats]) -> Floats:
+        W, power, Q = learned
+        C = Q @ _pyriemann("geometry.base").powm(W.T @ covariances(X) @ W, power) @ Q.T
+        C = (C + C.transpose(0, 2, 1)) / 2
+        return np.asarray(_pyriemann("geometry.tangentspace").tangent_space(C, np.eye(C.shape[1])))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.target_tags.required = self.rotate
         return tags
+
+
+def covariances(X: Floats) -> Floats:
+    """Return each trial's covariance, shrunk ("oas"): positive definite after an average reference, too."""
+    C = np.asarray(_pyriemann("estimation").Covariances("oas").fit_transform(X))
+    values = np.linalg.eigvalsh(C)
+    if (singular := values[:, 0] <= 1e-12 * values[:, -1]).any():
+        raise ValueError(f"{singular.sum()} of {len(C)} covariances are singular; drop flat channels.")
+    return C
+
+
+def _pyriemann(module: str) -> Any:
+    try:
+        return import_module(f"pyriemann.{module}")
+    except ImportError as error:
+        raise missing("Riemannian alignment", "pyriemann", "numpy>=2.0") from error
+
+
+def _is_clip(value: Any) -> bool:
+    pair = isinstance(value, (tuple, list)) and len(value) == 2
+    return pair and number(0, 1).accepts(value[0]) and number(1).accepts(value[1])
+
+
+class CMMN(SignalBaseline):
+    """Filter every source, channel by channel, so that its spectra become those of the sources' barycentre.
+
+    Reference: Gnassounou, Flamary & Gramfort, NeurIPS 2023. Written here from its description.
+
+    Needs source labels, also at application; no pairs, no task. All sources count alike in the barycentre.
+
+    What it cannot do: equalise anything but power spectra of single channels. A difference in spectra between
+    groups of people is removed like one between amplifiers. Trials are filtered one by one and taken as zero
+    outside: the first and last F/2 samples are damped, and offsets ring there, so high-pass first.
+
+    Parameters
+    ----------
+    filter_size : int
+        F, length in samples of the filters and of the Welch segments; at most the trial length. The frequency
+        resolution is fs/F.
+    clip : tuple (low, high) or None
+        Limits of the amplitude gains √(p̄/p); they keep stop-bands from being blown up. None is the published
+        method, unclipped; gains above 1e6 are then an error.
+
+    Attributes
+    ----------
+    barycenter_ : (channels, F // 2 + 1) array
+        p̄ = (Σ √p_k / K)², per unit sampling rate.
+    filters_ : dict of (channels, F or F + 1) arrays
+        Zero-phase filters of every source.
+    """
+
+    barycenter_: Floats
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "filter_size": whole(2),
+        "clip": Constraint("(low, high) with 0 <= low <= 1 <= high", _is_clip) | nothing,
+    }
+
+    def __init__(self, *, filter_size: int = 128, clip: tuple[float, float] | None = (0.25, 4.0)) -> None:
+        self.filter_size = filter_size
+        self.clip = clip
+
+    def _check(self, X: Any) -> Floats:
+        checked = super()._check(X)
+        if checked.shape[2] < self.filter_size:
+            raise ValueError(
+                f"X has trials of {checked.shape[2]} samples, shorter than filter_size={self.filter_size}; "
+                "use longer trials or a smaller filter_size."
+            )
+        return checked
+
+    def _learn(self, parts: Parts, y: Any, codes: Any) -> dict[Any, Floats]:
+        # Welch spectra, averaged over trials: no segment spans two trials.
+        spectra = {
+            label: scipy.signal.welch(X, nperseg=self.filter_size, axis=-1)[1].mean(axis=0)
+            for label, X in parts.items()
+        }
+        target = np.mean(np.sqrt(list(spectra.values())), axis=0) ** 2
+        filters = {label: self._filter(label, target, p) for label, p in spectra.items()}
+        self.barycenter_ = target
+        return filters
+
+    def _filter(self, label: Any, target: Floats, spectra: Floats) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains = np.where((spectra == 0) & (target == 0), 1.0, np.sqrt(target / spectra))
+        if self.clip is None and gains.max() > MAX_GAIN:
+            channel, k = np.unravel_index(gains.argmax(), gains.shape)
+            raise ValueError(
+                f"Source {label!r} has almost no power in channel {channel} at {k}/{self.filter_size} of the "
+                f"sampling rate (gain {gains.max():.1e}). Drop the channel if it is flat, or pass "
+                "clip=(0.25, 4)."
+            )
+        if self.clip is not None:
+            low, high = self.clip
+            if ((gains <= low) | (gains >= high)).all():
+                warnings.warn(
+                    f"Every gain of source {label!r} was clipped to {self.clip}. Does it have the units of "
+                    "the other sources? Convert it, or widen clip.",
+                    stacklevel=4,
+                )
+            gains = np.clip(gains, low, high)
+        return zero_phase_filter(gains, self.filter_size)
+
+    def _apply(self, X: Floats, learned: Floats) -> Floats:
+        return np.asarray(scipy.signal.oaconvolve(X, learned[None], mode="same", axes=-1))
+
+
+def zero_phase_filter(gains: Floats, size: int) -> Floats:
+    """Return real filters, symmetric about their middle tap, with these gains at the frequencies k/size.
+
+    The tap of an even size at -size/2 is shared with +size/2, which changes none of these gains; otherwise
+    the filter would delay the signal by a sample.
+    """
+    taps = np.fft.fftshift(np.fft.irfft(gains, size, axis=-1), axes=-1)
+    if size % 2 == 0:
+        taps = np.concatenate([taps, taps[..., :1]], axis=-1)
+        taps[..., [0, -1]] /= 2
+    return np.asarray((taps + taps[..., ::-1]) / 2)

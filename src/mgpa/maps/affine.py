@@ -212,7 +212,13 @@ class RoutedMap(CorrectionMap):
 
     def _describe(self) -> str:
         form = "feature by feature" if self.readout.ndim == 2 else "affine"
-        return f"{form}, one for each of {len(self.sources)} sources"
+        still = [
+            repr(name)
+            for name, G, offset in zip(self.sources, self.readout, self.offset, strict=True)
+            if not (G.any() or offset.any())
+        ]
+        reference = f", all to {still[0]}" if len(still) == 1 else ""
+        return f"{form}, one for each of {len(self.sources)} sources{reference}"
 
 
 BLOCK_NUMBERS = 2**18  # in the products of one block of rows, which stay in cache
