@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from ..labels import encode_source, to_numpy
+from ..pairs import matched_rows
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -98,8 +98,29 @@ def _auroc(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats | N
     """Return the AUROC of every column: by ranks or, where rows have weights, by scikit-learn."""
     if weight is not None:
         return np.array([roc_auc_score(positive, column, sample_weight=weight) for column in scores.T])
-    total = rankdata(scores, axis=0)[positive].sum(axis=0)
+    total = ranks(scores)[positive].sum(axis=0)
     return np.asarray(rank_auroc(total, int(positive.sum()), len(positive)))
+
+
+def ranks(scores: NDArray[Any]) -> Floats:
+    """Return the rank of every row in each column, from 1; ties share their mean rank.
+
+    Examples
+    --------
+    >>> ranks(np.array([[0.2], [0.7], [0.2], [0.1]]))[:, 0].tolist()
+    [2.5, 4.0, 2.5, 1.0]
+    """
+    order = np.argsort(scores, axis=0, kind="stable")
+    ordered = np.take_along_axis(scores, order, axis=0)
+    n, columns = scores.shape
+    new = np.ones((n + 1, columns), bool)  # where a run of ties begins, and the end
+    new[1:-1] = ordered[1:] != ordered[:-1]
+    placed = np.empty((n, columns))
+    for column in range(columns):
+        edges = np.flatnonzero(new[:, column])
+        shared = np.repeat((edges[:-1] + 1 + edges[1:]) / 2, np.diff(edges))
+        placed[order[:, column], column] = shared
+    return placed
 
 
 def rank_auroc(total: Any, m: int, n: int) -> Any:
@@ -120,7 +141,7 @@ def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Cod
         rows = np.flatnonzero(classes == label)
         source, unit = codes[rows], units[rows]
         members, first = np.unique(unit, return_index=True)
-        sizes = np.bincount(source[first], minlength=int(codes.max()) + 1)  # units of every source
+        sizes = np.bincount(source[first], minlength=columns[-1][0] + 1)  # units of every source or class
         if (sizes > 0).sum() < 2:
             continue
         weight = 1.0 / np.bincount(unit, minlength=n_units)[unit]
@@ -186,11 +207,15 @@ class Chance:
         return self.p <= LEVEL
 
 
-def compare(measured: float, exchanged: Floats) -> Chance:
-    """Return the chance level of a value from its permutations."""
+def compare(measured: float, exchanged: Floats, centred: bool = False) -> Chance:
+    """Return the chance level of a value from its permutations.
+
+    ``centred`` takes off the level what choosing among readers adds to the mean of the permutations, as it is
+    taken off S; p compares largest values with largest values.
+    """
     at_least = int((exchanged >= measured - 1e-9).sum())
     p = (1 + at_least) / (1 + len(exchanged))
-    return Chance(p, float(np.quantile(exchanged, 1 - LEVEL)))
+    return Chance(p, float(np.quantile(exchanged, 1 - LEVEL)) - centred * float(exchanged.mean() - 0.5))
 
 
 def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
@@ -207,9 +232,9 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
         swapped = rng.permuted(np.tile(codes[rows], (draws, 1)), axis=1)
         by_class = []
         for k, column in columns:
-            ranks, m = rankdata(column[rows], axis=0), int((codes[rows] == k).sum())
+            placed, m = ranks(column[rows]), int((codes[rows] == k).sum())
             if 0 < m < n:
-                by_class.append(rank_auroc((swapped == k) @ ranks, m, n))
+                by_class.append(rank_auroc((swapped == k) @ placed, m, n))
         areas[:, person] = np.mean(by_class, axis=0)
     return areas
 
@@ -229,7 +254,7 @@ def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Ch
         )
         for middles in (np.full(len(auroc), 0.5), auroc.mean(axis=1))
     )
-    level = max(by_rows.high, float(np.quantile(about_mean, 1 - LEVEL)))
+    level = max(by_rows.high, compare(float(best), about_mean, centred=True).high)
     return Chance(max(by_rows.p, compare(float(best), about_chance).p), level)
 
 
@@ -257,9 +282,46 @@ def permuted_between(
             m = int((source == k).sum())
             if 0 < m < n:
                 # A unit's mean rank among all rows of the class, every unit weighing the same.
-                ranks = n * placements(column[rows], column[rows], share) * share[:, None]
-                ranks = np.stack([np.bincount(unit, r, n) for r in ranks.T], axis=1)
-                areas.append(((swapped == k) @ ranks / m - m / 2) / (n - m))
+                placed = n * placements(column[rows], column[rows], share) * share[:, None]
+                placed = np.stack([np.bincount(unit, r, n) for r in placed.T], axis=1)
+                areas.append(((swapped == k) @ placed / m - m / 2) / (n - m))
         total += np.mean(areas, axis=0)
         n_classes += 1
     return total / max(n_classes, 1)
+
+
+def twin_accuracy(scores: NDArray[Any], codes: Codes, events: NDArray[Any] | None, units: Codes) -> Floats:
+    """Return how often each reader tells which view of an event is which, (P, R); chance is .5.
+
+    Given both views of one event, a reader names the source of each: right if the sum of its scores for what
+    they are exceeds that for the views exchanged, half right if they are equal. A paired study, or whoever
+    has a recording twice, sees this; content is the same in both views and so cannot hide the source, as it
+    does in the AUROC over rows of different events. NaN for units without such events; of more than two
+    sources, all pairs of them count alike.
+
+    Parameters
+    ----------
+    scores, codes, units : arrays
+        As in :func:`within_auroc`.
+    events : (n,) array or None
+        The event of every row (``pair_id``).
+    """
+    values = np.full((int(units.max()) + 1, scores.shape[1]), np.nan)
+    if events is None:
+        return values
+    # Log-odds of the second source; of more sources log-probabilities of each.
+    logs = np.stack([np.zeros_like(scores), scores], axis=2) if scores.ndim == 2 else np.log(
+        scores.clip(np.finfo(np.float32).tiny)
+    )  # fmt: skip
+    right, count = np.zeros_like(values), np.zeros(len(values))
+    present = np.unique(codes)
+    for i, a in enumerate(present):
+        for b in present[i + 1 :]:
+            first, second = matched_rows(codes, events, a, b)
+            margin = logs[first, :, a] + logs[second, :, b] - logs[first, :, b] - logs[second, :, a]
+            whose = units[first]
+            np.add.at(right, whose, 0.5 + 0.5 * np.sign(margin))
+            count += np.bincount(whose, minlength=len(values))
+    seen = count > 0
+    values[seen] = right[seen] / count[seen, None]
+    return values
