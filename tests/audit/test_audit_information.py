@@ -188,3 +188,21 @@ def test_few_rows_are_left_out():
     found = identity_auroc(X, person, X, person)
     assert np.isnan(found[-1])
     assert np.isfinite(found[:-1]).all()
+
+
+# --- in an audit -----------------------------------------------------------------------------------------
+
+
+def test_an_audit_measures_them():
+    from mgpa.audit import run
+    from mgpa.tables import simulate_table
+
+    found = run(simulate_table(24), ["leace", "closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
+    bits = {name: found[name].estimate("I_R").value for name in found}
+    assert bits["identity"] > bits["leace"] > bits["closed_form_mgpa"] - 0.01
+    assert bits["closed_form_mgpa"] == pytest.approx(0.0, abs=0.01)
+    kept = [found[name].estimate("I_Q").value for name in found]
+    np.testing.assert_allclose(kept, kept[0])  # corrections at one gate keep the same
+    for name in found:
+        assert found[name].estimate("twin").value >= found[name].S - 0.02
+        assert 0.5 < found[name].estimate("identity").value < 1.0

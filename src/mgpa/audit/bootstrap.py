@@ -174,12 +174,15 @@ def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
     n_fits, n, k = fits.shape
     flat, weight = fits.transpose(1, 0, 2).reshape(n, n_fits * k), shares(strata, n)
     whole, cells, gained = (weight @ flat).reshape(n_fits, k), cells_of(strata, n), []
+    best = whole.argmax(axis=-1)
     for counts in _counts(cells, n, OPTIMISM_DRAWS):
         share = counts * weight
         means = (share / share.sum(axis=1, keepdims=True) @ flat).reshape(-1, n_fits, k)
         gain = leverage * (means - whole)
         chosen = (whole + gain).argmax(axis=-1)[..., None]
-        gained.append(np.take_along_axis(gain, chosen, axis=-1).mean(axis=(1, 2)))
+        luck = np.take_along_axis(gain, chosen, axis=-1)[..., 0]
+        # The reader that is best on all gains nothing on average; where it is chosen, neither does a draw.
+        gained.append((luck - gain[:, np.arange(n_fits), best]).mean(axis=1))
     size = n / len(cells)  # draws scatter less than new participants would, as in _interval
     return float(np.concatenate(gained).mean() * np.sqrt(2.0 * size / max(size - 1, 0.5)))
 
