@@ -273,9 +273,7 @@ def identity_auroc(
         tested = tested[np.argsort(person[tested], kind="stable")]
         for rows in np.split(tested, np.flatnonzero(np.diff(person[tested])) + 1):
             own = person[rows[0]]
-            others = (
-                usable[usable != own] if len(usable) <= OTHERS else rng.choice(usable, OTHERS, replace=False)
-            )
+            others = usable if len(usable) <= OTHERS else rng.choice(usable, OTHERS)
             others = others[others != own]
             apart = ((white[rows][:, None] - reference[others][None]) ** 2).sum(axis=2)
             near = ((white[rows] - reference[own]) ** 2).sum(axis=1)[:, None]

@@ -33,8 +33,8 @@ from .ranks import (
     Chance,
     between_auroc,
     compare,
-    permuted_auroc,
     permuted_between,
+    permuted_mean,
     with_units_flipped,
 )
 
@@ -302,12 +302,12 @@ class MethodResult:
                 continue
             units = np.unique(units[rows], return_inverse=True)[1]
             if self._within:
-                areas = permuted_auroc(scores[rows], codes[rows], units)
+                areas = permuted_mean(scores[rows], codes[rows], units)
             else:
-                areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])[:, None]
-                areas = np.repeat(areas, units.max() + 1, axis=1)  # splits count by their units
-            by_fit[i % self.n_fits].append(areas)
-        return np.stack([np.concatenate(parts, axis=1).mean(axis=1) for parts in by_fit])
+                areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])
+            by_fit[i % self.n_fits].append((areas, units.max() + 1))  # splits count by their units
+        parts = [zip(*fit, strict=True) for fit in by_fit]
+        return np.stack([np.average(list(areas), axis=0, weights=list(sizes)) for areas, sizes in parts])
 
     @cached_property
     def S(self) -> float:

@@ -12,6 +12,7 @@ Between units (each has one source), sources are exchanged among whole units wit
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -223,20 +224,30 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
 
     ``scores`` and ``codes`` are those of :func:`within_auroc`; the same rows are always swapped alike.
     """
+    return np.stack(list(_permuted(scores, codes, people, draws)), axis=1)
+
+
+def permuted_mean(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
+    """Return the mean over participants of :func:`permuted_auroc`, (draws, R), one of them at a time."""
+    total = np.zeros((draws, scores.shape[1]))
+    for areas in _permuted(scores, codes, people, draws):
+        total += areas
+    return total / (people.max() + 1)
+
+
+def _permuted(scores: NDArray[Any], codes: Codes, people: Codes, draws: int) -> Iterator[Floats]:
+    """Yield the AUROC of every participant in turn, (draws, R), with sources permuted among its rows."""
     rng = np.random.default_rng(SEED)
-    columns = score_columns(scores)
-    areas = np.empty((draws, int(people.max()) + 1, scores.shape[1]))
-    for person in range(areas.shape[1]):
-        rows = people == person
-        n = int(rows.sum())
+    columns, order = score_columns(scores), np.argsort(people, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(people[order])) + 1):
+        n = len(rows)
         swapped = rng.permuted(np.tile(codes[rows], (draws, 1)), axis=1)
         by_class = []
         for k, column in columns:
             placed, m = ranks(column[rows]), int((codes[rows] == k).sum())
             if 0 < m < n:
                 by_class.append(rank_auroc((swapped == k) @ placed, m, n))
-        areas[:, person] = np.mean(by_class, axis=0)
-    return areas
+        yield np.asarray(np.mean(by_class, axis=0))
 
 
 def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Chance:
