@@ -232,7 +232,7 @@ def permuted_mean(scores: NDArray[Any], codes: Codes, people: Codes, draws: int 
     total = np.zeros((draws, scores.shape[1]))
     for areas in _permuted(scores, codes, people, draws):
         total += areas
-    return total / (people.max() + 1)
+    return np.asarray(total / (people.max() + 1))
 
 
 def _permuted(scores: NDArray[Any], codes: Codes, people: Codes, draws: int) -> Iterator[Floats]:
