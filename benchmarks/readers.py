@@ -5,7 +5,8 @@
     python benchmarks/readers.py --epochs 20         # shorter; the ratios are about the same
 
 The bare work is the same number of the same training steps on tensors of the same sizes, on one fixed batch:
-no shuffling, no gathering of rows, no checkpoints, no scoring. And the two logistic fits alone.
+no shuffling, no gathering of rows, no checkpoints, no scoring. And the two logistic fits alone. Last, the
+networks of several corrections as one batched program against one correction after another.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import numpy as np
 
 from run import HIDDEN, D, N, report, simulated  # the other benchmark's data and table
 
-N_EVAL, RESTARTS, BATCH = 5_000, 3, 256
+N_EVAL, RESTARTS, BATCH, CORRECTIONS = 5_000, 3, 256, 5
 
 
 def timed(function):
@@ -119,7 +120,7 @@ def main():
     arguments = parser.parse_args()
     device, epochs = arguments.device, arguments.epochs
 
-    from mgpa.audit.readers import read_sources
+    from mgpa.audit.readers import read_corrections, read_sources
 
     X, source, _ = simulated(N + N_EVAL)
     head, held = (X[:N], source[:N]), X[N:]
@@ -139,6 +140,10 @@ def main():
     short = min(epochs, 10)
     tutorial = RESTARTS * timed(plain_torch(device, *head, short)) * epochs / short
     report("  its networks", whole - logistic, "one by one, plain torch", tutorial, "-")
+    sets = [head[0] * (1 + 0.1 * i) for i in range(CORRECTIONS)]
+    how = {"device": device, "checkpoints": checkpoints}
+    together = timed(lambda: read_corrections(sets, head[1], [held] * CORRECTIONS, **how))
+    report(f"{CORRECTIONS} corrections together", together, "one after another", CORRECTIONS * whole, "1")
 
 
 if __name__ == "__main__":

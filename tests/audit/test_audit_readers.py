@@ -9,9 +9,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
-from mgpa.audit import readers
 from mgpa.audit.heads import TokenNetworkHead, fit_heads, ridge_head, transfer_scores
-from mgpa.audit.readers import read_residuals, read_sources, read_token_sources, token_residuals
+from mgpa.audit.readers import CHECKPOINTS, logistic, read_residuals, read_sources, read_token_sources
+from mgpa.audit.readers.networks import restart_seeds
+from mgpa.audit.readers.tokens import token_residuals
 from mgpa.critics import fit_logistic
 
 torch = pytest.importorskip("torch")
@@ -100,8 +101,8 @@ def test_the_bank_has_eleven_readers_in_order():
     networks = [f"gelu r{r} e{e}" for r in range(3) for e in (1, 2, 3)]
     assert list(reading) == ["linear", "whitened_linear", *networks]
     assert {scores.shape for scores in reading.values()} == {(7,)}
-    assert readers.restart_seeds(98, 3) == [1099, 11099, 21099]
-    assert readers.CHECKPOINTS == (12, 50, 200)
+    assert restart_seeds(98, 3) == [1099, 11099, 21099]
+    assert CHECKPOINTS == (12, 50, 200)
 
 
 def test_restarts_side_by_side_equal_plain_runs_one_by_one():
@@ -375,24 +376,24 @@ def test_a_gpu_reads_tokens_the_same():
 
 @pytest.mark.parametrize("n_sources", [2, 3])
 def test_whitening_few_rows_of_many_features_takes_no_matrix_of_them(n_sources, monkeypatch):
-    monkeypatch.setattr(readers, "WIDE", 100)
+    monkeypatch.setattr(logistic, "WIDE", 100)
     rng = np.random.default_rng(0)
     n, d = 60, 150
     codes = np.arange(n) % n_sources
     head, held = (rng.normal(size=(rows, d)) * np.linspace(0.1, 3, d) for rows in (n, 40))
     head[:, :3] += codes[:, None]
-    found = readers.linear_scores(head, codes, n_sources, held)["whitened_linear"]
+    found = logistic.linear_scores(head, codes, n_sources, held)["whitened_linear"]
     center = head.mean(axis=0)
     covariance = (head - center).T @ (head - center) / n
     values, vectors = np.linalg.eigh(
-        (1 - readers.SHRINKAGE) * covariance
-        + (readers.SHRINKAGE * np.trace(covariance) / d + readers.RIDGE) * np.eye(d)
+        (1 - logistic.SHRINKAGE) * covariance
+        + (logistic.SHRINKAGE * np.trace(covariance) / d + logistic.RIDGE) * np.eye(d)
     )
     whitener = (vectors / np.sqrt(values)) @ vectors.T
     reader = fit_logistic((head - center) @ whitener, codes, n_sources)
-    expected = readers.logistic_scores(reader, (held - center) @ whitener)
+    expected = logistic.logistic_scores(reader, (held - center) @ whitener)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    assert readers.whitening(head)[1].shape == (d, n)
+    assert logistic.whitening(head)[1].shape == (d, n)
 
 
 @pytest.mark.parametrize("n_sources", [2, 3])
@@ -400,8 +401,8 @@ def test_linear_readers_of_tensors_are_those_of_arrays(n_sources):
     rng = np.random.default_rng(0)
     codes = np.arange(120) % n_sources
     head, held = (rng.normal(size=(120, 5)) + codes[:, None] * [1.0, 0.5, 0, 0, 0] for _ in range(2))
-    arrays = readers.linear_scores(head, codes, n_sources, held)
-    tensors = readers.linear_scores(torch.as_tensor(head), codes, n_sources, torch.as_tensor(held))
+    arrays = logistic.linear_scores(head, codes, n_sources, held)
+    tensors = logistic.linear_scores(torch.as_tensor(head), codes, n_sources, torch.as_tensor(held))
     for name, scores in arrays.items():
         np.testing.assert_allclose(tensors[name], scores, atol=5e-3)
 

@@ -1,40 +1,72 @@
 """Did it work, what did it cost, how sure are we: the paper's measurement protocol for any correction.
 
-:func:`run` measures methods on a table; everything it is made of can be called alone.
+:func:`run` measures methods on a table; everything it is made of can be called alone. Importing this loads
+nothing; each name brings in what it needs.
 """
 
 from __future__ import annotations
 
-from .bootstrap import (
-    Estimate,
-    contrast,
-    curve_coefficients,
-    curve_minimum,
-    estimate,
-)
-from .diagnostics import PairCheck, check_pairs, cramers_v
-from .heads import (
-    assign_endpoints,
-    assignment_probability,
-    association_auroc,
-    fit_association_heads,
-    fit_heads,
-    ridge_head,
-    transfer_scores,
-)
-from .measure import movement_by_group
-from .method_result import MethodResult
-from .metrics import METRICS, Metric, find_metric
-from .protocol import AuditPlan, run
-from .ranks import participant_auroc
-from .readers import read_residuals, read_sources, read_token_sources
-from .result import Audit
+from typing import TYPE_CHECKING
+
+from .._common.extras import lazy_names
+
+if TYPE_CHECKING:
+    from .bootstrap import (
+        Estimate,
+        contrast,
+        curve_coefficients,
+        curve_minimum,
+        estimate,
+    )
+    from .diagnostics import PairCheck, check_pairs, cramers_v
+    from .heads import (
+        assign_endpoints,
+        assignment_probability,
+        association_auroc,
+        fit_association_heads,
+        fit_heads,
+        ridge_head,
+        transfer_scores,
+    )
+    from .information import SourceInformation, identity_auroc, source_information
+    from .measure import movement_by_group
+    from .method_result import MethodResult
+    from .metrics import METRICS, Metric, find_metric
+    from .protocol import AuditPlan, run
+    from .ranks import participant_auroc, twin_accuracy
+    from .readers import read_corrections, read_residuals, read_sources, read_token_sources
+    from .result import Audit
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    ".bootstrap": ("Estimate", "contrast", "curve_coefficients", "curve_minimum", "estimate"),
+    ".diagnostics": ("PairCheck", "check_pairs", "cramers_v"),
+    ".heads": (
+        "assign_endpoints",
+        "assignment_probability",
+        "association_auroc",
+        "fit_association_heads",
+        "fit_heads",
+        "ridge_head",
+        "transfer_scores",
+    ),
+    ".information": ("SourceInformation", "identity_auroc", "source_information"),
+    ".measure": ("movement_by_group",),
+    ".method_result": ("MethodResult",),
+    ".metrics": ("METRICS", "Metric", "find_metric"),
+    ".protocol": ("AuditPlan", "run"),
+    ".ranks": ("participant_auroc", "twin_accuracy"),
+    ".readers": ("read_corrections", "read_residuals", "read_sources", "read_token_sources"),
+    ".result": ("Audit",),
+}
 
 __all__ = [
     "METRICS", "Audit", "AuditPlan", "Estimate", "MethodResult", "Metric", "PairCheck",
-    "assign_endpoints", "assignment_probability", "association_auroc", "check_pairs",
+    "SourceInformation", "assign_endpoints", "assignment_probability", "association_auroc", "check_pairs",
     "contrast", "cramers_v", "curve_coefficients", "curve_minimum", "estimate",
-    "find_metric", "fit_association_heads", "fit_heads", "movement_by_group",
-    "participant_auroc", "read_residuals", "read_sources", "read_token_sources", "ridge_head", "run",
-    "transfer_scores",
+    "find_metric", "fit_association_heads", "fit_heads", "identity_auroc", "movement_by_group",
+    "participant_auroc", "read_corrections", "read_residuals", "read_sources", "read_token_sources",
+    "ridge_head", "run",
+    "source_information", "transfer_scores", "twin_accuracy",
 ]  # fmt: skip
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

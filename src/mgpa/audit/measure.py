@@ -26,7 +26,8 @@ from .heads import (
     shortcut_scores,
     transfer_scores,
 )
-from .ranks import between_auroc, within_auroc
+from .information import identity_auroc
+from .ranks import between_auroc, twin_accuracy, within_auroc
 from .readers import Scores, moves_tokens_alike, read_residuals, read_sources, read_token_sources
 from .store import Arrays, array_digest, cell_key
 
@@ -179,6 +180,8 @@ class Ground:
     def read_sources(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Scores:
         """Return the source readers' scores of corrected EVAL rows."""
         source, how = self.head.source, {"device": self.device, **self.bank}
+        if self.design.kind != "nested":  # units of one source have nothing to compare their rows with
+            how["participants"] = (self.head.participant, self.evaluation.participant)
         if not self.tokens:
             return read_sources(C_head, source, C_eval, **how)
         pairs = ((self.read("HEAD"), C_head), (self.read("EVAL"), C_eval))
@@ -209,7 +212,10 @@ def measure(ground: Ground, m: CorrectionMap) -> Arrays:
     C_head, C_eval = ground.read("HEAD", m), ground.read("EVAL", m)
     result = source_accessibility(ground, C_head, C_eval)
     result |= task_utility(ground, C_head, C_eval)
-    del C_head  # which is large, and no longer needed
+    head, evaluation = ground.head.participant, ground.evaluation
+    whose = (ground.sized(C_head), head, ground.sized(C_eval), evaluation.participant)
+    result["identity"] = identity_auroc(*whose, evaluation.pair_id)
+    del C_head, whose  # which is large, and no longer needed
     held, varies = ground.evaluation, ground.standardizer.varies
     people, result["movement"] = movement_by_group(ground.read("EVAL"), C_eval, held.participant, varies)
     result |= association(ground, C_eval)
@@ -260,6 +266,7 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
     return {
         "readers": np.array(list(reading)),
         "source_auroc": values,
+        "twin": twin_accuracy(scores, codes, ground.evaluation.pair_id, units),
         "source_scores": scores.astype(np.float32),
         "eval_source": codes,
         "eval_person": units,

@@ -21,29 +21,38 @@ from .bootstrap import (
     curve_minimum,
     estimate,
     leave_one_out,
+    optimism,
     shares,
 )
 from .design import Design, pooled
 from .fits import Fit
+from .information import of_floor
 from .metrics import LINEAR, find_metric
 from .ranks import (
     FLIPPED,
     Chance,
     between_auroc,
     compare,
-    permuted_auroc,
     permuted_between,
+    permuted_mean,
     with_units_flipped,
 )
 
 Floats = NDArray[np.float64]
 #: What is measured of a fit, by the names that its cell has for it; some of it not always.
 MEASURED = ("source_auroc", "movement", "shortcut", "control")
-#: What is measured of task heads: AUROC and accuracy of classes; errors of numbers.
-HEADS = tuple(
-    f"{heads}{what}"
-    for heads in ("frozen", "refitted")
-    for what in ("", "_perfect", "_accuracy", "_bias", "_square", "_relative")
+#: What is measured of task heads: AUROC and accuracy of classes; errors of numbers. And what readers say
+#: besides: of both views of an event, in bits, and who is who.
+HEADS = (
+    "twin",
+    "identity",
+    "information_q",
+    "information_r",
+    *(
+        f"{heads}{what}"
+        for heads in ("frozen", "refitted")
+        for what in ("", "_perfect", "_accuracy", "_bias", "_square", "_relative")
+    ),
 )
 
 
@@ -95,9 +104,19 @@ class MethodResult:
 
     @classmethod
     def collect(
-        cls, fits: list[Fit], cells: list[dict[str, Any]], floors: list[dict[str, Any] | None], **fields: Any
+        cls,
+        fits: list[Fit],
+        cells: list[dict[str, Any]],
+        floors: list[dict[str, Any] | None],
+        shared: dict[str, Any] | None = None,
+        **fields: Any,
     ) -> MethodResult:
-        """Stack the cells of a method's fits; ``fields`` sets further fields."""
+        """Stack the cells of a method's fits; ``fields`` sets further fields.
+
+        Bits are split at the fit's own gate; of a fit without one at another's, whose floor is ``shared``.
+        """
+        gates = [floor or shared for floor in floors]
+        cells = [cell | of_floor(cell, gate) for cell, gate in zip(cells, gates, strict=True)]
         arrays: dict[str, Any] = {
             key: np.stack([cell[key] for cell in cells]) for key in (*MEASURED, *HEADS) if key in cells[0]
         }
@@ -213,6 +232,8 @@ class MethodResult:
             raise ValueError(f"{metric} was not measured for {self.name}: no unit has it.")
         strata = None if self.strata is None else self.strata[valid]
         leverage = 2.0 if self.compares_units(metric, valid) else 1.0
+        if statistic == "max" and self.widen:  # the paper's S is what its reader has on the same participants
+            statistic = "best"
         return statistic, values[:, valid], {"strata": strata, "leverage": leverage, "widen": self.widen}
 
     def compares_units(self, metric: str, units: NDArray[Any]) -> bool:
@@ -249,8 +270,13 @@ class MethodResult:
         """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.ranks`)."""
         permuted = self._by_chance[..., readers].max(axis=-1).mean(axis=0)
         if not self._within:  # the first draw is what was measured
-            return compare(float(permuted[0]), permuted[1:])
-        by_rows, units = compare(self.estimate(metric).value, permuted), self.source_auroc[:, self.travelled]
+            return compare(float(permuted[0]), permuted[1:], self.widen)
+        units = self.source_auroc[:, self.travelled]
+        measured = self.estimate(metric).value
+        if self.widen:  # largest values are compared with largest values
+            _, values, sampling = self.sample(metric)
+            measured = float(estimate(values, "max", strata=sampling["strata"], n_draws=1).value)
+        by_rows = compare(measured, permuted, self.widen)
         flip = self.widen and units.shape[1] >= FLIPPED
         return with_units_flipped(by_rows, units[..., readers]) if flip else by_rows
 
@@ -276,12 +302,12 @@ class MethodResult:
                 continue
             units = np.unique(units[rows], return_inverse=True)[1]
             if self._within:
-                areas = permuted_auroc(scores[rows], codes[rows], units)
+                areas = permuted_mean(scores[rows], codes[rows], units)
             else:
-                areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])[:, None]
-                areas = np.repeat(areas, units.max() + 1, axis=1)  # splits count by their units
-            by_fit[i % self.n_fits].append(areas)
-        return np.stack([np.concatenate(parts, axis=1).mean(axis=1) for parts in by_fit])
+                areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])
+            by_fit[i % self.n_fits].append((areas, units.max() + 1))  # splits count by their units
+        parts = [zip(*fit, strict=True) for fit in by_fit]
+        return np.stack([np.average(list(areas), axis=0, weights=list(sizes)) for areas, sizes in parts])
 
     @cached_property
     def S(self) -> float:
@@ -346,8 +372,9 @@ class MethodResult:
     def by_participant(self, metric: str) -> Floats:
         """Return a metric of every participant, averaged over fits; their mean is the metric itself.
 
-        For S these are AUROCs of the reader that sets it, for the worst association AUROCs at the association
-        that is worst on average; where units are compared with each other, their contributions to it.
+        For S these are AUROCs of the reader that sets it, less what choosing it adds; for the worst
+        association AUROCs at the association that is worst on average; where units are compared with each
+        other, their contributions to it.
         """
         statistic, values = self.values(metric)
         if callable(statistic):
@@ -358,6 +385,8 @@ class MethodResult:
                 axis=-1
             )
             values = np.stack([fit[:, reader] for fit, reader in zip(values, best, strict=True)])
+            if self.widen:
+                values = values - optimism(present, sampling["strata"], sampling["leverage"])
         elif statistic == "worst":
             curves = curve_coefficients(values)
             xi = curve_minimum(curves.mean(axis=1))[1]

@@ -32,7 +32,8 @@ class Metric:
     name, title, subject : str
         How it is asked for; what it is, for an axis; what it is about, for sentences.
     unit : str
-        "AUROC", for which .5 is guessing, "balanced accuracy", "units of the label", or nothing: a share.
+        "AUROC", for which .5 is guessing, "balanced accuracy", "units of the label", "bits", or nothing: a
+        share.
     better : "lower", "higher" or "neither"
         Which way is good.
     kept : float or None
@@ -49,7 +50,7 @@ class Metric:
     name: str
     title: str
     subject: str
-    unit: Literal["AUROC", "balanced accuracy", "units of the label", ""] = "AUROC"
+    unit: Literal["AUROC", "balanced accuracy", "units of the label", "bits", ""] = "AUROC"
     better: Literal["lower", "higher", "neither"] = "higher"
     kept: float | None = None
     statistic: Statistic = "mean"
@@ -102,6 +103,16 @@ def _paper_readers(result: MethodResult) -> Floats | None:
     """Return the AUROC of the paper's readers, if there are others besides."""
     further = [reader.rpartition(" ")[2] in FURTHER for reader in result.readers]
     return result.source_auroc[..., ~np.array(further)] if any(further) else None
+
+
+def _measured(name: str) -> Values:
+    """Return what was measured of every unit; None if it was of none."""
+
+    def values(result: MethodResult) -> Floats | None:
+        measured = result.heads.get(name)
+        return None if measured is None or np.isnan(measured).all() else measured
+
+    return values
 
 
 def _transfer(heads: str, direction: str | None = None) -> Values:
@@ -176,6 +187,7 @@ _NO_SHIFT = (
     "association shift needs paired events of two sources and two classes in HEAD and in EVAL, and two HEAD "
     "participants or more."
 )
+_NO_BITS = "it needs a gate, floor=True, and two EVAL participants or more."
 _NO_GATE = "it needs a method with a gate, and floor=True."
 # The paper's selection rule: a task is kept if a loss of more than this is excluded.
 _KEPT = 0.01
@@ -261,6 +273,25 @@ METRICS: dict[str, Metric] = {
         ),
         _source_metric("S_paper", "Source accessibility $S$, the paper's readers",
                        "source, the paper's readers", _primary(_paper_readers), _PAPER_BANK),
+        Metric(
+            name="twin", title="Twin accuracy", subject="which view of an event is which", unit="",
+            better="lower", statistic="max", values=_measured("twin"), part_of="S",
+            missing="EVAL has no events that two sources have seen (pair_id).",
+        ),
+        Metric(
+            name="I_Q", title="Source information the gate keeps, $I(U; Q)$", subject="bits the gate keeps",
+            unit="bits", better="neither", values=_measured("information_q"), part_of="S", missing=_NO_BITS,
+        ),
+        Metric(
+            name="I_R", title=r"Source information left in the gate, $I(U; R \mid Q)$",
+            subject="bits left in the gate", unit="bits", better="lower",
+            values=_measured("information_r"), part_of="S", missing=_NO_BITS,
+        ),
+        Metric(
+            name="identity", title="Participants told apart", subject="who is who", better="neither",
+            values=_measured("identity"), part_of="M",
+            missing="EVAL has no two participants with four rows or more.",
+        ),
         _source_metric("L", "Linear source accessibility $L$", "source, linear readers", _readers(LINEAR),
                        _NO_READERS),
         _source_metric("S_mean", "Source accessibility of token means", "source, token means",

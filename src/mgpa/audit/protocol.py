@@ -329,13 +329,14 @@ class AuditPlan:
         self._say(f"{self.turn}done in {time.monotonic() - started:.0f} s")
         held, scored = np.isin(self.table.role, ("HEAD", "EVAL")), ground.units
         people, digests = self.table.participant[held], [rows[held] for rows in self.digests]
-        results = {}
+        results, shared = {}, next((floor for _, floor in cells if floor is not None), None)
         for name in dict.fromkeys(fit.method for fit in fits):
             chosen = [i for i, fit in enumerate(fits) if fit.method == name]
             results[name] = MethodResult.collect(
                 [fits[i] for i in chosen],
                 [cells[i][0] for i in chosen],
                 [cells[i][1] for i in chosen],
+                shared,
                 fitted_on=people_known(seen_by(fits[i].map, people, digests, scored) for i in chosen),
                 design=self.design,
                 widen=self.settings["rules"] == "default",

@@ -12,15 +12,16 @@ Between units (each has one source), sources are exchanged among whole units wit
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from ..labels import encode_source, to_numpy
+from ..pairs import matched_rows
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -98,8 +99,29 @@ def _auroc(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats | N
     """Return the AUROC of every column: by ranks or, where rows have weights, by scikit-learn."""
     if weight is not None:
         return np.array([roc_auc_score(positive, column, sample_weight=weight) for column in scores.T])
-    total = rankdata(scores, axis=0)[positive].sum(axis=0)
+    total = ranks(scores)[positive].sum(axis=0)
     return np.asarray(rank_auroc(total, int(positive.sum()), len(positive)))
+
+
+def ranks(scores: NDArray[Any]) -> Floats:
+    """Return the rank of every row in each column, from 1; ties share their mean rank.
+
+    Examples
+    --------
+    >>> ranks(np.array([[0.2], [0.7], [0.2], [0.1]]))[:, 0].tolist()
+    [2.5, 4.0, 2.5, 1.0]
+    """
+    order = np.argsort(scores, axis=0, kind="stable")
+    ordered = np.take_along_axis(scores, order, axis=0)
+    n, columns = scores.shape
+    new = np.ones((n + 1, columns), bool)  # where a run of ties begins, and the end
+    new[1:-1] = ordered[1:] != ordered[:-1]
+    placed = np.empty((n, columns))
+    for column in range(columns):
+        edges = np.flatnonzero(new[:, column])
+        shared = np.repeat((edges[:-1] + 1 + edges[1:]) / 2, np.diff(edges))
+        placed[order[:, column], column] = shared
+    return placed
 
 
 def rank_auroc(total: Any, m: int, n: int) -> Any:
@@ -120,7 +142,7 @@ def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Cod
         rows = np.flatnonzero(classes == label)
         source, unit = codes[rows], units[rows]
         members, first = np.unique(unit, return_index=True)
-        sizes = np.bincount(source[first], minlength=int(codes.max()) + 1)  # units of every source
+        sizes = np.bincount(source[first], minlength=columns[-1][0] + 1)  # units of every source or class
         if (sizes > 0).sum() < 2:
             continue
         weight = 1.0 / np.bincount(unit, minlength=n_units)[unit]
@@ -186,11 +208,15 @@ class Chance:
         return self.p <= LEVEL
 
 
-def compare(measured: float, exchanged: Floats) -> Chance:
-    """Return the chance level of a value from its permutations."""
+def compare(measured: float, exchanged: Floats, centred: bool = False) -> Chance:
+    """Return the chance level of a value from its permutations.
+
+    ``centred`` takes off the level what choosing among readers adds to the mean of the permutations, as it is
+    taken off S; p compares largest values with largest values.
+    """
     at_least = int((exchanged >= measured - 1e-9).sum())
     p = (1 + at_least) / (1 + len(exchanged))
-    return Chance(p, float(np.quantile(exchanged, 1 - LEVEL)))
+    return Chance(p, float(np.quantile(exchanged, 1 - LEVEL)) - centred * float(exchanged.mean() - 0.5))
 
 
 def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
@@ -198,20 +224,30 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
 
     ``scores`` and ``codes`` are those of :func:`within_auroc`; the same rows are always swapped alike.
     """
+    return np.stack(list(_permuted(scores, codes, people, draws)), axis=1)
+
+
+def permuted_mean(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
+    """Return the mean over participants of :func:`permuted_auroc`, (draws, R), one of them at a time."""
+    total = np.zeros((draws, scores.shape[1]))
+    for areas in _permuted(scores, codes, people, draws):
+        total += areas
+    return np.asarray(total / (people.max() + 1))
+
+
+def _permuted(scores: NDArray[Any], codes: Codes, people: Codes, draws: int) -> Iterator[Floats]:
+    """Yield the AUROC of every participant in turn, (draws, R), with sources permuted among its rows."""
     rng = np.random.default_rng(SEED)
-    columns = score_columns(scores)
-    areas = np.empty((draws, int(people.max()) + 1, scores.shape[1]))
-    for person in range(areas.shape[1]):
-        rows = people == person
-        n = int(rows.sum())
+    columns, order = score_columns(scores), np.argsort(people, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(people[order])) + 1):
+        n = len(rows)
         swapped = rng.permuted(np.tile(codes[rows], (draws, 1)), axis=1)
         by_class = []
         for k, column in columns:
-            ranks, m = rankdata(column[rows], axis=0), int((codes[rows] == k).sum())
+            placed, m = ranks(column[rows]), int((codes[rows] == k).sum())
             if 0 < m < n:
-                by_class.append(rank_auroc((swapped == k) @ ranks, m, n))
-        areas[:, person] = np.mean(by_class, axis=0)
-    return areas
+                by_class.append(rank_auroc((swapped == k) @ placed, m, n))
+        yield np.asarray(np.mean(by_class, axis=0))
 
 
 def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Chance:
@@ -229,7 +265,7 @@ def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Ch
         )
         for middles in (np.full(len(auroc), 0.5), auroc.mean(axis=1))
     )
-    level = max(by_rows.high, float(np.quantile(about_mean, 1 - LEVEL)))
+    level = max(by_rows.high, compare(float(best), about_mean, centred=True).high)
     return Chance(max(by_rows.p, compare(float(best), about_chance).p), level)
 
 
@@ -257,9 +293,46 @@ def permuted_between(
             m = int((source == k).sum())
             if 0 < m < n:
                 # A unit's mean rank among all rows of the class, every unit weighing the same.
-                ranks = n * placements(column[rows], column[rows], share) * share[:, None]
-                ranks = np.stack([np.bincount(unit, r, n) for r in ranks.T], axis=1)
-                areas.append(((swapped == k) @ ranks / m - m / 2) / (n - m))
+                placed = n * placements(column[rows], column[rows], share) * share[:, None]
+                placed = np.stack([np.bincount(unit, r, n) for r in placed.T], axis=1)
+                areas.append(((swapped == k) @ placed / m - m / 2) / (n - m))
         total += np.mean(areas, axis=0)
         n_classes += 1
     return total / max(n_classes, 1)
+
+
+def twin_accuracy(scores: NDArray[Any], codes: Codes, events: NDArray[Any] | None, units: Codes) -> Floats:
+    """Return how often each reader tells which view of an event is which, (P, R); chance is .5.
+
+    Given both views of one event, a reader names the source of each: right if the sum of its scores for what
+    they are exceeds that for the views exchanged, half right if they are equal. A paired study, or whoever
+    has a recording twice, sees this; content is the same in both views and so cannot hide the source, as it
+    does in the AUROC over rows of different events. NaN for units without such events; of more than two
+    sources, all pairs of them count alike.
+
+    Parameters
+    ----------
+    scores, codes, units : arrays
+        As in :func:`within_auroc`.
+    events : (n,) array or None
+        The event of every row (``pair_id``).
+    """
+    values = np.full((int(units.max()) + 1, scores.shape[1]), np.nan)
+    if events is None:
+        return values
+    # Log-odds of the second source; of more sources log-probabilities of each.
+    logs = np.stack([np.zeros_like(scores), scores], axis=2) if scores.ndim == 2 else np.log(
+        scores.clip(np.finfo(np.float32).tiny)
+    )  # fmt: skip
+    right, count = np.zeros_like(values), np.zeros(len(values))
+    present = np.unique(codes)
+    for i, a in enumerate(present):
+        for b in present[i + 1 :]:
+            first, second = matched_rows(codes, events, a, b)
+            margin = logs[first, :, a] + logs[second, :, b] - logs[first, :, b] - logs[second, :, a]
+            whose = units[first]
+            np.add.at(right, whose, 0.5 + 0.5 * np.sign(margin))
+            count += np.bincount(whose, minlength=len(values))
+    seen = count > 0
+    values[seen] = right[seen] / count[seen, None]
+    return values

@@ -18,6 +18,12 @@ READERS = {
     "linear": "logistic", "whitened_linear": "whitened logistic", "gelu": "network",
     "linear_raw": "raw logistic", "linear_standardized": "scaled logistic", "flat_gelu": "network",
     "grid_gelu": "token network", "boosted_trees": "boosted trees", "spread": "spread",
+    "quadratic_5": "quadratic (5 % shrunk)", "quadratic_30": "quadratic (30 %)",
+    "whitened_quadratic_10": "whitened quadratic (10 %)",
+    "whitened_quadratic_50": "whitened quadratic (50 %)", "whitened_kernel": "whitened kernel",
+    "whitened_length": "whitened length",
+    "own_quadratic_5": "quadratic about own mean",
+    "own_whitened_quadratic_50": "whitened quadratic about own mean",
 }  # fmt: skip
 
 

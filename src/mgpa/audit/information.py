@@ -1,0 +1,295 @@
+"""Source information in bits, and whether participants can still be told apart.
+
+Equation (2) of the paper splits the source information in corrected rows R(H) by what the gate preserves, Q:
+
+    I(U; R(H)) = I(U; Q) + I(U; R(H) | Q)
+
+No correction inside the gate changes the first term; the second is what a correction is for. Both are
+measured by conditional probing (Hewitt, Ethayarajh, Liang and Manning 2021; Xu and others 2020): the
+cross-entropy of the best reader of Q less that of the best reader of Q and R(H) together. Readers are trained
+on HEAD participants and made into probabilities on other EVAL participants than those that are scored, so
+each term is, but for chance, at most what the rows hold. A row's cross-entropy is in bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from ..labels import encode_source, to_numpy
+from .bootstrap import Estimate, estimate
+from .ranks import ranks, score_columns
+from .readers.common import Scores
+from .readers.logistic import inverse_root
+from .readers.vectors import read_sources
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+#: Participants are dealt into so many groups; the readers that score one are weighed on the others.
+GROUPS = 5
+#: Readers that are weighed together, and how strongly weights are held back.
+READERS = 3
+RIDGE, NEWTON_STEPS, SMALL_STEP = 1.0, 30, 1e-8
+#: A score further out says no more than that it is far out.
+FAR = 8.0
+#: Rows and other participants that one row is compared with, to see who is who.
+OTHERS, FEWEST_ROWS = 32, 4
+
+
+@dataclass(frozen=True)
+class SourceInformation:
+    """Bits about the source per row, by participant.
+
+    Attributes
+    ----------
+    participants : tuple of str
+        The first axis of the others.
+    preserved, editable : (P,) arrays
+        I(U; Q) and I(U; R(H) | Q): means over the participant's rows.
+    """
+
+    participants: tuple[str, ...]
+    preserved: Floats
+    editable: Floats
+
+    @property
+    def I_Q(self) -> Estimate:
+        """I(U; Q) with its interval over participants: what no correction in the gate can change."""
+        return estimate(self.preserved, widen=True)
+
+    @property
+    def I_R(self) -> Estimate:
+        """I(U; R(H) | Q) with its interval over participants: what a correction is for."""
+        return estimate(self.editable, widen=True)
+
+    @property
+    def total(self) -> Estimate:
+        """I(U; R(H)), the sum of both, with its interval over participants."""
+        return estimate(self.preserved + self.editable, widen=True)
+
+
+def source_information(
+    X_head: Any,
+    source_head: Any,
+    X_eval: Any,
+    source_eval: Any,
+    participants: Any,
+    gate: Any,
+    **readers: Any,
+) -> SourceInformation:
+    """Return I(U; Q) and I(U; R(H) | Q) of rows, in bits.
+
+    Parameters
+    ----------
+    X_head, source_head, X_eval, source_eval : arrays
+        Corrected (or uncorrected) HEAD and EVAL rows (n, d), and their sources.
+    participants : (n_eval,) array
+        Whose the EVAL rows are.
+    gate : (d, r) array
+        Orthonormal basis of the gate, in the coordinates of the rows: ``model.gate_.basis_`` where these are
+        standardised as the model standardises them.
+    **readers
+        Settings of :func:`mgpa.audit.read_sources`; by default the full bank without networks.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> source, person = np.tile([0, 1], 1000), np.repeat(np.arange(20), 100)
+    >>> X = rng.normal(size=(2000, 3)) + 2 * np.outer(source, [1.0, 0.0, 0.0])
+    >>> rows = X[:1000], source[:1000], X[1000:], source[1000:]
+    >>> found = source_information(*rows, person[1000:], np.eye(3)[:, :1])
+    >>> bool(found.I_Q.value < 0.02), bool(0.4 < found.I_R.value < 0.6)
+    (True, True)
+    """
+    head, held = (np.asarray(to_numpy(X), dtype=np.float64) for X in (X_head, X_eval))
+    basis = np.asarray(to_numpy(gate), dtype=np.float64)
+    if basis.ndim != 2 or basis.shape[0] != head.shape[-1]:
+        raise ValueError(
+            f"gate has shape {basis.shape}; expected ({head.shape[-1]}, r), a column a direction."
+        )
+    how: dict[str, Any] = {"bank": "full", "restarts": 0} | readers
+    preserved = [X - (X @ basis) @ basis.T for X in (head, held)]
+    of_q = read_sources(preserved[0], source_head, preserved[1], **how)
+    of_all = read_sources(head, source_head, held, **how)
+    sources = np.unique(to_numpy(source_head))
+    codes = np.searchsorted(sources, to_numpy(source_eval))
+    names, who = encode_source(participants, len(held), name="participants")
+    bits = information_of_scores(_stacked(of_q), _stacked(of_all), codes, who)
+    return SourceInformation(tuple(map(str, names.tolist())), *bits)
+
+
+def _stacked(scores: Scores) -> NDArray[Any]:
+    return np.stack(list(scores.values()), axis=1)
+
+
+def information_of_scores(
+    of_preserved: NDArray[Any], of_all: NDArray[Any], codes: Codes, units: Codes
+) -> tuple[Floats, Floats]:
+    """Return each unit's I(U; Q) and I(U; R(H) | Q) in bits from what readers score its rows.
+
+    Parameters
+    ----------
+    of_preserved, of_all : (n, R) arrays, or (n, R, K) of more than two sources
+        Scores of readers of Q, and of Q and R(H) together: of whole corrected rows.
+    codes, units : (n,) arrays
+        Source and unit of every row, numbered from 0. Units without rows have NaN, and so have all where
+        fewer than two have rows.
+
+    Notes
+    -----
+    Of each bank the readers with the largest AUROC on other units are taken; a logistic regression, fitted on
+    other units, makes them probabilities. What is read of Q is among the scores of Q and R(H) together, so
+    that the second term is below zero by chance alone.
+    """
+    n_units, n_sources = int(units.max()) + 1, int(codes.max()) + 1
+    bits = np.full((2, n_units), np.nan)
+    present = np.unique(units)
+    if len(present) < 2 or n_sources < 2:
+        return bits[0], bits[1]
+    group = np.searchsorted(present, units) % min(GROUPS, len(present))
+    loss = np.empty((3, len(codes)))
+    for g in np.unique(group):
+        own, others = group == g, group != g
+        chosen_q = _logits(of_preserved, codes, others)
+        chosen_all = np.concatenate([chosen_q, _logits(of_all, codes, others)], axis=1)
+        for row, features in enumerate((np.empty((len(codes), 0)), chosen_q, chosen_all)):
+            weight = multinomial(features[others], codes[others], n_sources)
+            logs = log_softmax(_with_one(features[own]) @ weight, axis=1)
+            loss[row, own] = -np.take_along_axis(logs, codes[own][:, None], axis=1)[:, 0] / np.log(2.0)
+    count = np.bincount(units, minlength=n_units)[present]
+    nothing, q, everything = (np.bincount(units, row, minlength=n_units)[present] / count for row in loss)
+    bits[0, present], bits[1, present] = nothing - q, q - everything
+    return bits[0], bits[1]
+
+
+def of_floor(cell: Mapping[str, Any], floor: Mapping[str, Any] | None) -> dict[str, Floats]:
+    """Return bits from what an audit's readers scored corrected rows and what a gate preserves of them."""
+    if floor is None:
+        return {}
+    scores = floor["source_scores"], cell["source_scores"]
+    q, r = information_of_scores(*scores, cell["eval_source"], cell["eval_person"])
+    return {"information_q": q, "information_r": r}
+
+
+def _logits(scores: NDArray[Any], codes: Codes, rows: NDArray[np.bool_]) -> Floats:
+    """Return the scores of the readers that are best on some rows, standardised on them, one column each.
+
+    Of more than two sources, the log-probabilities of every source.
+    """
+    areas = np.zeros(scores.shape[1])
+    for k, column in score_columns(scores):
+        positive, n = codes[rows] == k, int(rows.sum())
+        m = int(positive.sum())
+        if 0 < m < n:
+            areas += (ranks(column[rows])[positive].sum(axis=0) - m * (m + 1) / 2) / (m * (n - m))
+    best = np.argsort(-areas, kind="stable")[:READERS]
+    chosen = scores[:, best].astype(np.float64)
+    if chosen.ndim == 3:
+        chosen = np.log(chosen.clip(1e-6)).reshape(len(chosen), -1)
+    middle, spread = np.median(chosen[rows], axis=0), chosen[rows].std(axis=0)
+    return np.asarray(((chosen - middle) / np.where(spread > 0, spread, 1.0)).clip(-FAR, FAR))
+
+
+def _with_one(X: Floats) -> Floats:
+    return np.concatenate([X, np.ones((len(X), 1))], axis=1)
+
+
+def multinomial(X: Floats, codes: Codes, n_sources: int) -> Floats:
+    """Return the weights (features + 1, K) of a logistic regression with a small ridge, by Newton steps."""
+    X = _with_one(X)
+    p, K = X.shape[1], n_sources
+    weight, target = np.zeros((p, K)), np.eye(K)[codes]
+    penalty = np.full((p, K), RIDGE)
+    penalty[-1] = 1e-6  # of the intercepts
+    for _ in range(NEWTON_STEPS):
+        probability = np.exp(log_softmax(X @ weight, axis=1))
+        gradient = X.T @ (probability - target) + penalty * weight
+        hessian = np.empty((p, K, p, K))
+        for a in range(K):
+            for b in range(K):
+                curvature = probability[:, a] * ((a == b) - probability[:, b])
+                hessian[:, a, :, b] = (X * curvature[:, None]).T @ X
+        flat = hessian.reshape(p * K, p * K) + np.diag(penalty.reshape(-1))
+        step = np.linalg.solve(flat, gradient.reshape(-1)).reshape(p, K)
+        # Far from the minimum a step may overshoot; scores are standardised, so weights are of order one.
+        step *= min(1.0, 4.0 / max(float(np.abs(step).max()), 1e-12))
+        weight -= step
+        if np.abs(step).max() < SMALL_STEP:
+            break
+    return weight
+
+
+def identity_auroc(
+    X_head: Any, people_head: Any, X_eval: Any, people_eval: Any, events: Any = None, seed: int = 98
+) -> Floats:
+    """Return how well each EVAL participant's rows are told from other people's, (P,): .5 is not at all.
+
+    Half of a participant's events are the reference; each row of the other half should be closer to it than
+    to the references of up to 32 other participants, at random. Distances are those of a linear discriminant:
+    rows are whitened by the covariance within HEAD participants, so that directions in which people differ
+    count. A correction that lowers the source's AUROC and leaves this alone keeps who is who; one that lowers
+    it removes people with the device, which a re-identification study wants and a study of people does not.
+    Time is linear in rows. NaN for participants with fewer than four rows.
+
+    Parameters
+    ----------
+    X_head, people_head, X_eval, people_eval : (n, d) and (n,) arrays
+        Rows and whose they are, of HEAD and EVAL.
+    events : (n_eval,) array or None
+        Rows of one event stay in one half (``pair_id``).
+    seed : int
+        Which others a row is compared with.
+    """
+    head, held = (np.asarray(to_numpy(X), dtype=np.float64) for X in (X_head, X_eval))
+    who = encode_source(people_head, len(head), name="people_head")[1]
+    total = np.stack([np.bincount(who, column) for column in head.T], axis=1)
+    within = head - (total / np.bincount(who)[:, None])[who]
+    white = held @ inverse_root(within.T @ within / len(within))
+    names, person = encode_source(people_eval, len(held), name="people_eval")
+    order = sorted(range(len(names)), key=lambda i: str(names[i]))
+    person = np.argsort(order)[person]
+    P = len(names)
+    event = np.arange(len(held)) if events is None else np.unique(to_numpy(events), return_inverse=True)[1]
+    half = _alternating(event, person)
+    values = np.full(P, np.nan)
+    counts = np.stack([np.bincount(person[half == h], minlength=P) for h in (0, 1)])
+    usable = np.flatnonzero((counts > 0).all(axis=0) & (counts.sum(axis=0) >= FEWEST_ROWS))
+    if len(usable) < 2:
+        return values
+    rng = np.random.default_rng(seed)
+    right, seen = np.zeros(P), np.zeros(P)
+    for h in (0, 1):
+        reference = np.stack(
+            [np.bincount(person[half == h], column, P) for column in white[half == h].T], axis=1
+        )
+        reference[usable] = reference[usable] / counts[h][usable, None]
+        tested = np.flatnonzero((half != h) & np.isin(person, usable))
+        tested = tested[np.argsort(person[tested], kind="stable")]
+        for rows in np.split(tested, np.flatnonzero(np.diff(person[tested])) + 1):
+            own = person[rows[0]]
+            others = usable if len(usable) <= OTHERS else rng.choice(usable, OTHERS)
+            others = others[others != own]
+            apart = ((white[rows][:, None] - reference[others][None]) ** 2).sum(axis=2)
+            near = ((white[rows] - reference[own]) ** 2).sum(axis=1)[:, None]
+            right[own] += ((near < apart) + 0.5 * (near == apart)).mean(axis=1).sum()
+            seen[own] += len(rows)
+    values[usable] = right[usable] / seen[usable]
+    return values
+
+
+def _alternating(event: Codes, person: Codes) -> Codes:
+    """Return 0 or 1 for every row: each participant's events in turn."""
+    order = np.lexsort((event, person))
+    new_person = np.r_[True, np.diff(person[order]) != 0]
+    new_event = np.r_[True, np.diff(event[order]) != 0] | new_person
+    number = np.cumsum(new_event)
+    first = np.maximum.accumulate(np.where(new_person, number, 0))
+    half = np.empty(len(event), np.int64)
+    half[order] = (number - first) % 2
+    return half

@@ -1,0 +1,30 @@
+"""Independent source readers: models, trained after a correction, that predict the source.
+
+A reader is trained on corrected HEAD rows and scores corrected EVAL rows of other participants. The paper's
+bank has two logistic readers and a GELU network with three restarts, each read out at 12, 50 and 200 epochs.
+
+The full bank, which audits use, has further readers: linear readers and small networks hardly see a source
+that changes spread, covariance or length (docs/audit.md says how they were chosen).
+"""
+
+from __future__ import annotations
+
+from .common import BANKS, CHECKPOINTS, SEED, Scores, check_bank, check_rows
+from .further import FURTHER, further_scores
+from .logistic import SHRINKAGE
+from .networks import train_networks
+from .tokens import (
+    check_tokens,
+    moves_tokens_alike,
+    read_residuals,
+    read_token_sources,
+    token_residuals,
+    token_scaling,
+)
+from .vectors import read_corrections, read_sources
+
+__all__ = [
+    "BANKS", "CHECKPOINTS", "FURTHER", "SEED", "SHRINKAGE", "Scores", "check_bank", "check_rows",
+    "check_tokens", "further_scores", "moves_tokens_alike", "read_corrections", "read_residuals",
+    "read_sources", "read_token_sources", "token_residuals", "token_scaling", "train_networks",
+]  # fmt: skip

@@ -1,0 +1,172 @@
+"""Readers beyond the paper's: what linear readers and small networks hardly see.
+
+They find a source that changes the spread of one feature of many, the sign of a product, the shape of a
+distribution, all variances a little, or anything that a decoder finds who knows whose rows are whose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .common import BLOCK, Codes, Floats, Scores, blocks
+from .kernel import LANDMARKS, kernel
+from .quadratic import PLAIN, WHITENED, class_moments, lengths, quadratics
+from .spread import FAR, leading_directions, spread
+from .trees import boosted_trees
+
+# Covariances of wider rows are compared in their leading principal directions.
+WIDEST = 1024
+KERNELS = {"kernel": (False, 1.0), "whitened_kernel": (True, 0.3)}  # whitened, and how narrow
+QUADRATICS = tuple(
+    f"{kind}quadratic_{share:.0%}".rstrip("%")
+    for kind, shares in (("", PLAIN), ("whitened_", WHITENED))
+    for share in shares
+)
+#: Readers of rows from which the mean of their participant's rows was taken off.
+OWN = (f"own_{QUADRATICS[0]}", f"own_{QUADRATICS[-1]}")
+LENGTHS = ("length", "whitened_length")
+FURTHER = ("boosted_trees", *LENGTHS, *QUADRATICS, *KERNELS, *OWN, "spread")
+
+Participants = tuple[NDArray[Any], NDArray[Any]]
+Blocks = Callable[[], Iterator[tuple[int, Floats]]]
+
+
+def further_scores(
+    head: NDArray[Any],
+    codes: Codes,
+    held: NDArray[Any],
+    seed: int,
+    participants: Participants | None = None,
+    *,
+    quick: bool = False,
+) -> Scores:
+    """Return the scores of the further readers, fitted on HEAD rows, for EVAL rows.
+
+    As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
+    ``participants`` are those of HEAD and of EVAL rows; without them nobody reads a participant's own rows.
+    ``quick`` leaves out trees and spread, which take longest.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler(copy=False)
+    Z: Floats = np.empty(head.shape)
+    for _, block in blocks(head):
+        scaler.partial_fit(block)
+
+    def scaled(X: NDArray[Any]) -> Iterator[tuple[int, Floats]]:
+        for start, block in blocks(X):
+            rows = scaler.transform(block)
+            yield start, np.clip(rows, -FAR, FAR, out=rows)
+
+    for start, block in scaled(head):
+        Z[start : start + BLOCK] = block
+    wide = Z.shape[1] > WIDEST
+    leading = leading_directions(Z, seed) if wide else None
+
+    def narrow(rows: Iterable[tuple[int, Floats]]) -> Iterator[tuple[int, Floats]]:
+        for start, block in rows:
+            yield start, block if leading is None else block @ leading
+
+    found: dict[str, list[Floats]] = {}
+
+    def keep(names: Iterable[str], scores: Iterable[Floats]) -> None:
+        for name, values in zip(names, scores, strict=True):
+            found.setdefault(name, []).append(values)
+
+    readers = _covariance_readers(lambda: narrow(blocks(Z)), codes, seed)
+    for _, block in narrow(scaled(held)):
+        keep((*LENGTHS, *QUADRATICS, *KERNELS), readers(block))
+    if participants is not None:
+        of_own = _own_readers(lambda: narrow(blocks(Z)), codes, participants[0])
+        for _, block in _about_own_mean(lambda: narrow(scaled(held)), participants[1])():
+            keep(OWN, of_own(block))
+    if not quick:
+        trees = boosted_trees(Z, codes, seed)
+        sizes = spread(Z, codes, seed, leading)  # last, for it changes wide rows
+        for _, block in scaled(held):
+            keep(("boosted_trees", "spread"), (trees(block), sizes(block)))
+    return {name: np.concatenate(found[name]) for name in FURTHER if name in found}
+
+
+def _covariance_readers(rows: Blocks, codes: Codes, seed: int) -> Callable[[Floats], list[Floats]]:
+    """Return the readers of length, covariances and kernels, fitted on HEAD rows."""
+    n_sources, d = int(codes.max()) + 1, next(rows())[1].shape[1]
+
+    def labelled() -> Iterator[tuple[Floats, Codes]]:
+        for start, block in rows():
+            yield block, codes[start : start + BLOCK]
+
+    moments = class_moments(labelled(), n_sources, d)
+    sizes = lengths(labelled(), moments)
+    discriminants = [quadratics(moments, PLAIN, False), quadratics(moments, WHITENED, True)]
+    center, whitener = moments.pooled[0], moments.whitener
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(codes))[:LANDMARKS])
+    landmarks = np.concatenate([block[_within(chosen, start)] for start, block in rows()])
+
+    def seen(block: Floats, whiten: bool) -> Floats:
+        return (block - center) @ whitener if whiten else block
+
+    kernels = [
+        (whiten, kernel(((seen(b, whiten), c) for b, c in labelled()), seen(landmarks, whiten), n_sources, w))
+        for whiten, w in KERNELS.values()
+    ]
+
+    def read(block: Floats) -> list[Floats]:
+        found = sizes(block)
+        for discriminant in discriminants:
+            found += discriminant(block)
+        return found + [reader(seen(block, whiten)) for whiten, reader in kernels]
+
+    return read
+
+
+def _within(rows: NDArray[np.intp], start: int) -> NDArray[np.intp]:
+    """Return where chosen rows are in the block that begins at ``start``."""
+    return rows[(rows >= start) & (rows < start + BLOCK)] - start
+
+
+def _own_readers(rows: Blocks, codes: Codes, people: NDArray[Any]) -> Callable[[Floats], list[Floats]]:
+    """Return readers of rows about their participant's mean, fitted on HEAD participants of several sources.
+
+    They know whose rows are whose, though not of which source: who has a batch of somebody's rows can do so.
+    """
+    who = np.unique(people, return_inverse=True)[1]
+    seen = np.zeros((who.max() + 1, int(codes.max()) + 1), bool)
+    seen[who, codes] = True
+    usable = (seen.sum(axis=1) > 1)[who]
+    if len(np.unique(codes[usable])) <= codes.max():
+        n_sources = int(codes.max()) + 1
+        nothing = (
+            (lambda n: np.zeros(n)) if n_sources == 2 else (lambda n: np.full((n, n_sources), 1 / n_sources))
+        )
+        return lambda block: [nothing(len(block)) for _ in OWN]
+
+    def labelled() -> Iterator[tuple[Floats, Codes]]:
+        for start, block in _about_own_mean(rows, people)():
+            chosen = usable[start : start + BLOCK]
+            yield block[chosen], codes[start : start + BLOCK][chosen]
+
+    moments = class_moments(labelled(), int(codes.max()) + 1, next(rows())[1].shape[1])
+    plain, white = quadratics(moments, PLAIN[:1], False), quadratics(moments, WHITENED[-1:], True)
+    return lambda block: plain(block) + white(block)
+
+
+def _about_own_mean(rows: Blocks, people: NDArray[Any]) -> Blocks:
+    """Return rows from which the mean of all their participant's rows is taken off."""
+    who = np.unique(people, return_inverse=True)[1]
+    total: Any = 0.0
+    for start, block in rows():
+        if start == 0:
+            total = np.zeros((who.max() + 1, block.shape[1]))
+        np.add.at(total, who[start : start + BLOCK], block)
+    mean = total / np.bincount(who)[:, None]
+
+    def centred() -> Iterator[tuple[int, Floats]]:
+        for start, block in rows():
+            yield start, block - mean[who[start : start + BLOCK]]
+
+    return centred

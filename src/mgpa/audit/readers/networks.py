@@ -1,0 +1,133 @@
+"""Network readers: all restarts of an architecture trained side by side, as one batched program.
+
+Each trains as it would alone, and is read out at several epochs of one run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...critics import HIDDEN_WIDTH
+from .common import BLOCK, Array, Codes, Scores, source_scores
+
+# Networks of all restarts after a number of epochs: their logits (R, n, K) of rows, by that number.
+Trained = dict[int, Callable[[NDArray[Any]], NDArray[np.float32]]]
+
+
+def train_networks(
+    architecture: str,
+    X: NDArray[Any],
+    codes: Codes,
+    seeds: Sequence[int],
+    checkpoints: Sequence[int],
+    *,
+    device: Any,
+) -> Trained:
+    """Train one network per seed on the same rows, side by side, and return them at each checkpoint.
+
+    ``architecture`` is "gelu" for one hidden layer over all values of a row, or "grid_gelu" for one that all
+    tokens of a row (t, d) share.
+    """
+    return train_sets(architecture, [X], codes, seeds, [checkpoints], device=device)[0]
+
+
+def train_sets(
+    architecture: str,
+    sets: Sequence[NDArray[Any]],
+    codes: Codes,
+    seeds: Sequence[int],
+    checkpoints: Sequence[Sequence[int]],
+    *,
+    device: Any,
+) -> list[Trained]:
+    """Train one network per set and seed, all as one batched program, and return each set's networks.
+
+    Sets are corrections of the same HEAD rows: they share sources and the order in which batches are drawn,
+    so that every network is the one that :func:`train_networks` trains on its set alone, up to rounding. A
+    set whose checkpoints end earlier is trained on with the others, but read where they end.
+    """
+    trained: list[Trained] = [{} for _ in sets]
+    last = sorted({epoch for epochs in checkpoints for epoch in epochs})
+    for epoch, networks in training_run(architecture, sets, codes, seeds, last, device=device):
+        for found, network, epochs in zip(trained, networks, checkpoints, strict=True):
+            if epoch in epochs:
+                found[epoch] = network
+    return trained
+
+
+def training_run(
+    architecture: str,
+    sets: Sequence[NDArray[Any]],
+    codes: Codes,
+    seeds: Sequence[int],
+    checkpoints: Sequence[int],
+    *,
+    device: Any,
+) -> Iterator[tuple[int, list[Callable[[NDArray[Any]], NDArray[np.float32]]]]]:
+    """Train, and yield every checkpoint with the networks of each set as they are then."""
+    from ...networks import HiddenLayerNetwork, TokenNetwork, Training
+
+    shape, n_classes = sets[0].shape[1:], int(codes.max()) + 1
+    network: HiddenLayerNetwork | TokenNetwork
+    if architecture == "gelu":
+        network = HiddenLayerNetwork(math.prod(shape), HIDDEN_WIDTH, n_classes)
+        optimizer: dict[str, Any] = {"learning_rate": 1e-3}
+    else:
+        network = TokenNetwork(shape[0], shape[1], n_classes)
+        optimizer = {"learning_rate": 5e-4, "batch_size": 128, "clip": 5.0}
+    rows = _as_input(sets[0] if len(sets) == 1 else np.concatenate(sets), device)
+    training = Training(network, rows, codes, seeds, **optimizer, n_sets=len(sets))
+    for epoch in range(1, max(checkpoints) + 1):
+        training.epoch()
+        if epoch in checkpoints:
+            parameters = training.parameters()
+            of_set = [slice(i * len(seeds), (i + 1) * len(seeds)) for i in range(len(sets))]
+            yield epoch, [partial(_logits, network, [part[own] for part in parameters]) for own in of_set]
+
+
+def _logits(network: Any, parameters: list[Array], X: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the logits of each row, (R, n, K)."""
+    import torch
+
+    from ...networks import network_logits
+
+    blocks = [torch.zeros((len(parameters[0]), 0, network.n_outputs))]
+    for start in range(0, len(X), BLOCK):
+        x = _as_input(X[start : start + BLOCK], parameters[0].device)
+        blocks.append(network_logits(network, parameters, x).cpu())
+    return np.asarray(torch.cat(blocks, dim=1).numpy())
+
+
+def _as_input(X: NDArray[Any], device: Any) -> Array:
+    """Return rows as a float32 tensor where the networks are."""
+    import torch
+
+    return torch.from_numpy(np.array(X, dtype=np.float32)).to(device)
+
+
+def network_scores(
+    name: str, trained: Trained, X: NDArray[Any], checkpoints: Sequence[int] | None = None
+) -> Scores:
+    """Return the scores of every restart and checkpoint, by reader name.
+
+    Checkpoints after the last at which networks were read have its scores: training further was not worth it.
+    """
+    logits = {epochs: networks(X) for epochs, networks in trained.items()}
+    restarts = len(next(iter(logits.values())))
+    last = logits[max(logits)]
+    return {
+        f"{name} r{r} e{epochs}": source_scores(logits.get(epochs, last)[r])
+        for r in range(restarts)
+        for epochs in (checkpoints or logits)
+    }
+
+
+def restart_seeds(seed: int, restarts: int) -> list[int]:
+    """Return the seed of each restart."""
+    return [seed + 1001 + 10000 * r for r in range(restarts)]

@@ -1,0 +1,122 @@
+"""Readers of covariances: quadratic discriminants, and the length of rows.
+
+A device that amplifies every feature by a few per cent changes no mean, and no single direction enough to be
+seen, but it changes all variances at once. Two Gaussians with shrunk covariances (Friedman 1989) add up what
+all directions say; length alone adds up what all features say, with nothing to fit but one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .common import Codes, Floats, model_scores, source_scores
+from .logistic import inverse_root
+
+#: How far covariances are shrunk towards a multiple of I, of rows as they are and of whitened rows.
+PLAIN, WHITENED = (0.05, 0.3), (0.1, 0.5)
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """Rows, means and covariances of every source: (K,), (K, d) and (K, d, d)."""
+
+    count: Floats
+    mean: Floats
+    covariance: Floats
+
+    @property
+    def pooled(self) -> tuple[Floats, Floats]:
+        """Mean and covariance of all rows together."""
+        share = self.count / self.count.sum()
+        center = share @ self.mean
+        between = self.mean - center
+        within = np.einsum("k,kij->ij", share, self.covariance)
+        return center, within + (share[:, None] * between).T @ between
+
+    @cached_property
+    def whitener(self) -> Floats:
+        """S^-1/2 of all rows' covariance S, shrunk a little."""
+        return np.asarray(inverse_root(self.pooled[1]))
+
+
+def class_moments(rows: Iterable[tuple[Floats, Codes]], n_sources: int, d: int) -> ClassMoments:
+    """Return the moments of every source from blocks of rows and their sources.
+
+    Rows should be about zero, as standardised rows are: squares are summed before means are taken off.
+    """
+    count, total, square = np.zeros(n_sources), np.zeros((n_sources, d)), np.zeros((n_sources, d, d))
+    for block, codes in rows:
+        for k in range(n_sources):
+            of_k = block[codes == k]
+            count[k] += len(of_k)
+            total[k] += of_k.sum(axis=0)
+            square[k] += of_k.T @ of_k
+    mean = total / np.maximum(count, 1)[:, None]
+    covariance = square / np.maximum(count, 1)[:, None, None] - mean[:, :, None] * mean[:, None, :]
+    return ClassMoments(count, mean, covariance)
+
+
+def quadratics(
+    moments: ClassMoments, shrinkages: Sequence[float], whiten: bool
+) -> Callable[[Floats], list[Floats]]:
+    """Return the log-odds of Gaussians with covariances shrunk towards multiples of I, one for each share.
+
+    Of more than two sources, probabilities. ``whiten`` shrinks in coordinates in which all rows together have
+    covariance I, so that directions of little variance count as much as others.
+    """
+    whitener = moments.whitener if whiten else np.eye(moments.mean.shape[1])
+    sources = []
+    for mean, own in zip(moments.mean, moments.covariance, strict=True):
+        variances, axes = np.linalg.eigh(whitener @ own @ whitener)
+        # Shrinking leaves the axes, so one decomposition serves all shares.
+        shrunk = [(1 - s) * variances.clip(0.0) + s * variances.mean() + TINY for s in shrinkages]
+        sources.append((mean, whitener @ axes, shrunk))
+
+    def scores(rows: Floats) -> list[Floats]:
+        squares = [((rows - mean) @ axes) ** 2 for mean, axes, _ in sources]
+        found = []
+        for i in range(len(shrinkages)):
+            parts = [
+                square @ (-0.5 / shrunk[i]) - 0.5 * np.log(shrunk[i]).sum()
+                for square, (_, _, shrunk) in zip(squares, sources, strict=True)
+            ]
+            # Log-likelihoods of d features differ by about √d; softmax would make them all 0 or 1.
+            soften = np.sqrt(rows.shape[1]) if len(parts) > 2 else 1.0
+            found.append(source_scores(np.stack(parts, axis=1) / soften))
+        return found
+
+    return scores
+
+
+def lengths(rows: Iterable[tuple[Floats, Codes]], moments: ClassMoments) -> Callable[[Floats], list[Floats]]:
+    """Return logistic readers of the logarithm of the squared length of rows, and of that of whitened rows.
+
+    Each has one feature: whitened HEAD rows have more equal lengths than any others, so that a reader of both
+    lengths would trust them too much.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    center, whitener = moments.pooled[0], moments.whitener
+
+    def sizes(block: Floats) -> Floats:
+        both = [(block**2).mean(axis=1), (((block - center) @ whitener) ** 2).mean(axis=1)]
+        return np.log(np.stack(both, axis=1) + TINY)
+
+    features, codes = zip(*((sizes(block), codes) for block, codes in rows), strict=True)
+    known, source = np.concatenate(features), np.concatenate(codes)
+    middle, spread = known.mean(axis=0), known.std(axis=0) + TINY
+    models = [
+        LogisticRegression(class_weight="balanced").fit((known[:, [i]] - middle[i]) / spread[i], source)
+        for i in (0, 1)
+    ]
+
+    def scores(held: Floats) -> list[Floats]:
+        found = (sizes(held) - middle) / spread
+        return [model_scores(model, found[:, [i]]) for i, model in enumerate(models)]
+
+    return scores

@@ -1,0 +1,62 @@
+"""How long the networks of the full bank are trained: as long as they may read more than other readers do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ranks import rank_auroc, ranks, score_columns
+from .common import Codes, source_scores
+from .further import further_scores
+from .logistic import linear_scores
+from .networks import restart_seeds, training_run
+
+#: Rows of each source below which nothing is decided, and the network is trained to the end.
+FEWEST_JUDGED = 20
+#: An AUROC that grows by less no longer improves.
+IMPROVED = 0.002
+#: After its first checkpoint a network may improve by this much, later twice by what it improved last.
+FIRST, AGAIN = 0.25, 2.0
+
+
+def worth_training(
+    head: NDArray[Any], codes: Codes, people: Any, epochs: tuple[int, ...], seed: int, device: Any
+) -> tuple[int, ...]:
+    """Return the checkpoints until which networks may still read more than other readers do.
+
+    One network is trained on three quarters of the HEAD participants and read on the others, where it is
+    compared with itself, earlier, and with readers that need no epochs. It stops where it no longer improves,
+    or where improving as much again would leave it behind. EVAL rows have no part in this.
+    """
+    who = np.arange(len(codes)) if people is None else np.unique(people, return_inverse=True)[1]
+    judged = np.random.default_rng(seed).permutation(who.max() + 1)[who] % 4 == 0
+    n_sources = int(codes.max()) + 1
+    fewest = min(np.bincount(codes[part], minlength=n_sources).min() for part in (judged, ~judged))
+    if fewest < FEWEST_JUDGED or len(epochs) == 1:
+        return epochs
+    truth, rows = codes[judged], (head[~judged], codes[~judged], head[judged])
+    others = linear_scores(rows[0], rows[1], n_sources, rows[2])
+    others |= further_scores(*rows, seed, quick=True)
+    best = max(_area(scores, truth) for scores in others.values())
+    values: list[float] = []
+    run = training_run("gelu", rows[:1], rows[1], restart_seeds(seed, 1), epochs, device=device)
+    for epoch, (network,) in run:
+        values.append(_area(source_scores(network(rows[2])[0]), truth))
+        if len(values) > 1 and values[-1] < values[-2] + IMPROVED:
+            return epochs[: len(values) - 1]
+        hoped = FIRST if len(values) == 1 else AGAIN * (values[-1] - values[-2])
+        if values[-1] + hoped < best:
+            return tuple(e for e in epochs if e <= epoch)
+    return epochs
+
+
+def _area(scores: NDArray[Any], truth: Codes) -> float:
+    """Return the AUROC over rows, of more than two sources one against the rest."""
+    columns = score_columns(scores[:, None])
+    areas = [
+        rank_auroc(ranks(column)[truth == k].sum(), int((truth == k).sum()), len(truth))
+        for k, column in columns
+    ]
+    return float(np.mean(areas))

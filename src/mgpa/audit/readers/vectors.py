@@ -1,0 +1,163 @@
+"""The bank on vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..._common.extras import torch_device
+from ...labels import to_numpy
+from .common import CHECKPOINTS, SEED, Array, Scores, check_bank, check_rows, source_codes
+from .further import Participants, further_scores
+from .logistic import linear_scores
+from .networks import network_scores, restart_seeds, train_sets
+from .stopping import worth_training
+
+
+def read_sources(
+    X_head: Any,
+    source_head: Any,
+    X_eval: Any,
+    *,
+    bank: str = "paper",
+    participants: Participants | None = None,
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    device: str = "auto",
+) -> Scores:
+    """Train the bank of source readers on HEAD rows and score EVAL rows with each.
+
+    The readers are "linear", "whitened_linear" and, for each restart and checkpoint, "gelu r0 e12"; in the
+    full bank also those of ``mgpa.audit.readers.FURTHER``.
+
+    Parameters
+    ----------
+    X_head, source_head : (n, d) array, (n,) labels
+        Corrected HEAD rows and their sources, two or more.
+    X_eval : (n_eval, d) array
+        Corrected EVAL rows, of other participants. Their sources are not needed to read them.
+    bank : {"paper", "full"}
+        The paper's readers alone (the default here), or further ones too, as in :func:`mgpa.audit.run`.
+    participants : tuple of two arrays, or None
+        Whose the HEAD rows and the EVAL rows are. Then two further readers of the full bank look at rows from
+        which the mean of their participant's rows is taken off.
+    restarts, checkpoints : int, increasing ints
+        Networks (3), and the epochs after which they are read. Without restarts torch is not needed.
+    seed : int
+        Restart r starts and shuffles from ``seed`` + 1001 + 10000 r.
+    device : str
+        Where the networks train; "auto" (the default) is CUDA if torch sees it.
+
+    Returns
+    -------
+    dict of reader to scores
+        Two sources: (n_eval,), higher meaning the second of the sorted labels. More: the probability of each
+        of them, (n_eval, K).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.metrics import roc_auc_score
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.tile(["dry", "wet"], 100)
+    >>> X = rng.normal(size=(200, 4)) + (source == "wet")[:, None] * np.eye(4)[0]
+    >>> scores = read_sources(X[:100], source[:100], X[100:], restarts=0)
+    >>> list(scores), round(float(roc_auc_score(source[100:], scores["linear"])), 2)
+    (['linear', 'whitened_linear'], 0.75)
+    """
+    return read_corrections(
+        [X_head],
+        source_head,
+        [X_eval],
+        bank=bank,
+        participants=participants,
+        restarts=restarts,
+        checkpoints=checkpoints,
+        seed=seed,
+        device=device,
+    )[0]
+
+
+def read_corrections(
+    X_head: Sequence[Any],
+    source_head: Any,
+    X_eval: Sequence[Any],
+    *,
+    bank: str = "paper",
+    participants: Participants | None = None,
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    device: str = "auto",
+) -> list[Scores]:
+    """Read several corrections of the same rows, all networks trained as one batched program.
+
+    Parameters
+    ----------
+    X_head, X_eval : sequences of (n, d) and (n_eval, d) arrays
+        HEAD and EVAL rows, corrected by one method after another.
+    source_head, bank, participants, restarts, checkpoints, seed, device
+        As in :func:`read_sources`, which reads one correction.
+
+    Returns
+    -------
+    list of dict of reader to scores
+        What :func:`read_sources` returns for each, up to rounding.
+    """
+    heads = [check_rows(X, "X_head") for X in X_head]
+    helds = [check_rows(X, "X_eval") for X in X_eval]
+    for head, held in zip(heads, helds, strict=True):
+        if head.ndim == 3 or head.shape[1:] != held.shape[1:]:
+            raise ValueError(
+                f"X_head has shape {head.shape}, X_eval {held.shape}; expected the same number of features. "
+                "For tokens (n, t, d) use read_token_sources."
+            )
+        if head.shape != heads[0].shape:
+            raise ValueError(
+                f"X_head has shapes {heads[0].shape} and {head.shape}; expected corrections of the same rows."
+            )
+    codes, n_sources = source_codes(source_head, len(heads[0]))
+    epochs = check_bank(bank, restarts, checkpoints)
+    place = torch_device(device, "read_sources") if restarts else None
+    found = []
+    for head, held in zip(heads, helds, strict=True):
+        both = (head, held) if place is None else (_where(head, place), _where(held, place))
+        found.append(linear_scores(both[0], codes, n_sources, both[1]))
+    if restarts:
+        seeds, ends = restart_seeds(seed, restarts), [epochs] * len(heads)
+        if bank == "full":
+            people = None if participants is None else to_numpy(participants[0])
+            ends = [worth_training(head, codes, people, epochs, seed, place) for head in heads]
+        trained = train_sets("gelu", heads, codes, seeds, ends, device=place)
+        for scores, networks, held in zip(found, trained, helds, strict=True):
+            scores |= network_scores("gelu", networks, held, epochs)
+    if bank == "full":
+        for scores, head, held in zip(found, heads, helds, strict=True):
+            whose = check_participants(participants, head, held)
+            scores |= further_scores(head, codes, held, seed, whose)
+    return found
+
+
+def check_participants(
+    participants: Participants | None, head: NDArray[Any], held: NDArray[Any]
+) -> Participants | None:
+    """Return the participants of HEAD and EVAL rows, or say which are missing."""
+    if participants is None:
+        return None
+    whose = tuple(to_numpy(people) for people in participants)
+    if [len(people) for people in whose] != [len(head), len(held)]:
+        raise ValueError(
+            f"participants has {' and '.join(str(len(people)) for people in whose)} names; expected those of "
+            f"{len(head)} HEAD rows and of {len(held)} EVAL rows."
+        )
+    return whose[0], whose[1]
+
+
+def _where(X: NDArray[Any], place: Any) -> Array:
+    """Return rows where the networks are, if that is a GPU."""
+    import torch
+
+    return torch.as_tensor(X, device=place) if place.type == "cuda" else X
