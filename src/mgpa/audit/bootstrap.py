@@ -167,7 +167,8 @@ def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
     Examples
     --------
     >>> one_is_best = np.array([[0.9, 0.5], [0.8, 0.6], [0.7, 0.5]])
-    >>> optimism(one_is_best) < 0.001 < optimism(one_is_best - [[0.3, 0.0], [0.3, 0.1], [0.1, 0.0]])
+    >>> equal = np.array([[0.6, 0.5], [0.5, 0.6], [0.6, 0.5], [0.5, 0.6]])
+    >>> bool(optimism(one_is_best) < 0.001 < optimism(equal))
     True
     """
     fits = _read(values, "best")

@@ -118,7 +118,7 @@ class PairCheck:
         shifts = self.effect is not None and self.effect.exists
         acts = f"the shift is corrected in the gate, {self.rank} {of}" if shifts else "no shift is corrected"
         if self.spread_directions:
-            acts += f"; a correction of spread in the span of the contrasts, {self.spread_directions} {of}"
+            acts += f"; a correction of spread, in {self.spread_directions} {of}"
         people = "" if self.n_people is None else f" of {self.n_people} {self.units}"
         between = ", ".join(f"{names} {count}" for names, count in self.sources.items())
         return {

@@ -81,7 +81,7 @@ def available() -> MethodTable:
     Examples
     --------
     >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
-    ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco', 'epo']
+    ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco', 'epo', 'augmentation_invariance']
     """
     return MethodTable(
         replace(cls.tags, name=name, streams=hasattr(cls, "partial_fit"), extra=extra, reference=reference)

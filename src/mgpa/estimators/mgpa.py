@@ -85,10 +85,10 @@ class MGPA(GatedMomentEstimator):
     >>> source = np.repeat(["dry", "wet"], 200)
     >>> gain = np.array([2.0, 1, 1, 1])
     >>> X = rng.normal(size=(400, 4)) * np.where(source == "wet", gain[:, None], 1).T
-    >>> A = rng.normal(size=(60, 4))
-    >>> model = MGPA().fit(X, source=source, pairs=(A, A * gain))
+    >>> A = rng.normal(size=(60, 4)); B = A * gain + 0.1 * rng.normal(size=(60, 4))
+    >>> model = MGPA().fit(X, source=source, pairs=(A, B))
     >>> model.to_map()
-    <PosteriorMap: edits of 2 sources read from the row, in 1 direction, 4 features>
+    <PosteriorMap: edits of 2 sources read from the row, in 2 directions, 4 features>
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -190,6 +190,8 @@ class MGPA(GatedMomentEstimator):
         if fit.slopes:
             span = np.eye(len(divisor)) if stored.direction is None else stored.direction.T
             gate = FixedGate(span).fit(span.T)
+            inside = views.contrasts(np.arange(len(views))) @ views.axes.T
+            gate.cumulative_energy_ = np.full(len(divisor), gate.coverage(inside))
         return Fitted(stored, gate, position, evidence, action, reading)
 
     @property

@@ -85,8 +85,7 @@ class MapInfo:
 def gate_words(info: MapInfo) -> str:
     """Return the rank of a map's gate and its share of the contrasts, in words."""
     energy = "" if info.gate_energy is None else f", {info.gate_energy:.1%} of contrast energy"
-    whole = (info.gate_energy or 0) > 1 - 1e-9  # as where spread is corrected
-    return f"rank {info.gate_rank}{', the whole span of the contrasts' if whole else energy}"
+    return f"rank {info.gate_rank}{energy}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

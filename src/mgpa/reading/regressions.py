@@ -146,7 +146,7 @@ def shared_directions(parts: list[tuple[Floats, Floats, Floats, Floats]], y: Flo
     energy, T = _principal_axes(y)
     energy, T = energy[::-1], T[:, ::-1]  # strongest first
     n_few = max(count_directions(scatter, P @ T, energy, len(y) - 1.0) for _, scatter, _, P in parts)
-    if n_few < FEW * y.shape[1]:
+    if n_few <= FEW * y.shape[1]:
         energy, T = energy[:n_few], T[:, :n_few]
     return T, float(energy.sum())
 
