@@ -28,7 +28,7 @@ def full(n=40, shape=(5,), dtype="f4", **changes):
         "role": np.array(["FIT", "VAL", "HEAD", "EVAL"])[np.arange(n) * 4 // n],
         "label": (np.arange(n) // 2 % 3).astype("i2"),
         "pair_id": np.where(np.arange(n) < n // 4, np.arange(n) // 2, -1).astype("i4"),
-        "info": {"encoder": "ü", "layers": [1, 2], "rate": 250.5, "nothing": None},
+        "info": {"encoder": {"name": "ü"}, "layers": [1, 2], "rate": 250.5, "nothing": None},
         "other": {
             "session name": np.array(["", "x" * 40])[np.arange(n) % 2],
             "age": np.arange(n, dtype="u1"),

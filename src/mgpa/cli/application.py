@@ -17,6 +17,7 @@ from .. import __version__
 from .._common.files import path_taken, require_distinct_paths, require_replaceable
 from .._common.remote import Place, RemotePath, as_place
 from ..errors import OutputExists, first_few, printable
+from .ending import will_write
 
 INTEGER = r"[+-]?\d+"
 NUMBER = r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)"
@@ -151,6 +152,7 @@ def refuse_existing(path: Place, overwrite: bool, *inputs: Place | None) -> None
     """Raise before the work if an output exists, is also an input, or is a device or pipe."""
     require_distinct_paths(path, *(place for place in inputs if place is not None))
     require_replaceable(path)
+    will_write(path)
     if path_taken(path) and not overwrite:
         raise OutputExists(path)
     if isinstance(path, Path) and not path.parent.is_dir():

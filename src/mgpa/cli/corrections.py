@@ -25,6 +25,7 @@ from .application import (
     UserError,
     app,
 )
+from .ending import will_write
 
 Params = Annotated[
     dict[str, str] | None,
@@ -147,6 +148,7 @@ def apply(
     from ..tables import check_table, correct_file
     from ..tables.scale import connect
 
+    will_write(out)
     m = load_map(map)
     if strength is not None:
         m = m.with_strength(strength)

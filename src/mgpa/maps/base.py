@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from .._common.arrays import is_tensor
-from .._common.checks import as_float_matrix, require_finite, require_output
+from .._common.checks import as_float_matrix, refuse_masked, require_finite, require_output
 from .._common.extras import missing
 from .._common.markup import facts_html
 from .._common.remote import Given, Place, as_place
@@ -284,6 +284,7 @@ class CorrectionMap:
             corrected = self._correct(rows, apply, None)
             joint = self.info.token_layout == "joint"
             return corrected.reshape(X.shape) if joint else X + (corrected - rows)[:, None]
+        refuse_masked(X, "X")
         if not is_tensor(X):
             return self._run(X, apply, out)
         if out is not None:

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.remote import Place
+from .._common.untrusted import require_names, require_room
 from ..errors import TableError
 from .columns import COLUMNS, Columns, feature_names
-from .layout import Field, Layout, new_names, require_different
+from .layout import Field, Layout, new_names
 
 # What the names of such files end in.
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -64,8 +65,11 @@ def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns, bool]:
         raise TableError("it has names of columns, but no rows.")
     joined = {part for parts in layout.combined.values() for part in parts}
     made: Columns = dict(zip(layout.embedding, X.T, strict=True))
+    with path.open("rb") as stream:
+        stored = stream.seek(0, 2)
     for i, column in zip(others, texts, strict=True):
         name = names[i]
+        require_room(name, max(map(len, column), default=0), len(column), stored)
         as_text = name in joined  # a part of an id
         made[name] = np.array(column) if as_text else _column(column, name, called[name], decimal_comma)
     stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
@@ -115,7 +119,7 @@ def _header(path: Place) -> tuple[list[str], str]:
                 f"its first line is all numbers ({', '.join(names[:3])}, …) and would be read as names; "
                 "add a line with the names of the columns."
             )
-    require_different(names)
+    require_names(names)
     return names, separator
 
 
@@ -222,7 +226,7 @@ def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], se
                 names = feature_names(info)
                 if names is None or len(names) != X.shape[1]:
                     names = tuple(f"f{j}" for j in range(X.shape[1]))
-                require_different([*columns, *names])
+                require_names([*columns, *names])
                 writer.writerow([*columns, *names])
             lists, texts = [_written(values, comma) for values in columns.values()], _written(X, comma)
             for row, rest in enumerate(zip(*lists, strict=True) if lists else itertools.repeat((), len(X))):

@@ -19,7 +19,15 @@ from typing import Any
 import numpy as np
 
 from .._common.files import path_taken, replacing, special_kind
-from .._common.remote import Given, Place, as_place
+from .._common.remote import Given, Place, RemotePath, as_place
+from .._common.untrusted import (
+    SEAL,
+    require_names,
+    require_plausible,
+    require_sealed,
+    require_unicode,
+    seal_end,
+)
 from ..errors import TableError, first_few
 from ..labels import check_pair_id, is_paired
 from . import csv_file
@@ -34,7 +42,6 @@ from .layout import (
     read_head,
     reading,
     require_place,
-    require_plausible,
     write_head,
 )
 from .table import Table
@@ -305,12 +312,18 @@ def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     arrays: Columns = {}
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
         members = archive.zip.infolist()
+        if archive.zip.comment:  # others write none
+            require_sealed(stream)
         require_plausible(sum(member.file_size for member in members), stream.seek(0, 2))
+        require_names(archive.files)
         if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
             raise TableError("its arrays are compressed as numpy never does; save them with numpy.savez.")
         for name in archive.files:
             try:
                 arrays[name] = archive[name]
+                require_unicode(arrays[name], name)
+            except TableError:
+                raise
             except (ValueError, MemoryError, EOFError) as error:
                 hint = "Python objects, which can run any code; save arrays of numbers or text"
                 what = f"holds {hint}" if "pickle" in str(error) else f"is damaged: {error}"
@@ -383,6 +396,8 @@ def write_table(
                 for name, values in (_joined(list(blocks)) | {"mgpa": np.array(head)}).items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                         np.lib.format.write_array(stream, values, allow_pickle=False)
+                archive.comment = SEAL + bytes(64)
+            seal_end(temporary)
         elif kind == "csv":
             csv_file.write_csv(temporary, blocks, first.info, "\t" if place.suffix == ".tsv" else ",")
         else:
@@ -403,13 +418,15 @@ def _format_of(path: Place) -> str:
         raise TableError(f"a folder with {first_few(names, 5) or 'nothing'}, not a table. Tables: {FORMATS}.")
     if kind := special_kind(path):
         raise TableError(f"{kind}, not a table; write it to a file first. Tables: {FORMATS}.")
-    with path.open("rb", buffering=0) as stream:
-        start = stream.read(8) or b""
+    start = b""
+    if isinstance(path, RemotePath) or path.stat().st_size:  # reading what has no size may take for ever
+        with path.open("rb", buffering=0) as stream:
+            start = stream.read(8) or b""
     if start.startswith(b"PAR1"):
         return "parquet"
     if start.startswith(b"PK\x03\x04") and path.suffix.lower() != ".xlsx":
         return "npz"
-    if path.suffix.lower() in csv_file.SUFFIXES:
+    if start and path.suffix.lower() in csv_file.SUFFIXES:
         return "csv"
     hint = f"it starts with {start!r}" if start else "it is empty"
     hint = "it is a stored map" if path.suffix == ".safetensors" else hint

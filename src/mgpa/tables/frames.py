@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.extras import missing
+from .._common.untrusted import require_names, require_room
 from ..errors import TableError
 from .columns import COLUMNS, Columns
-from .layout import Field, Layout, read_head, require_different
+from .layout import Field, Layout, read_head
 
-# Text of a batch, each row as wide as the longest, takes at most this much.
-MAX_TEXT_BYTES = 2**30
 # How pandas stores an index without a name.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _UNKNOWN = -1  # the length of lists whose type does not say it
@@ -37,7 +36,7 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
     """Return the fields of an Arrow schema; ``first_row(name)`` shows the length of lists of any length."""
     pa = arrow()
     entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
-    require_different([entry.name for entry in entries])
+    require_names(entry.name for entry in entries)
     fields: list[Field] = []
     by_type: dict[str, Field] = {}  # a hundred thousand columns have few types
     periods = b'"period' in (schema.metadata or {}).get(b"pandas", b"")
@@ -69,8 +68,13 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
     return fields
 
 
-def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int) -> Columns:
-    """Return columns of an Arrow table or batch as arrays, by their name in the file."""
+def read_arrow(
+    batch: Any, layout: Layout, names: Iterable[str], first_row: int, whole: tuple[int, int]
+) -> Columns:
+    """Return columns of an Arrow table or batch as arrays, by their name in the file.
+
+    ``whole``: the rows and the bytes that the whole table has.
+    """
     pa = arrow()
     # Of a column with several names the strictest counts: a missing pair id is fine, a participant is not.
     strict = sorted(layout.columns, key=lambda name: (name in COLUMNS, name != "pair_id"))
@@ -91,13 +95,12 @@ def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int)
         else:
             name = called.get(stored, stored)
             joined = stored in layout.combined.get("pair_id", ()) and not pa.types.is_floating(column.type)
-            made[stored] = read_column(
-                column, "pair_id" if joined and name not in COLUMNS else name, first_row
-            )
+            name = "pair_id" if joined and name not in COLUMNS else name
+            made[stored] = read_column(column, name, first_row, whole)
     return made
 
 
-def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
+def read_column(column: Any, name: str, first_row: int, whole: tuple[int, int]) -> NDArray[Any]:
     """Return one value a row. A missing pair id is "unpaired", a missing number of the user's own is NaN."""
     pa = arrow()
     types = pa.types
@@ -121,9 +124,7 @@ def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
     distinct = column.dictionary.to_pylist()
     if any("\0" in text for text in distinct):
         raise TableError(f"{name} has a text with a zero character; remove it.")
-    size = 4 * max(map(len, distinct), default=0) * len(column)
-    if size > MAX_TEXT_BYTES:
-        raise TableError(f"{name} has texts so long that all rows take {size} bytes; leave it out.")
+    require_room(name, max(map(len, distinct), default=0), *whole)
     return np.asarray(np.array(distinct, dtype=str)[column.indices.to_numpy(zero_copy_only=False)])
 
 
@@ -239,7 +240,9 @@ def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[
     shape, info = read_head((data.schema.metadata or {}).get(b"mgpa"))
     layout = Layout.choose(fields, shape=shape, **choice)
     names = [name for name in layout.names if X is None or name != "X"]
-    made: dict[str, Any] = dict(layout.columns_of(read_arrow(data, layout, names, 0)))
+    made: dict[str, Any] = dict(
+        layout.columns_of(read_arrow(data, layout, names, 0, (len(data), data.nbytes)))
+    )
     return (made if X is None else {"X": X, **made}), layout.info(info)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
+from .._common.untrusted import checked_info, require_names
 from ..errors import TableError, printable
 from ..labels import to_numpy
 from ..pairs import matched_rows
@@ -91,9 +92,11 @@ class Table:
         require_finite(X, "X")
         columns = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
         columns = check_columns(columns, len(X))
+        checked_info(self.info)
         taken = sorted(set(self.other) & set(RESERVED))
         if taken:
             raise ValueError(f"other has {', '.join(taken)}, a reserved name; rename it.")
+        require_names(map(str, self.other))
         other = {str(name): check_other(values, len(X), name) for name, values in self.other.items()}
         for name, values in (columns | {"X": X, "other": other}).items():
             object.__setattr__(self, name, values)
