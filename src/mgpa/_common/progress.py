@@ -76,8 +76,8 @@ def in_processes(calls: Iterable[Any], n_jobs: int) -> Iterator[Any]:
             yield from Parallel(n_jobs=n_jobs, return_as="generator", **worker)(calls)
         except BrokenExecutor:
             raise WorkerError(
-                "A worker process was killed, perhaps for lack of memory. Run it again, if so with fewer jobs; "
-                "what was finished is kept."
+                "A worker process was killed, perhaps for lack of memory. Run it again, perhaps with fewer "
+                "jobs; what was finished is kept."
             ) from None
 
 

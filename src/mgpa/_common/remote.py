@@ -214,7 +214,11 @@ class RemotePath:
             reason = error.__cause__ if self.scheme in WEB and error.__cause__ else error
             if isinstance(reason, FileNotFoundError) or getattr(reason, "status", 0) in (404, 410):
                 raise FileNotFoundError(f"Nothing found at {self}.") from None
-            late = "no answer in time" if isinstance(reason, TimeoutError) else type(reason).__name__
+            late = (
+                "timed out waiting for an answer"
+                if isinstance(reason, TimeoutError)
+                else type(reason).__name__
+            )
             raise StoreError(f"{self}: {redacted(str(reason)) or late}") from None
 
     def _store(self) -> Any:

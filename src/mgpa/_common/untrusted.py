@@ -88,8 +88,10 @@ def require_names(names: Iterable[str]) -> None:
 
 def require_unicode(values: NDArray[Any], name: str) -> None:
     """Raise if an array of text holds what is not a character, which numpy does not check."""
+    if values.dtype.kind != "U":
+        return
     codes = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))).reshape(-1).view(np.uint32)
-    if values.dtype.kind == "U" and ((codes > 0x10FFFF) | (codes >> 11 == 0x1B)).any():
+    if ((codes > 0x10FFFF) | (codes >> 11 == 0x1B)).any():
         raise TableError(f"{name} has text that is not valid Unicode; it is damaged.")
 
 

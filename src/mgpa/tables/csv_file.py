@@ -200,7 +200,7 @@ def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool
         if all(map(NUMBER.fullmatch, points)) and len({*map(float, points)}) == len({*present}):
             numbers = iter(points)
             return np.array([np.nan if text in MISSING else float(next(numbers)) for text in texts])
-    if gaps:
+    if gaps and not {*names}.isdisjoint(COLUMNS):
         raise TableError(
             f"{stored} is missing in {len(gaps)} rows (first: row {gaps[0]}); drop those rows, fill them "
             "in, or leave the column out (columns)."

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from .._common.untrusted import (
 from ..errors import TableError, first_few
 from ..labels import check_pair_id, is_paired
 from . import csv_file
+from .carried import in_plain, require_complete, say_unlabelled
 from .columns import COLUMNS, Columns, check_columns, require_columns
 from .layout import (
     MAX_CHUNK_ROWS,
@@ -63,14 +64,14 @@ class TableFile:
     bounds : tuple of int
         Rows at which a part begins, and the row after the last.
     content : callable
-        ``content(start, stop, names, max_rows)`` yields the file's arrays, some rows at a time.
+        ``content(layout, start, stop, names, max_rows)`` yields the file's arrays, some rows at a time.
     """
 
     path: Place
     layout: Layout
     info: dict[str, Any]
     bounds: tuple[int, ...]
-    content: Callable[[int, int, list[str], int], Iterator[Columns]]
+    content: Callable[[Layout, int, int, list[str], int], Iterator[Columns]]
 
     @property
     def n_rows(self) -> int:
@@ -126,7 +127,10 @@ class TableFile:
             arrow.default_memory_pool().release_unused()
         if not np.array_equal(order, np.arange(len(order))):
             joined = {name: values[order] for name, values in joined.items()}
-        return self.make_table(joined)
+        table = self.make_table(joined)
+        if rows is None and "label" in self.layout.ours:
+            say_unlabelled(table.kept)
+        return table
 
     def read_columns(self, *names: str) -> Columns:
         """Return some columns of all rows (none named: all), but not the embedding."""
@@ -136,13 +140,17 @@ class TableFile:
         joined = _joined([columns for _, columns in scan]) if stored else {}
         return {name: joined[name] for name in names or self.layout.columns}
 
-    def survey(self) -> Columns:
+    def carrying(self, *ours: str) -> Self:
+        """Return the same rows with only these columns read, and all others passed on as they are."""
+        return replace(self, layout=replace(self.layout, ours=ours))
+
+    def survey(self, *only: str) -> Columns:
         """Check roles and pairs over the whole file in bounded memory; return the rows that this takes.
 
         One row of every source, participant and role, and all paired rows: enough to tell who is in the
         file, from which sources, and whether any participant or event is there twice.
         """
-        names = [name for name in COLUMNS if name in self.layout.columns]
+        names = [name for name in only or COLUMNS if name in self.layout.columns]
         scan = self.scan(self.bounds[0], self.bounds[-1], self.layout.stored(*names), 4 * MAX_CHUNK_ROWS)
         pieces = []
         with reading(self.path):
@@ -161,8 +169,10 @@ class TableFile:
         """Yield the first row of each batch and its columns, by their name in the table."""
         at = start
         with reading(self.path):
-            for raw in self.content(start, stop, names, max_rows):
-                yield at, self.layout.columns_of(raw)
+            for raw in self.content(self.layout, start, stop, names, max_rows):
+                columns = self.layout.columns_of(raw)
+                require_complete(columns, self.layout.ours, at)
+                yield at, columns
                 at += len(next(iter(raw.values())))
             if at != stop:
                 raise TableError(f"damaged: it has {at - start} of the rows {start} to {stop}.")
@@ -173,7 +183,9 @@ class TableFile:
             return Table.from_columns(columns, self.info)
 
 
-def _slices(arrays: Columns, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
+def _slices(
+    arrays: Columns, _: Layout, start: int, stop: int, names: list[str], max_rows: int
+) -> Iterator[Columns]:
     """Yield rows of arrays in memory, at least once."""
     for a in range(start, max(stop, start + 1), max_rows):
         yield {name: arrays[name][a : min(a + max_rows, stop)] for name in names}
@@ -268,7 +280,10 @@ def _all_columns(file: TableFile) -> Columns:
 def _in_memory(file: TableFile, columns: Columns) -> TableFile:
     """Return a file's table with other columns, in memory."""
     names = {name: name for name in columns if name != "X"}
-    kinds = {n: "text" if columns[n].dtype.kind == "U" else str(columns[n].dtype) for n in names}
+    kinds = {
+        n: "text" if columns[n].dtype.kind == "U" else getattr(columns[n], "kind", str(columns[n].dtype))
+        for n in names
+    }
     embedding: tuple[str, ...] = ("X",)
     arrays = columns
     if len(file.layout.embedding) > 1 and not {*file.layout.embedding} & {*names}:  # as they came
@@ -393,13 +408,20 @@ def write_table(
     with replacing(place, new=not overwrite) as temporary:
         if kind == "npz":
             with zipfile.ZipFile(temporary, "w") as archive:  # numpy.savez takes no array called "file"
-                for name, values in (_joined(list(blocks)) | {"mgpa": np.array(head)}).items():
+                for name, values in (
+                    in_plain(_joined(list(blocks)), ".npz") | {"mgpa": np.array(head)}
+                ).items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                         np.lib.format.write_array(stream, values, allow_pickle=False)
                 archive.comment = SEAL + bytes(64)
             seal_end(temporary)
         elif kind == "csv":
-            csv_file.write_csv(temporary, blocks, first.info, "\t" if place.suffix == ".tsv" else ",")
+            csv_file.write_csv(
+                temporary,
+                (in_plain(block, "CSV") for block in blocks),
+                first.info,
+                "\t" if place.suffix == ".tsv" else ",",
+            )
         else:
             from .parquet import column_for_each, write_parquet
 

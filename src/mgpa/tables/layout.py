@@ -40,6 +40,7 @@ class Field:
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     kind: str
+    carried: bool = False  # whether it can be passed on whatever its type
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Layout:
     columns: dict[str, str]  # a column's name in the table, and its name in the file
     kinds: dict[str, str]  # a column's type in words
     combined: dict[str, tuple[str, ...]]  # of a column made of several ("site+subject"), their names
+    ours: tuple[str, ...] = COLUMNS  # those that are read; all others are passed on as they are
 
     @classmethod
     def choose(
@@ -194,7 +196,12 @@ def _find_columns(
     absent = [name for name in dict.fromkeys([*wanted, *rename]) if name not in fields]
     if absent:
         raise TableError(f"No column {first_few(absent)}. Columns: {describe(fields.values())}.")
-    unfit = [fields[name] for name in wanted if fields[name].shape or fields[name].dtype is None]
+    unfit = [
+        fields[name]
+        for name in wanted
+        if (fields[name].shape or fields[name].dtype is None)
+        and not (fields[name].carried and {*new_names(name, rename)}.isdisjoint(COLUMNS))
+    ]
     if unfit:
         raise TableError(
             f"{describe(unfit)} cannot be a column: a column has one number, boolean, text or time per row. "

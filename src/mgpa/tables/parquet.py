@@ -28,6 +28,7 @@ from .._common.files import replacing, write_atomically
 from .._common.remote import Given, Place, RemotePath, as_place
 from .._common.untrusted import SEAL, require_plausible
 from ..errors import OutputExists, TableError
+from .carried import arrow_type
 from .columns import RESERVED, Columns, feature_names
 from .frames import fields_of, read_arrow, to_arrow
 from .layout import (
@@ -101,16 +102,16 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
         layout,
         layout.info(info),
         tuple(bounds),
-        partial(scan, tuple(groups), tuple(bounds), layout, schema, stored),
+        partial(scan, tuple(groups), tuple(bounds), schema, stored),
     )
 
 
 def scan(
     groups: Sequence[Group],
     bounds: Sequence[int],
-    layout: Layout,
     schema: Any,
     stored: int,
+    layout: Layout,
     start: int,
     stop: int,
     names: list[str],
@@ -119,7 +120,7 @@ def scan(
     """Yield arrays, at most ``max_rows`` rows at a time; no rows are one batch without rows."""
     whole = (bounds[-1], stored)
     if start >= stop:
-        yield read_arrow(schema.empty_table(), layout, names, start, whole)
+        yield read_arrow(schema.empty_table(), schema, layout, names, start, whole)
     wanted = set(names)
     types = zip(schema.names, schema.types, strict=True)
     texts = [name for name, type_ in types if name in wanted and str(type_) in TEXTS]
@@ -132,7 +133,7 @@ def scan(
                 for batch in file.iter_batches(max_rows, [groups[i][2]], names, use_threads=threads):
                     a, b = max(start, at), min(stop, at + len(batch))
                     if a < b:
-                        yield read_arrow(batch.slice(a - at, b - a), layout, names, a, whole)
+                        yield read_arrow(batch.slice(a - at, b - a), schema, layout, names, a, whole)
                     at += len(batch)
                     if at >= stop:
                         break
@@ -326,7 +327,7 @@ class TableWriter:
         self.like = like.take(slice(0, 0))
         self.rows = [None] if rows is None else list(rows) or [0]
         self.head = write_head(like.X.shape[1:], like.info)
-        types = {name: str(values.dtype.kind) for name, values in self.like.columns.items()}
+        types = {name: arrow_type(values) for name, values in self.like.columns.items()}
         plan = json.dumps(
             [self.rows, str(like.X.dtype), types, self.head, self.names, job or secrets.token_hex(16)]
         )
