@@ -310,7 +310,7 @@ def odd_value(rng):
 def odd_info(rng):
     """Return what a table may say about itself, with the names that mgpa reads."""
     names = ["encoder", "feature_names", "unit", "source_column", "corrected_by", "coordinates", "decimal"]
-    return {rng.choice([*names, "recording", "x"]): odd_value(rng) for _ in range(rng.randrange(1, 4))}
+    return {rng.choice([*names, "signals", "x"]): odd_value(rng) for _ in range(rng.randrange(1, 4))}
 
 
 def odd_column(rng, n):

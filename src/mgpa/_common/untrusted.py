@@ -24,7 +24,7 @@ MAX_DEPTH = 16
 #: What a table's ``info`` may hold under the names that mgpa reads; anything else is the user's own.
 INFO_TYPES: dict[str, type | tuple[type, ...]] = {
     "encoder": Mapping,
-    "recording": Mapping,
+    "signals": Mapping,
     "feature_names": (list, tuple),
     **dict.fromkeys(("unit", "source_column", "corrected_by", "coordinates", "decimal"), str),
 }

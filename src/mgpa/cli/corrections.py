@@ -146,6 +146,7 @@ def apply(
     """
     from ..maps import load_map
     from ..tables import check_table, correct_file
+    from ..tables.rows import other_signals
     from ..tables.scale import connect
 
     will_write(out)
@@ -154,6 +155,10 @@ def apply(
         m = m.with_strength(strength)
     file = reading.open(table, m.info.feature_names)
     check = check_table(m, file)
+    if other := other_signals(file.info, {"signals": m.info.signals}):
+        if strict:
+            raise UserError(other)
+        print(printable(f"mgpa: {other}"), file=sys.stderr)
     if strict and not check.ok:
         raise UserError(" ".join(check.problems))
     with connect(scheduler) as client:

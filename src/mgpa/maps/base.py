@@ -52,6 +52,8 @@ class MapInfo:
         they do not count in the size that movement is relative to.
     source_column : str
         What the user's table called the sources ("hospital"); empty if unknown.
+    signals : dict
+        How the signals were recorded and prepared: channels, rate, window, band, baseline, reference.
     evidence : str
         What the fit found before it acted, and whether it did.
     reference : str
@@ -74,6 +76,7 @@ class MapInfo:
     n_tokens: int | None = None
     token_layout: str = "mean"
     encoder: dict[str, Any] = field(default_factory=dict)
+    signals: dict[str, Any] = field(default_factory=dict)
     people: tuple[str, ...] = ()
     row_sample: str = ""
     library_version: str = __version__
@@ -443,6 +446,7 @@ class CorrectionMap:
             "found": info.evidence,
             "tokens": "" if info.n_tokens is None else tokens,
             "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
+            "signals": signals_in_words(info.signals),
             "coordinates": where,
             "seed": "" if info.random_state is None else str(info.random_state),
             "settings": ", ".join(f"{k}={info.parameters.get(k)}" for k in info.changed),
@@ -464,6 +468,24 @@ class CorrectionMap:
 
     def __repr__(self) -> str:
         return f"<{self.facts()[0]}, {self.n_features} features>"
+
+
+def signals_in_words(signals: dict[str, Any]) -> str:
+    """Return how signals were recorded and prepared.
+
+    Examples
+    --------
+    >>> signals_in_words({"channels": ["Oz", "Pz"], "sfreq": 128.0, "band": [1.0, 40.0], "reference": None})
+    '2 channels, sfreq 128.0, band 1.0 to 40.0'
+    """
+    words = []
+    for name, value in signals.items():
+        if name == "channels" and isinstance(value, list | tuple):
+            words.append(f"{len(value)} channels")
+        elif value is not None:
+            several = isinstance(value, list | tuple)
+            words.append(f"{name} {' to '.join(map(str, value)) if several else value}")
+    return ", ".join(words)
 
 
 def copy_rows(X: Floats, out: Floats) -> bool:

@@ -295,6 +295,23 @@ def require_encoder(info: Mapping[str, Any], expected: Mapping[str, Any], what: 
         raise TableError(f"{what} holds embeddings of another encoder than {than}: {changes}.")
 
 
+def other_signals(info: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """Return how signals that two ``info`` describe differ, as a sentence; nothing if they do not."""
+    got, wanted = info.get("signals") or {}, expected.get("signals") or {}
+    differ = [name for name in wanted if name in got and not _alike(got[name], wanted[name])]
+    changes = "; ".join(f"{name} {got[name]} instead of {wanted[name]}" for name in differ)
+    return f"Signals were prepared in another way than those of the fit: {changes}." if changes else ""
+
+
+def _alike(got: Any, wanted: Any) -> bool:
+    """Return whether two settings are the same, whatever file they come from."""
+    if isinstance(got, int | float) and isinstance(wanted, int | float):
+        return bool(np.isclose(got, wanted, rtol=1e-6, atol=1e-9))
+    if isinstance(got, list | tuple) and isinstance(wanted, list | tuple):
+        return len(got) == len(wanted) and all(map(_alike, got, wanted))
+    return bool(got == wanted)
+
+
 def require_features(info: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
     """Raise if two ``info`` name different features, or the same in another order."""
     got, wanted = feature_names(info), feature_names(expected)
