@@ -159,7 +159,7 @@ def run(folder, arguments, *, seconds=None, changes=None, stop=signal.SIGKILL, w
     while not (ended := os.wait4(child, os.WNOHANG))[0]:
         now = time.monotonic() - start
         if seconds is not None and now >= seconds and not stopped:
-            others = [one for one in of_session(child) if one != child] if worker else [child]
+            others = workers_of(child) if worker else [child]
             if others:
                 stopped = True
                 with suppress(ProcessLookupError):
@@ -176,13 +176,13 @@ def run(folder, arguments, *, seconds=None, changes=None, stop=signal.SIGKILL, w
     return os.waitstatus_to_exitcode(ended[1]), count, 1024 * ended[2].ru_maxrss, said
 
 
-def of_session(leader):
-    """Return the processes of a session."""
+def workers_of(leader):
+    """Return the workers in the session of a process; not joblib's resource trackers."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, IndexError):
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if entry.name.isdigit() and fields[3] == str(leader) and fields[0] != "Z":
+            if fields[3] == str(leader) and b"popen_loky" in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
 

@@ -406,7 +406,7 @@ def _pair(
                 f"{'/'.join(map(str, session))}: {by[-1]} {event!r} occurs twice on {device}. If numbers "
                 f"restart, also name the column in which they restart: pair_by=('session', {by[-1]!r})."
             )
-    report, untimed = PairingReport({}, {}, {}, {}), []
+    report, untimed = PairingReport({}, {}, {}, {}, kept=True), []
     for name, events in sessions.items():
         dropped = []
         for event, views in events.items():

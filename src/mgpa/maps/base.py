@@ -253,7 +253,7 @@ class CorrectionMap:
 
         Parameters
         ----------
-        X : array of shape (n, d), or (n, t, d) where the map was fitted on tokens
+        X : array of shape (n, d) or (d,), or (n, t, d) where the map was fitted on tokens
             numpy array, anything numpy can read (a pandas frame, a list), or a torch tensor.
         strength : float or None
             Apply this strength instead of the map's own.
@@ -263,6 +263,8 @@ class CorrectionMap:
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, out=out)
+        if out is None and getattr(X, "shape", None) == (self.n_features,) and not hasattr(X, "index"):
+            return self._correct(X[None], self._apply, None)[0]
         return self._correct(X, self._apply, out)
 
     def warm_up(self, dtype: Any = np.float32) -> Self:

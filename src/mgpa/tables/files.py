@@ -204,6 +204,7 @@ def open_table(
     columns: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
     replicates: str | None = None,
+    skip_rows: int = 0,
 ) -> TableFile:
     """Open a table; of Parquet, without reading its embeddings.
 
@@ -229,6 +230,8 @@ def open_table(
     replicates : {"mean", "pair"} or None
         What to do with rows of one source that share a pair id, which otherwise is an error: average them, or
         pair the first of one source with the first of another, and so on. The table is read into memory.
+    skip_rows : int
+        Lines of a CSV file before the one with the names, as instruments write them.
 
     Examples
     --------
@@ -241,16 +244,19 @@ def open_table(
     (5, (3,), {'source': 'text'})
     >>> folder.cleanup()
     """
-    choice = {"embedding": embedding, "columns": columns, "rename": rename}
+    choice: dict[str, Any] = {"embedding": embedding, "columns": columns, "rename": rename}
     if isinstance(path, (list, tuple)):
-        return _stacked([open_table(one, **choice) for one in path], replicates)  # type: ignore[arg-type]
+        choice["skip_rows"] = skip_rows
+        return _stacked([open_table(one, **choice) for one in path], replicates)
     place = as_place(path)  # type: ignore[arg-type]
     with reading(place):
         kind = _format_of(place)
+        if skip_rows and kind != "csv":
+            raise TableError("skip_rows is for CSV files; this one has no lines.")
         if kind == "npz":
             file = _open_npz(place, choice)
         elif kind == "csv":
-            layout, arrays, comma = csv_file.read_csv(place, **choice)
+            layout, arrays, comma = csv_file.read_csv(place, skip_rows, **choice)
             n, info = len(arrays[layout.embedding[0]]), layout.info({"decimal": ","} if comma else {})
             file = TableFile(place, layout, info, (0, n), partial(_slices, arrays))
         else:

@@ -134,7 +134,7 @@ def read_column(
         if types.is_unsigned_integer(column.type):
             column = column.cast(pa.string())  # no number is left to stand for "unpaired"
         column = column.fill_null("" if _is_text(column.type) else -1)
-    if ours and column.null_count:
+    if ours and column.null_count and (name in COLUMNS or not types.is_floating(column.type)):
         return Carried(column)
     if not coded and not _is_text(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False))
