@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -18,10 +19,25 @@ from mgpa._common.progress import in_processes
 from mgpa._common.remote import redacted
 from mgpa.errors import StoreError, WorkerError
 from mgpa.tables import Table, TableError, fit_table, open_table, simulate_table, write_table
+from mgpa.tables.rows import other_signals, require_encoder
 from terminal import refused
 
+hypothesis = pytest.importorskip("hypothesis")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+
+
+st = hypothesis.strategies
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+NAMES = st.sampled_from(
+    ["encoder", "signals", "feature_names", "unit", "corrected_by", "decimal", "checkpoint"]
+)
+JSON = st.dictionaries(
+    NAMES,
+    st.recursive(
+        LEAVES, lambda inner: st.lists(inner) | st.dictionaries(NAMES | st.text(), inner), max_leaves=8
+    ),
+)
 
 
 @pytest.fixture(scope="module")
@@ -292,3 +308,33 @@ def test_rows_give_the_same_bits_however_they_lie_in_memory():
     expected = m.transform(X)
     for form in forms:
         assert np.array_equal(m.transform(form), expected)
+        again = mgpa.MGPA().fit(form, source=table.source, pair_id=table.pair_id)
+        direct = mgpa.MGPA().fit(X, source=table.source, pair_id=table.pair_id)
+        assert np.array_equal(again.transform(form), direct.transform(X))
+
+
+def test_what_is_given_and_not_used_still_has_a_value_for_each_row():
+    table = simulate_table(6)
+    X, source = table.X, table.source
+    for model in (mgpa.ClosedFormMGPA(), mgpa.baselines.make("combat")):
+        pairs = {} if model.tags.needs_pairs is False else {"pair_id": table.pair_id}
+        with pytest.raises(ValueError, match=r"y has shape \(3,\) for .* rows; omit it"):
+            model.fit(X, np.zeros(3), source=source, **pairs)
+        model.fit(X, table.label, source=source, **pairs)
+    with pytest.raises(ValueError, match=r"pair_id has shape \(3,\) for"):
+        mgpa.baselines.make("combat").fit(X, source=source, pair_id=np.zeros(3))
+
+
+@hypothesis.given(JSON)
+@hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+def test_a_table_may_say_anything_about_itself(info):
+    head = json.dumps({"format": 1, "shape": [2], "info": info})
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder, "t.npz"), X=np.zeros((2, 2)), mgpa=np.array(head))
+        try:
+            read = open_table(Path(folder, "t.npz")).read()
+        except TableError:
+            return
+        assert read.info == info
+        assert open_table(write_table(read, Path(folder, "u.npz"))).info == info
+        repr(read), other_signals(read.info, read.info), require_encoder(read.info, read.info, "a", "b")
