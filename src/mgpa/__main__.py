@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -19,6 +20,8 @@ def entry() -> None:
     except KeyboardInterrupt:  # while it loads; later, the command line says it itself
         print("mgpa: interrupted before it started.", file=sys.stderr)
         sys.exit(130)
+    for number in (signal.SIGINT, signal.SIGTERM):  # before a command begins and after it has ended
+        signal.signal(number, signal.SIG_IGN)
     sys.exit(main())
 
 

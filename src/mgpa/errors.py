@@ -107,6 +107,10 @@ class ClusterError(Printable, RuntimeError):
     """A cluster that lost its scheduler or too many workers."""
 
 
+class WorkerError(Printable, RuntimeError):
+    """A worker process that was killed, mostly for lack of memory."""
+
+
 class NotEnoughMemory(Printable, RuntimeError):
     """The computation needs more memory than the machine has; raised before it starts."""
 

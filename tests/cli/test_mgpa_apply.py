@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import mgpa
+from simulated import simulated_table
 from terminal import done, in_process, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import Table, open_table, write_table
+from mgpa.tables import Table, fit_table, open_table, write_table
 
 
 def test_a_map_of_components_takes_raw_features(tmp_path):
@@ -109,3 +110,24 @@ def test_apply_checks_sources_under_the_name_they_had_in_the_fit(
         assert "hospital 'east' was never seen" in refused(*given, "--overwrite", "--strict", folder=tmp_path)
     else:
         assert not_checked in done(*given, "--overwrite", folder=tmp_path).stdout
+
+
+def test_a_file_of_one_source_is_corrected_by_its_name(tmp_path):
+    rows = simulated_table(n_people=8)
+    m = fit_table(mgpa.baselines.make("combat"), rows).to_map()
+    m.save(tmp_path / "m.safetensors")
+    one = rows.take(rows.source == rows.sources[1]).with_columns(source=None)
+    write_table(one, tmp_path / "one.npz")
+    again = ["apply", "m.safetensors", "one.npz", "--out", "new.npz"]
+    assert "lacks source" in refused(*again, folder=tmp_path)
+    done(*again, "--source", rows.sources[1], folder=tmp_path)
+    corrected = open_table(tmp_path / "new.npz").read()
+    expected = m.transform(one.X, source=np.full(len(one), rows.sources[1]))
+    np.testing.assert_allclose(corrected.X, expected, rtol=1e-5, atol=1e-6)
+    assert "the map was fitted on" in refused(*again[:-1], "n.npz", "--source", "other", folder=tmp_path)
+    write_table(rows, tmp_path / "one.npz", overwrite=True)
+    assert "leave --source out" in refused(*again[:-1], "n.npz", "--source", "a", folder=tmp_path)
+    # The map of one source still knows what its rows were like.
+    single = m.for_source(rows.sources[1])
+    assert not single.check(one.X + 1e3).ok
+    assert np.array_equal(single.transform(one.X[0]), single.transform(one.X[:1])[0])

@@ -13,6 +13,7 @@ from mgpa import audit
 from mgpa.eeg import BandPower, align_devices, align_like, encode, table_from_epochs
 from mgpa.errors import PairingError
 from mgpa.tables import correct, fit_table, open_table, write_table
+from terminal import done, refused
 
 EPOC = ["AF3", "F7", "F3", "FC5", "T7", "P7", "O1", "O2", "P8", "T8", "FC6", "F4", "F8", "AF4"]
 BIOSEMI = mne.channels.make_standard_montage("biosemi32").ch_names
@@ -137,6 +138,52 @@ def test_the_table_fits_corrects_and_saves(tmp_path):
         correct(m, encode(devices["epoc"][0].copy().reorder_channels(EPOC[::-1]), BandPower()))
     with pytest.raises(TypeError, match=r"is a str; expected mne\.Epochs \(mne\.read_epochs reads a file\)"):
         align_like("s0-epo.fif", table)
+
+
+def filtered(epochs, low, high):
+    """The same epochs, said to be filtered so."""
+    several = [one.copy() for one in epochs]
+    for one in several:
+        with one.info._unlock():
+            one.info["highpass"], one.info["lowpass"] = low, high
+    return several
+
+
+def test_filter_baseline_window_and_reference_are_stored_and_compared(tmp_path):
+    devices = {name: filtered(epochs, 1.0, 40.0) for name, epochs in both().items()}
+    table = table_from_epochs(devices, encoder=BandPower(), random_state=1)
+    signals = {"band": [1.0, 40.0], "baseline": None, "reference": None, "unit": "V", "sfreq": 128.0}
+    assert signals.items() <= table.info["signals"].items()
+    m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
+    m = mgpa.load_map(m.save(tmp_path / "m.safetensors"))
+    assert m.info.signals == write_and_read(table, tmp_path / "t.parquet").info["signals"]
+    assert "band 1.0 to 40.0" in m.summary()
+    [other] = filtered(devices["epoc"][:1], 0.0, 30.0)
+    with pytest.warns(
+        UserWarning, match=r"another way than those of the fit: band \[0\.0, 30\.0\] instead of \[1"
+    ):
+        align_like(other, table)
+    baselined = devices["epoc"][0].copy().apply_baseline((None, 0))
+    with pytest.warns(UserWarning, match=r"baseline \[.*\] instead of None"):
+        align_like(baselined, table)
+    new = replace(table, info=table.info | {"signals": table.info["signals"] | {"reference": "average"}})
+    write_table(new, tmp_path / "new.parquet")
+    said = done("apply", "m.safetensors", "new.parquet", "--out", "c.parquet", folder=tmp_path).stderr
+    assert (
+        "Signals were prepared in another way than those of the fit: reference average instead of None."
+        in said
+    )
+    strict = refused(
+        "apply", "m.safetensors", "new.parquet", "--out", "d.parquet", "--strict", folder=tmp_path
+    )
+    assert strict.startswith("Signals were prepared in another way")
+    devices["epoc"] = filtered(devices["epoc"], 0.0, 40.0)
+    with pytest.warns(UserWarning, match="Devices were filtered or baselined in different ways"):
+        table_from_epochs(devices, encoder=BandPower(), random_state=1)
+
+
+def write_and_read(table, path):
+    return open_table(write_table(table, path)).read()
 
 
 def test_a_person_whom_one_device_missed_is_named_and_no_clock_is_missed(recwarn):

@@ -224,11 +224,16 @@ def test_settings_are_checked(settings, match):
         TorchEncoder(torch.nn.Identity(), ["Oz"], 500, sfreq=250.0, **settings)
 
 
-def test_a_module_without_tokens_is_refused():
-    with pytest.raises(
-        ValueError, match=r"returns shape \(1, 500\) for one trial; expected \(1, tokens, d\)"
-    ):
-        TorchEncoder(torch.nn.Flatten(), ["Oz"], 500, sfreq=250.0)
+def test_a_module_may_give_one_embedding_a_trial():
+    flat = TorchEncoder(torch.nn.Flatten(), ["Oz"], 500, sfreq=250.0)
+    trials = signals(n=3)
+    table = encode(trials, flat)
+    assert table.X.shape == (3, 500)
+    mean = TorchEncoder(torch.nn.Identity(), ["Oz"], 500, sfreq=250.0, tokens=lambda m, x: m(x).mean(2))
+    assert mean.embed(trials).shape == (3, 1)
+    assert TorchEncoder(torch.nn.Identity(), ["Oz"], 500, sfreq=250.0).embed(trials).shape == (3, 1, 500)
+    with pytest.raises(ValueError, match=r"shape \(1, 1, 1, 500\) for one trial; expected \(1, d\)"):
+        TorchEncoder(torch.nn.Unflatten(1, (1, 1)), ["Oz"], 500, sfreq=250.0)
 
 
 def test_the_identity_goes_with_the_table():

@@ -76,6 +76,25 @@ def test_a_trigger_that_one_device_lost_is_found_by_the_times():
     assert "22 pairs of 24 events" in table.info["pairing"]
 
 
+def test_one_recording_that_cannot_be_matched_is_left_out_of_a_cohort_and_named():
+    people = ("01", "02", "03")
+    raws = {
+        "cap": [record(p, 256.0, extra=(0.5, 1.9) if p == "02" else ()) for p in people],
+        "headset": [record(p, 128.0) for p in people],
+    }
+    with pytest.warns(UserWarning, match=r"Left out, because markers cannot be matched: 02\. 02: headset"):
+        table = table_from_raws(raws, **SPAN)
+    assert set(table.participant) == {"01", "03"}
+
+
+def test_rows_that_are_kept_are_not_said_to_be_dropped():
+    raws = {"cap": record("01", 256.0), "headset": record("01", 128.0, lost=(9, 10), start=1.5)}
+    table = table_from_raws(raws, **SPAN)
+    assert len(table) == 2 * EVENTS - 2
+    assert "24 events in 1 session; 2 without a partner (their rows are kept)" in table.info["pairing"]
+    assert "dropped" not in table.info["pairing"]
+
+
 def test_the_experiments_own_list_settles_triggers_that_belong_to_no_event():
     raws = {"cap": record("01", 256.0, extra=(0.5, 1.9)), "headset": record("01", 128.0)}
     with pytest.raises(PairingError, match=r"01: headset has 24 markers for 26 events.*onsets="):

@@ -8,6 +8,7 @@ import pytest
 
 from mgpa import ClosedFormMGPA, load_map
 from mgpa.tables import Table, TableError, correct_file, fit_table, open_table, write_table
+from terminal import done
 
 
 @pytest.fixture
@@ -186,3 +187,21 @@ def test_spectra_with_decimal_commas_stay_so_and_samples_are_no_people(tmp_path,
     np.testing.assert_allclose(after["moisture"], frame["moisture"], rtol=1e-14)
     corrected = load_map("m.safetensors").transform(X)
     np.testing.assert_allclose(after[["1100", "1102", "1104", "1106"]], corrected, rtol=1e-12)
+
+
+HEADER = "Instrument: mp6;serial 17\nDate,2026-11-18,,,,,\n\n"
+
+
+@pytest.mark.parametrize("declared", ["", "sep=;\n"])
+def test_the_header_block_of_an_instrument_is_skipped(declared, tmp_path):
+    (tmp_path / "t.csv").write_text(f"{HEADER}{declared}device;f0;f1\nwet;1;2\ndry;3;4\n")
+    read = open_table(tmp_path / "t.csv", embedding="f", rename={"device": "source"}, skip_rows=3).read()
+    assert read.X.tolist() == [[1, 2], [3, 4]]
+    assert read.source.tolist() == ["wet", "dry"]
+    options = ["--embedding", "f", "--rename.device", "source", "--skip-rows", "3"]
+    done("convert", "t.csv", "--out", "t.npz", *options, folder=tmp_path)
+    with pytest.raises(TableError, match="skip_rows is for CSV"):
+        open_table(tmp_path / "t.npz", skip_rows=1)
+    (tmp_path / "u.csv").write_text("mp6\ndevice,f0\nwet,1\n")
+    with pytest.raises(TableError, match=r"Lines before the names: pass skip_rows"):
+        open_table(tmp_path / "u.csv", embedding="f")

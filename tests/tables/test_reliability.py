@@ -144,14 +144,14 @@ def refused(path):
 
 def repeated_text(path):
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), pa.array(["x" * 10**6]))
-    pq.write_table(pa.table({"X": [[1.0]] * 4000, "note": text}), path, compression="zstd")
+    pq.write_table(pa.table({"X": [[1.0]] * 4000, "label": text}), path, compression="zstd")
     return path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs resource limits")
 def test_long_texts_that_many_rows_share_are_refused_before_memory_is_taken(tmp_path):
     assert f"TableError: {tmp_path}" in (said := refused(repeated_text(tmp_path / "t.parquet")))
-    assert "note has texts so long" in said
+    assert "label has a text of 1000000 characters" in said
 
 
 def test_small_files_that_claim_much_are_refused_before_memory_is_taken(tmp_path):

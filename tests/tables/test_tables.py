@@ -196,13 +196,13 @@ def test_setting_columns_drops_no_others():
         np.zeros((4, 2)),
         source=list("abab"),
         pair_id=[0, 0, 1, 1],
-        info={"encoder": "x"},
+        info={"encoder": {"name": "x"}},
         other={"age": [3] * 4},
     )
     made = table.with_columns(participant=["s1", "s1", "s2", "s2"], site="Ulm", pair_id=None)
     assert set(made.columns) == {"source", "participant", "age", "site"}
     assert made.other["site"].tolist() == ["Ulm"] * 4
-    assert made.info == {"encoder": "x"}
+    assert made.info == {"encoder": {"name": "x"}}
     assert set(table.columns) == {"source", "pair_id", "age"}
     with pytest.raises(ValueError, match="participant has shape"):
         table.with_columns(participant=["s1"])

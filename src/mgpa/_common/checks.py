@@ -34,7 +34,8 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
     if X.ndim != 2:
         hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
         raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
-    rows = as_floats(X, name, "a float32 or float64 array of embeddings")
+    # In C order, so that the same numbers give the same bits however they lie in memory.
+    rows = np.ascontiguousarray(as_floats(X, name, "a float32 or float64 array of embeddings"))
     if n_features is not None and rows.shape[1] != n_features:
         raise ValueError(f"{name} has {rows.shape[1]} features; this correction was fitted on {n_features}.")
     return rows
@@ -74,7 +75,10 @@ def require_output(out: Any, X: Floats) -> None:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise if values are masked or sparse; numpy would read masked values as data."""
+    """Raise if values are masked, sparse or not there; numpy would read masked values as data."""
+    if is_tensor(values) and (values.is_meta or str(values.layout) != "torch.strided"):
+        kind = "is on the meta device and has no values" if values.is_meta else f"has layout {values.layout}"
+        raise ValueError(f"{name} {kind}; pass a dense tensor (.to_dense()) with values.")
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse; a correction makes rows dense. Pass {name}.toarray().")
     if isinstance(values, np.ma.MaskedArray) and np.any(values.mask):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
-from ..errors import ParameterError
+from ..errors import ParameterError, WorkerError
 
 
 def _show(text: str, end: str = "\r") -> None:
@@ -64,31 +65,35 @@ def in_processes(calls: Iterable[Any], n_jobs: int) -> Iterator[Any]:
     >>> list(in_processes([delayed(abs)(-1), delayed(abs)(2)], n_jobs=1))
     [1, 2]
     """
-    from joblib import Parallel, delayed
+    from joblib import Parallel
 
     if n_jobs == 0:
         raise ParameterError("n_jobs", n_jobs, "1 or more, or -1 for all cores")
-    work, parent = delayed(_work_for), os.getpid()
+    worker: dict[str, Any] = {"initializer": start_worker, "initargs": (os.getpid(),)}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-        yield from Parallel(n_jobs=n_jobs, return_as="generator")(work(parent, *call) for call in calls)
+        try:
+            yield from Parallel(n_jobs=n_jobs, return_as="generator", **worker)(calls)
+        except BrokenExecutor:
+            raise WorkerError(
+                "A worker process was killed, perhaps for lack of memory. Run it again, perhaps with fewer "
+                "jobs; what was finished is kept."
+            ) from None
 
 
-def _work_for(
-    parent: int, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
-) -> Any:
-    end_with(parent)
-    return function(*arguments, **named)
+def start_worker(parent: int) -> None:
+    """Make this process a worker: it leaves signals to its parent, and ends soon after it.
 
-
-@cache
-def end_with(parent: int) -> None:
-    """End this process, a worker, a second after its parent: a killed parent cannot tell it to."""
+    A killed parent cannot tell its workers to end.
+    """
+    if os.getpid() == parent:  # a thread
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(1.0)
+            time.sleep(0.2)
         os._exit(1)
 
-    if os.getppid() == parent:  # neither a thread of the parent nor a worker elsewhere
-        threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()

@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from ..errors import StoreError
 from .extras import missing
+from .progress import waiting
 
 #: What an address may begin with, and the package that fsspec needs for it.
 SCHEMES = {
@@ -30,11 +32,14 @@ SCHEMES = {
 }
 WEB = ("https", "http")
 READ_ONLY = (*WEB, "hf")
-#: Seconds until a web server must answer, and until it must send the next bytes.
-TIMEOUT = (20, 60)
+#: Seconds until a web server must accept a connection, and until it must answer or send the next bytes.
+TIMEOUT = (10, 12)
+#: In every such time it must send at least as many bytes for each second.
+SLOWEST = 1000
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
-_IN_TEXT = re.compile(_SCHEME.pattern + r"://[^\s'\"<>]+")
+# A scheme begins where a word does: else a text without one takes time as the square of its length.
+_IN_TEXT = re.compile(r"(?<![A-Za-z0-9+.-])" + _SCHEME.pattern + r"://[^\s'\"<>]+")
 
 
 def redacted(text: str) -> str:
@@ -199,7 +204,8 @@ class RemotePath:
         """Yield the store and the path in it; an error names the address, and none of its secrets."""
         store = self._store()
         try:
-            yield store, str(store._strip_protocol(self._address))
+            with waiting(f"waiting for {self}", self.scheme in WEB):
+                yield store, str(store._strip_protocol(self._address))
         except FileExistsError:
             raise FileExistsError(f"{self} already exists.") from None
         # Stores have errors of their own, of any kind, and with addresses in them.
@@ -208,7 +214,12 @@ class RemotePath:
             reason = error.__cause__ if self.scheme in WEB and error.__cause__ else error
             if isinstance(reason, FileNotFoundError) or getattr(reason, "status", 0) in (404, 410):
                 raise FileNotFoundError(f"Nothing found at {self}.") from None
-            raise StoreError(f"{self}: {redacted(str(reason)) or type(reason).__name__}") from None
+            late = (
+                "timed out waiting for an answer"
+                if isinstance(reason, TimeoutError)
+                else type(reason).__name__
+            )
+            raise StoreError(f"{self}: {redacted(str(reason)) or late}") from None
 
     def _store(self) -> Any:
         # fsspec keeps one of a kind; it would also keep listings, which other processes make out of date.
@@ -220,10 +231,40 @@ class RemotePath:
                 import aiohttp
 
                 timeout = aiohttp.ClientTimeout(None, sock_connect=TIMEOUT[0], sock_read=TIMEOUT[1])
-                options["client_kwargs"] = {"trust_env": True, "timeout": timeout}
+                options["client_kwargs"] = {
+                    "trust_env": True,
+                    "timeout": timeout,
+                    "response_class": _steady_response(),
+                }
             return fsspec.filesystem(self.scheme, **options)
         except ImportError:
             raise missing(f"{self.scheme}://", *dict.fromkeys(["fsspec", SCHEMES[self.scheme]])) from None
+
+
+@cache
+def _steady_response() -> Any:
+    """Return an answer of a web server that ends with an error if it comes in drips."""
+    import asyncio
+
+    import aiohttp
+
+    class Steady(aiohttp.ClientResponse):
+        async def start(self, connection: Any) -> Any:
+            async with asyncio.timeout(TIMEOUT[1]):
+                return await super().start(connection)
+
+        async def read(self) -> bytes:
+            reading, received = asyncio.ensure_future(super().read()), 0
+            while not (await asyncio.wait({reading}, timeout=TIMEOUT[1]))[0]:
+                before, received = received, self.content.total_bytes
+                if received - before < SLOWEST * TIMEOUT[1]:
+                    reading.cancel()
+                    raise TimeoutError(
+                        f"it sent {received - before} bytes in {TIMEOUT[1]} s, too few to wait."
+                    )
+            return await reading
+
+    return Steady
 
 
 #: Where something is or shall be, and what people may call it.

@@ -1,7 +1,7 @@
 """The ``mgpa`` command: files in, files out, nothing half-written.
 
 Exit codes: 0 done; 1 something unexpected; 2 a wrong file, column or option, said in one line;
-130 interrupted.
+130 interrupted (Ctrl-C), 143 terminated.
 """
 
 from __future__ import annotations
@@ -16,15 +16,24 @@ from typing import Any
 from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 from .._common.remote import redacted
-from ..errors import BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError, StudyError, printable
+from ..errors import (
+    BudgetNotAttained,
+    ClusterError,
+    NotEnoughMemory,
+    StoreError,
+    StudyError,
+    WorkerError,
+    printable,
+)
 
 # Importing a module adds its commands.
 from . import audits, corrections, data, machine, studies
 from .application import UserError, app
+from .ending import about_signal, stoppable
 
 __all__ = ["app", "audits", "corrections", "data", "machine", "main", "studies"]
 
-RUNTIME = (BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError)
+RUNTIME = (BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError, WorkerError)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,6 +42,20 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal that lacks a letter shows its escape
             stream.reconfigure(errors="backslashreplace")
+    with stoppable() as signals:
+        try:
+            return _run(arguments, signals)
+        except BaseException as error:
+            # A library may answer a signal with an error of its own.
+            if not signals and not isinstance(error, KeyboardInterrupt):
+                raise
+            code, line = about_signal(signals)
+            _say(line)
+            return code
+
+
+def _run(arguments: list[str] | None, signals: list[int]) -> int:
+    """Run a command; return its exit code, or raise what nobody foresaw."""
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -40,14 +63,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except SystemExit as stop:
         return int(stop.code or 0)
-    except KeyboardInterrupt:
-        print("mgpa: interrupted; what was finished is kept.", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         # The reader of our output has left: print nothing, and keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError:
+        _say("There is not enough memory for this; give it fewer rows or columns.")
+        return 2
     except (UserError, ValueError, OSError, ImportError, *RUNTIME) as error:
+        if signals:
+            raise
         _say(error)
         return 2
     return 0

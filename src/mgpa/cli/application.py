@@ -17,6 +17,7 @@ from .. import __version__
 from .._common.files import path_taken, require_distinct_paths, require_replaceable
 from .._common.remote import Place, RemotePath, as_place
 from ..errors import OutputExists, first_few, printable
+from .ending import will_write
 
 INTEGER = r"[+-]?\d+"
 NUMBER = r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)"
@@ -106,12 +107,15 @@ class TableOptions:
     replicates
         Rows of one source that share a pair_id: average them (mean), or pair the first of one source with
         the first of another, and so on (pair).
+    skip_rows
+        Lines of a CSV file before the one with the names.
     """
 
     embedding: Names | None = None
     rename: dict[str, str] | None = None
     columns: Names | None = None
     replicates: Literal["mean", "pair"] | None = None
+    skip_rows: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
 
     def open(self, table: Place | list[Place], features: Sequence[str] | None = None) -> Any:
         """Open a table; without --embedding, fall back to the map's feature names."""
@@ -119,6 +123,7 @@ class TableOptions:
         from ..tables.columns import COLUMNS
 
         rest: dict[str, Any] = {"rename": self.rename, "columns": self.columns, "replicates": self.replicates}
+        rest["skip_rows"] = self.skip_rows
         embedding: Any = self.embedding
         if embedding is not None and len(embedding) == 1:
             embedding = embedding[0]
@@ -136,7 +141,7 @@ class TableOptions:
             ]
             if numeric:
                 text = f"mgpa: numeric columns that are not part of the embedding: {first_few(numeric)}."
-                print(text, file=sys.stderr)
+                print(printable(text), file=sys.stderr)
         return file
 
 
@@ -151,6 +156,7 @@ def refuse_existing(path: Place, overwrite: bool, *inputs: Place | None) -> None
     """Raise before the work if an output exists, is also an input, or is a device or pipe."""
     require_distinct_paths(path, *(place for place in inputs if place is not None))
     require_replaceable(path)
+    will_write(path)
     if path_taken(path) and not overwrite:
         raise OutputExists(path)
     if isinstance(path, Path) and not path.parent.is_dir():

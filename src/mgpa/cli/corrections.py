@@ -25,6 +25,7 @@ from .application import (
     UserError,
     app,
 )
+from .ending import will_write
 
 Params = Annotated[
     dict[str, str] | None,
@@ -114,6 +115,7 @@ def apply(
     *,
     out: AnyOut,
     strength: float | None = None,
+    source: str | None = None,
     reading: TableOptions = AS_IT_IS,
     overwrite: Overwrite = False,
     force: bool = False,
@@ -138,6 +140,8 @@ def apply(
         A .parquet, .npz or .csv file, or a folder (a name without suffix); also an address (s3://…, gs://…).
     strength
         Apply this multiple of the correction.
+    source
+        The source of all rows, where the table has no such column.
     force
         Correct a table that was corrected before, or whose sources the map does not know.
     strict
@@ -145,19 +149,37 @@ def apply(
     """
     from ..maps import load_map
     from ..tables import check_table, correct_file
+    from ..tables.rows import other_signals
     from ..tables.scale import connect
 
+    will_write(out)
     m = load_map(map)
     if strength is not None:
         m = m.with_strength(strength)
     file = reading.open(table, m.info.feature_names)
+    if source is not None:
+        m = _of_source(m, file, source, force)
     check = check_table(m, file)
+    if other := other_signals(file.info, {"signals": m.info.signals}):
+        if strict:
+            raise UserError(other)
+        print(printable(f"mgpa: {other}"), file=sys.stderr)
     if strict and not check.ok:
         raise UserError(" ".join(check.problems))
     with connect(scheduler) as client:
         n_rows = correct_file(m, file, out, overwrite=overwrite, force=force, client=client, verbose=True)
     facts = {"table": str(out), "rows": n_rows, "check": check.to_dict()}
     shared.show(facts, f"{n_rows} rows corrected into {out}\n{check}", json_)
+
+
+def _of_source(m: Any, file: Any, source: str, force: bool) -> Any:
+    """Return the correction of one source; raise if the map does not know it, or the table says another."""
+    if "source" in file.columns:
+        raise UserError(f"{file.path} has a source column; leave --source out, or rename that column.")
+    if source not in m.info.source_names and not (force and m.source_blind):
+        known = first_few(list(m.info.source_names)) or "none by name"
+        raise UserError(f"--source is {source!r}; the map was fitted on {known}.")
+    return m if m.source_blind else m.for_source(source)
 
 
 @app.command

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from ..errors import printable
 from .application import AsJson, Flag, Folder, Names, Out, Overwrite, Seed, app, show
+from .ending import will_write
 
 data = App(name="data", help="List, fetch and verify public data sets.")
 app.command(data)
@@ -144,6 +145,7 @@ def simulate(
     from ..tables.files import write_table
     from ..tables.simulate import simulate_table
 
+    will_write(out)
     made = simulate_table(people, n_sources=sources, tokens=tokens, random_state=seed)
     write_table(made, out, overwrite=overwrite)
     print(f"{len(made)} rows of {people} participants and {sources} devices in {out}")

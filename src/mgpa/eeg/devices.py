@@ -20,6 +20,7 @@ from .._common.checks import require_finite
 from ..errors import PairingError, UsageError, first_few
 from ..tables.columns import ROLES, Columns, assign_roles
 from ..tables.frames import subject_of
+from ..tables.rows import other_signals
 from ..tables.table import Table
 from .pairing import PairingReport, timing_test
 from .trials import Encoder, Trials, as_trials, eeg_channels, encode, loaded_epochs, plain_name
@@ -70,7 +71,16 @@ def table_from_epochs(
     """
     trials, report = align_devices(devices, **alignment)
     signals = {"channels": trials.channels, "reference": alignment.get("reference")}
-    signals |= {"sfreq": trials.sfreq, "tmin": trials.tmin, "samples": trials.data.shape[2]}
+    signals |= {"sfreq": trials.sfreq, "tmin": trials.tmin, "samples": trials.data.shape[2], "unit": "V"}
+    prepared = {name: _preparation(epochs, trials.sfreq) for name, epochs in devices.items()}
+    if len({*map(str, prepared.values())}) > 1:
+        warnings.warn(
+            "Devices were filtered or baselined in different ways: "
+            + "; ".join(f"{name} {facts}" for name, facts in prepared.items())
+            + ". A correction then removes that difference, too.",
+            stacklevel=2,
+        )
+    signals |= next(iter(prepared.values()))
     trials = replace(trials, info={"pairing": str(report), "signals": signals})
     people = trials.columns["participant"]
     n_people = len(np.unique(people))
@@ -88,6 +98,16 @@ def table_from_epochs(
         shares = None if roles is None else dict(roles)
         trials = trials.with_columns(role=assign_roles(people, shares, random_state=random_state))
     return encode(trials, encoder, verbose=verbose)
+
+
+def _preparation(epochs: Any, sfreq: float) -> dict[str, Any]:
+    """Return the band (Hz) of MNE epochs as far as a rate shows it, and their baseline (s), as MNE knows."""
+    one = epochs[0] if isinstance(epochs, (list, tuple)) else epochs
+    facts = getattr(one, "info", None)
+    if not isinstance(facts, Mapping) or "highpass" not in facts:
+        return {}
+    band = [float(facts["highpass"]), min(float(facts["lowpass"]), sfreq / 2)]
+    return {"band": band, "baseline": None if one.baseline is None else [float(t) for t in one.baseline]}
 
 
 def align_devices(
@@ -187,7 +207,7 @@ def align_like(epochs: Any, table: Table) -> Trials:
     Parameters
     ----------
     epochs : Trials, mne.Epochs, or a list of mne.Epochs
-        Which need no partner; filtered like those of the table.
+        Which need no partner. Another filter or baseline than the table's, as far as MNE knows, is a warning.
     table : Table
         That :func:`table_from_epochs` made.
     """
@@ -198,6 +218,8 @@ def align_like(epochs: Any, table: Table) -> Trials:
             "mgpa.eeg.table_from_epochs made, as it is or read from its file (mgpa.tables.open_table)."
         )
     start, rate, samples = (signals[name] for name in ("tmin", "sfreq", "samples"))
+    if other := other_signals({"signals": _preparation(epochs, rate)}, {"signals": signals}):
+        warnings.warn(f"{other} Prepare the recording in the same way first.", stacklevel=2)
     trials = as_trials(epochs).pick(signals["channels"])
     end = start + (samples - 1) / rate
     if trials.tmin > start + _WHOLE or trials.times[-1] < end - _WHOLE:
@@ -384,7 +406,7 @@ def _pair(
                 f"{'/'.join(map(str, session))}: {by[-1]} {event!r} occurs twice on {device}. If numbers "
                 f"restart, also name the column in which they restart: pair_by=('session', {by[-1]!r})."
             )
-    report, untimed = PairingReport({}, {}, {}, {}), []
+    report, untimed = PairingReport({}, {}, {}, {}, kept=True), []
     for name, events in sessions.items():
         dropped = []
         for event, views in events.items():

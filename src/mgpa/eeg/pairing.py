@@ -57,7 +57,8 @@ class PairingReport:
     """How the events of each session were paired, with notes.
 
     ``events`` and ``pairs`` count; ``dropped`` says which events were not paired, and which markers belong to
-    no event; ``timing`` is keyed by which clock was compared with which.
+    no event; ``timing`` is keyed by which clock was compared with which. ``kept``: unpaired events keep
+    their rows.
     """
 
     events: dict[str, int]
@@ -65,16 +66,18 @@ class PairingReport:
     dropped: dict[str, list[str]]
     timing: dict[str, dict[str, Timing]]
     notes: tuple[str, ...] = ()
+    kept: bool = False
 
     def __str__(self) -> str:
         pairs, events, dropped = sum(self.pairs.values()), sum(self.events.values()), self.dropped.values()
         sessions = f"{len(self.events)} session{'s' if len(self.events) > 1 else ''}"
-        first = f"{pairs} pairs of {events} events in {sessions}; {sum(map(len, dropped))} dropped"
+        fate = "without a partner (their rows are kept)" if self.kept else "dropped"
+        first = f"{pairs} pairs of {events} events in {sessions}; {sum(map(len, dropped))} {fate}"
         lines = [first, *self.notes]
         for name in self.events:
             lines.append(f"{name}: {self.events[name]} events, {self.pairs[name]} pairs")
             lines += [f"  {what}: {timing}" for what, timing in self.timing[name].items()]
-            lines += [f"  dropped {one}" for one in self.dropped[name]]
+            lines += [f"  {'unpaired' if self.kept else 'dropped'} {one}" for one in self.dropped[name]]
         return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ epochs are cut around them, and :func:`~mgpa.eeg.table_from_epochs` does the res
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -81,7 +82,8 @@ def table_from_raws(
     onsets : dict of participant to (n,) array, or None
         When the events were, in seconds of the experiment's own clock. None: the device with most markers
         says. Markers of a device are numbered by this list: as many are in order, and a gap or surplus is
-        found by the times (:func:`mgpa.eeg.match_events`), or refused. With ``at_once=False`` times say
+        found by the times (:func:`mgpa.eeg.match_events`); a recording where that fails is left out with a
+        warning. With ``at_once=False`` times say
         nothing: there must be as many, in order.
     labels_from : str or None
         The device whose markers name the task, if others' do not; None: they all do.
@@ -103,6 +105,7 @@ def table_from_raws(
     if labels_from is not None and labels_from not in recordings:
         raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(recordings)}.")
     epochs: dict[str, list[Any]] = {device: [] for device in recordings}
+    unmatched: dict[str, str] = {}
     for key in dict.fromkeys(key for by_key in recordings.values() for key in by_key):
         raws = {device: by_key[key] for device, by_key in recordings.items() if key in by_key}
         events, names, times = {}, {}, {}
@@ -119,10 +122,8 @@ def table_from_raws(
             number = match_events if settings.get("at_once", True) else _in_order
             numbers = {d: number(times[d], reference, name=d) for d in raws}
         except PairingError as error:
-            raise PairingError(
-                f"{'/'.join(key)}: {error} Or pass the experiment's own list with onsets=, or other markers "
-                "with markers=."
-            ) from error
+            unmatched["/".join(key)] = str(error)
+            continue
         labels = (
             dict(zip(numbers[labels_from], names[labels_from], strict=True)) if labels_from in raws else {}
         )
@@ -137,6 +138,15 @@ def table_from_raws(
             span = {"tmin": tmin, "tmax": tmax, "baseline": baseline, "metadata": metadata}
             cut = mne.Epochs(raw, events[device][rows], codes, **span, preload=True, verbose="error")
             epochs[device].append(cut)
+    if unmatched:
+        who, reason = next(iter(unmatched.items()))
+        how = "Or pass the experiment's own list with onsets=, or other markers with markers=."
+        if not all(epochs.values()):
+            raise PairingError(f"{who}: {reason} {how}")
+        warnings.warn(
+            f"Left out, because markers cannot be matched: {', '.join(unmatched)}. {who}: {reason} {how}",
+            stacklevel=2,
+        )
     return table_from_epochs(epochs, encoder=encoder, pair_by=by, **settings)
 
 

@@ -43,7 +43,8 @@ class TorchEncoder:
     sfreq : float
         Samples per second of its input.
     tokens : callable or None
-        Called with the module and the tensor, returns tokens (batch, tokens, d). None is the module's output.
+        Called with the module and the tensor, returns tokens (batch, tokens, d), or one embedding (batch, d).
+        None is the module's output.
     scaling : "zscore" or float
         "zscore": each channel of each trial minus its mean, over its standard deviation. A number: over so
         many volts.
@@ -95,6 +96,7 @@ class TorchEncoder:
         self._tokens, self._identity = tokens, dict(identity or {})
         check_choice("precision", precision, ("float32", "float16", "bfloat16"))
         check_choice("dtype", dtype, ("float32", "float16"))
+        self._one_token = False  # whether the module gives one embedding, and no tokens
         self.shape = self._measure_shape()
 
     @property
@@ -115,7 +117,7 @@ class TorchEncoder:
         }
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[Any]:
-        """Return the tokens, (n, tokens, d), of trials or MNE epochs at the encoder's rate and length."""
+        """Return tokens (n, tokens, d), or embeddings (n, d), of trials or epochs at the encoder's rate."""
         import torch
 
         trials = as_trials(trials)
@@ -150,7 +152,7 @@ class TorchEncoder:
                 f"The tokens of {len(rows)} trials, the first of them {rows[0]}, are not finite as "
                 f"{self.dtype.name}; use dtype='float32', and check the scaling."
             )
-        return out
+        return out[:, 0] if self._one_token else out
 
     def _check(self, trials: Any) -> None:
         up, down = self.resample or (1, 1)
@@ -183,7 +185,8 @@ class TorchEncoder:
         with arithmetic(self.device.type, self.precision):
             batch = scaled(batch, self.scaling)
             tokens = self.module(batch) if self._tokens is None else self._tokens(self.module, batch)
-        return tokens.float()
+        self._one_token = tokens.ndim == 2
+        return (tokens[:, None] if tokens.ndim == 2 else tokens).float()
 
     def _to_host(self, tokens: Any) -> tuple[Any, Any]:
         """Start copying tokens to the host; return where to, and what to wait for."""
@@ -205,8 +208,8 @@ class TorchEncoder:
             tokens = self._compute(silence)
         if tokens.ndim != 3 or len(tokens) != 1:
             raise ValueError(
-                f"The module returns shape {tuple(tokens.shape)} for one trial; expected (1, tokens, d). "
-                "Pass tokens= to convert its output."
+                f"The module returns shape {tuple(tokens.shape)} for one trial; expected (1, d) or "
+                "(1, tokens, d). Pass tokens= to convert its output."
             )
         return int(tokens.shape[1]), int(tokens.shape[2])
 

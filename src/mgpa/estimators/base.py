@@ -109,6 +109,14 @@ def forget(estimator: Any) -> None:
         delattr(estimator, name)
 
 
+def require_length(values: Any, n: int, name: str) -> None:
+    """Raise if what a method is given and does not use is not one value for each row."""
+    if values is not None and (shape := np.shape(values))[:1] != (n,):
+        raise ValueError(
+            f"{name} has shape {shape} for {n} rows; omit it (it is not used), or pass one a row."
+        )
+
+
 def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Floats:
     """Return X as finite float rows, remembering (``reset``) or checking its width and feature names."""
     X = to_numpy(X, name) if is_tensor(X) else X
@@ -128,8 +136,8 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
     if name != "X" and len(shape) == 2 and shape[1] != estimator.n_features_in_:
         raise ValueError(f"{name} has {shape[1]} features but X has {estimator.n_features_in_}.")
     checked: Floats = validate_data(
-        estimator, X, dtype=(np.float64, np.float32), reset=reset, ensure_all_finite=False
-    )
+        estimator, X, dtype=(np.float64, np.float32), order="C", reset=reset, ensure_all_finite=False
+    )  # in C order, the same numbers give the same bits however they lie in memory
     require_finite(checked, name)
     return checked
 
@@ -244,6 +252,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         if not self.tags.needs_source:
             return LabelledRows(X, np.zeros(len(X), np.int64)), None
         if not self._reads_pairs:
+            require_length(pair_id, len(X), "pair_id")
             pairs = pair_id = pair_groups = None
         weight = None
         if sample_weight is not None:
@@ -311,6 +320,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
     def _read_task(self, y: Any, n: int) -> NDArray[Any] | None:
         """Return task labels for the methods that need them; the others never see them."""
         if not self.tags.needs_task:
+            require_length(y, n, "y")
             return None
         if y is None:
             raise UsageError(f"{type(self).__name__} preserves a given task: pass y, one task label per row.")

@@ -160,6 +160,8 @@ class RoutedMap(CorrectionMap):
             offset=self.offset[i],
             strength=self.strength,
             info=replace(self.info, source_names=(self.sources[i],)),
+            coordinates=self.coordinates,
+            fitted=self.fitted,
         )
 
     def route(self, source: Any, n: int) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from .._common.arrays import is_tensor
-from .._common.checks import as_float_matrix, require_finite, require_output
+from .._common.checks import as_float_matrix, refuse_masked, require_finite, require_output
 from .._common.extras import missing
 from .._common.markup import facts_html
 from .._common.remote import Given, Place, as_place
@@ -52,6 +52,8 @@ class MapInfo:
         they do not count in the size that movement is relative to.
     source_column : str
         What the user's table called the sources ("hospital"); empty if unknown.
+    signals : dict
+        How the signals were recorded and prepared: channels, rate, window, band, baseline, reference.
     evidence : str
         What the fit found before it acted, and whether it did.
     reference : str
@@ -74,6 +76,7 @@ class MapInfo:
     n_tokens: int | None = None
     token_layout: str = "mean"
     encoder: dict[str, Any] = field(default_factory=dict)
+    signals: dict[str, Any] = field(default_factory=dict)
     people: tuple[str, ...] = ()
     row_sample: str = ""
     library_version: str = __version__
@@ -249,7 +252,7 @@ class CorrectionMap:
 
         Parameters
         ----------
-        X : array of shape (n, d), or (n, t, d) where the map was fitted on tokens
+        X : array of shape (n, d) or (d,), or (n, t, d) where the map was fitted on tokens
             numpy array, anything numpy can read (a pandas frame, a list), or a torch tensor.
         strength : float or None
             Apply this strength instead of the map's own.
@@ -259,6 +262,8 @@ class CorrectionMap:
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, out=out)
+        if out is None and getattr(X, "shape", None) == (self.n_features,) and not hasattr(X, "index"):
+            return self._correct(X[None], self._apply, None)[0]
         return self._correct(X, self._apply, out)
 
     def warm_up(self, dtype: Any = np.float32) -> Self:
@@ -283,6 +288,7 @@ class CorrectionMap:
             corrected = self._correct(rows, apply, None)
             joint = self.info.token_layout == "joint"
             return corrected.reshape(X.shape) if joint else X + (corrected - rows)[:, None]
+        refuse_masked(X, "X")
         if not is_tensor(X):
             return self._run(X, apply, out)
         if out is not None:
@@ -441,6 +447,7 @@ class CorrectionMap:
             "found": info.evidence,
             "tokens": "" if info.n_tokens is None else tokens,
             "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
+            "signals": signals_in_words(info.signals),
             "coordinates": where,
             "seed": "" if info.random_state is None else str(info.random_state),
             "settings": ", ".join(f"{k}={info.parameters.get(k)}" for k in info.changed),
@@ -462,6 +469,24 @@ class CorrectionMap:
 
     def __repr__(self) -> str:
         return f"<{self.facts()[0]}, {self.n_features} features>"
+
+
+def signals_in_words(signals: dict[str, Any]) -> str:
+    """Return how signals were recorded and prepared.
+
+    Examples
+    --------
+    >>> signals_in_words({"channels": ["Oz", "Pz"], "sfreq": 128.0, "band": [1.0, 40.0], "reference": None})
+    '2 channels, sfreq 128.0, band 1.0 to 40.0'
+    """
+    words = []
+    for name, value in signals.items():
+        if name == "channels" and isinstance(value, list | tuple):
+            words.append(f"{len(value)} channels")
+        elif value is not None:
+            several = isinstance(value, list | tuple)
+            words.append(f"{name} {' to '.join(map(str, value)) if several else value}")
+    return ", ".join(words)
 
 
 def copy_rows(X: Floats, out: Floats) -> bool:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .._common.files import special_kind
+from .._common.untrusted import read_study_text
 from ..audit.metrics import find_metric
 from ..errors import StudyError
 
@@ -357,12 +357,7 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
     """Return the text of a study, its name, and the folder of its relative paths."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
-        if kind := special_kind(path):  # which would be waited for
-            raise StudyError(f"{path} is {kind}, not a file.")
-        try:
-            return path.read_text("utf-8"), str(path), path.resolve().parent
-        except (OSError, UnicodeDecodeError) as error:
-            raise StudyError(f"{path} cannot be read as text in UTF-8: {error}.") from None
+        return read_study_text(path), str(path), path.resolve().parent
     if str(which) == "template":
         return files(__package__).joinpath("template.toml").read_text("utf-8"), "template", Path.cwd()
     packaged = presets()

@@ -22,6 +22,7 @@ from ..labels import (
     to_numpy,
     whole_numbers,
 )
+from .carried import Carried, arrow_type
 
 ROLES = ("FIT", "VAL", "HEAD", "EVAL")
 COLUMNS = ("source", "participant", "role", "label", "pair_id")
@@ -53,7 +54,7 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
     """Return the standard columns of n rows, checked alone and together."""
     columns: Columns = {}
     for name in COLUMNS:
-        if name in given:
+        if name in given and not isinstance(given[name], Carried):
             check = check_pair_id(given[name], n) if name == "pair_id" else check_labels(given[name], n, name)
             refuse_gaps_as_text(check, name)
             columns[name] = _tidy(check)
@@ -121,10 +122,14 @@ def _require_people_apart(participant: NDArray[Any], role: NDArray[Any] | None) 
             )
 
 
-def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
-    """Return a checked extra column: numbers, booleans or text."""
+def check_other(values: Any, n: int, name: Any) -> Any:
+    """Return a checked extra column: numbers, booleans, text, or what is passed on."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ValueError(f"other has a column named {name!r}; names are printable Unicode text.")
+    if isinstance(values, Carried):
+        if len(values) != n:
+            raise ValueError(f"{name} has {len(values)} values for {n} rows.")
+        return values
     array = to_numpy(values, name)
     if array.dtype.kind == "M":
         if np.isnat(array).any():
@@ -152,6 +157,8 @@ def require_alike(first: Columns, other: Columns, what: str) -> None:
     def kind(columns: Columns, name: str) -> str:
         if name not in columns:
             return "missing"
+        if any(isinstance(all_.get(name), Carried) for all_ in (first, other)):
+            return arrow_type(columns[name])
         dtype, shape = columns[name].dtype, columns[name].shape[1:]
         words = {"U": "text", "i": "integer", "u": "unsigned integer"}.get(dtype.kind, str(dtype))
         return f"{words} {shape or ''}".strip()

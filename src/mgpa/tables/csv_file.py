@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.remote import Place
+from .._common.untrusted import require_names, require_room
 from ..errors import TableError
 from .columns import COLUMNS, Columns, feature_names
-from .layout import Field, Layout, new_names, require_different
+from .layout import Field, Layout, new_names
 
 # What the names of such files end in.
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -36,18 +37,19 @@ THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+([.][0-9]*)?")
 UNPAIRED = re.compile(r"-[0-9]+(\.0*)?")
 
 
-def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns, bool]:
+def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, Columns, bool]:
     """Return a CSV file's layout, its columns, text wherever a number would change it, and if it has commas.
 
     Fields are separated by what a first line ``sep=;`` says, or by whatever separates most names; where that
     is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around names and
     values belong to neither. Participants, and columns that make one id, stay text; a pair id that is missing
-    or negative becomes empty. ``choice`` is that of :meth:`mgpa.tables.layout.Layout.choose`.
+    or negative becomes empty. ``skip`` lines precede the names. ``choice`` is that of
+    :meth:`mgpa.tables.layout.Layout.choose`.
     """
     try:
-        names, separator = _header(path)
+        names, separator = _header(path, skip)
         every = choice.get("embedding") == "numeric" and "numeric" not in names
-        numeric = _numeric_columns(path, len(names), separator) if every else [True] * len(names)
+        numeric = _numeric_columns(path, len(names), separator, skip) if every else [True] * len(names)
         called = {name: new_names(name, choice.get("rename")) for name in names}
         table_columns = {name for name in names if every and not set(called[name]).isdisjoint(COLUMNS)}
         fits = [a and n not in table_columns for n, a in zip(names, numeric, strict=True)]
@@ -57,15 +59,18 @@ def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns, bool]:
         position = {name: i for i, name in enumerate(names)}
         inside = [position[name] for name in layout.embedding]
         others = [position[name] for name in layout.stored(*layout.columns)]
-        X, texts, decimal_comma = _read_rows(path, names, separator, inside, others)
+        X, texts, decimal_comma = _read_rows(path, names, separator, inside, others, skip)
     except UnicodeDecodeError:
         raise TableError("it is not UTF-8; save it as UTF-8 (iconv -f latin1 -t utf-8, say).") from None
     if not len(X):
         raise TableError("it has names of columns, but no rows.")
     joined = {part for parts in layout.combined.values() for part in parts}
     made: Columns = dict(zip(layout.embedding, X.T, strict=True))
+    with path.open("rb") as stream:
+        stored = stream.seek(0, 2)
     for i, column in zip(others, texts, strict=True):
         name = names[i]
+        require_room(name, max(map(len, column), default=0), len(column), stored)
         as_text = name in joined  # a part of an id
         made[name] = np.array(column) if as_text else _column(column, name, called[name], decimal_comma)
     stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
@@ -73,17 +78,17 @@ def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns, bool]:
     return replace(layout, kinds=dict.fromkeys(layout.columns, "text") | kinds), made, decimal_comma
 
 
-def _rows(path: Place, separator: str) -> Iterator[list[str]]:
-    """Yield the names and then the rows of a file, without empty lines."""
+def _rows(path: Place, separator: str, skip: int) -> Iterator[list[str]]:
+    """Yield the names and then the rows of a file, without empty lines and the lines to skip."""
     with path.open("rb") as stream:
         start = stream.read(2)
     # Excel writes "Unicode text" in UTF-16.
     encoding = "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     csv.field_size_limit(2**24)
     with path.open("rb") as stream, TextIOWrapper(cast(Any, stream), encoding, newline="") as text:
-        declared = DECLARATION.fullmatch(text.readline())
+        declared = DECLARATION.fullmatch(next(itertools.islice(text, skip, None), ""))
         text.seek(0)
-        lines = itertools.islice(text, 1 if declared else 0, None)
+        lines = itertools.islice(text, skip + (1 if declared else 0), None)
         if not separator:
             yield [declared[1] if declared else "", next((line for line in lines if line.strip()), "")]
             return
@@ -92,19 +97,19 @@ def _rows(path: Place, separator: str) -> Iterator[list[str]]:
                 yield row
 
 
-def _header(path: Place) -> tuple[list[str], str]:
+def _header(path: Place, skip: int) -> tuple[list[str], str]:
     """Return the names of the columns, and what separates them."""
-    declared, first = next(_rows(path, ""))
+    declared, first = next(_rows(path, "", skip))
     unquoted = re.sub('"[^"]*"', "", first)
     separator = declared or max(SEPARATORS, key=unquoted.count)
-    rows = _rows(path, separator)
+    rows = _rows(path, separator, skip)
     names, row = next(rows, []), next(rows, [])
     if not names:
         raise TableError("it is empty.")
     if len(row) > len(names):
         raise TableError(
             f"its first row has {len(row)} fields for {len(names)} names; name every column, row names "
-            f"too, and remove a trailing {separator!r}."
+            f"too, and remove a trailing {separator!r}. Lines before the names: pass skip_rows (--skip-rows)."
         )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
     numbers = [name.replace(",", ".", 1) for name in names]
@@ -115,14 +120,14 @@ def _header(path: Place) -> tuple[list[str], str]:
                 f"its first line is all numbers ({', '.join(names[:3])}, …) and would be read as names; "
                 "add a line with the names of the columns."
             )
-    require_different(names)
+    require_names(names)
     return names, separator
 
 
-def _numeric_columns(path: Place, n: int, separator: str) -> list[bool]:
+def _numeric_columns(path: Place, n: int, separator: str, skip: int) -> list[bool]:
     """Return which columns have numbers, and nothing else but missing values."""
     fits, filled = [True] * n, [False] * n
-    for row in itertools.islice(_rows(path, separator), 1, None):
+    for row in itertools.islice(_rows(path, separator, skip), 1, None):
         for i, text in enumerate(row[:n]):
             if fits[i] and (text := text.strip()) not in MISSING:
                 filled[i] = True
@@ -132,13 +137,13 @@ def _numeric_columns(path: Place, n: int, separator: str) -> list[bool]:
 
 
 def _read_rows(
-    path: Place, names: list[str], separator: str, inside: list[int], others: list[int]
+    path: Place, names: list[str], separator: str, inside: list[int], others: list[int], skip: int
 ) -> tuple[NDArray[Any], list[list[str]], bool]:
     """Return the embedding, the texts of the other columns, and whether numbers have decimal commas."""
     X: list[NDArray[Any]] = []
     texts: list[list[str]] = [[] for _ in others]
     commas: list[str] = []
-    for number, row in enumerate(itertools.islice(_rows(path, separator), 1, None)):
+    for number, row in enumerate(itertools.islice(_rows(path, separator, skip), 1, None)):
         if len(row) > len(names):
             raise TableError(f"row {number} has {len(row)} fields for {len(names)} names.")
         row += [""] * (len(names) - len(row))
@@ -196,7 +201,7 @@ def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool
         if all(map(NUMBER.fullmatch, points)) and len({*map(float, points)}) == len({*present}):
             numbers = iter(points)
             return np.array([np.nan if text in MISSING else float(next(numbers)) for text in texts])
-    if gaps:
+    if gaps and not {*names}.isdisjoint(COLUMNS):
         raise TableError(
             f"{stored} is missing in {len(gaps)} rows (first: row {gaps[0]}); drop those rows, fill them "
             "in, or leave the column out (columns)."
@@ -222,7 +227,7 @@ def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], se
                 names = feature_names(info)
                 if names is None or len(names) != X.shape[1]:
                     names = tuple(f"f{j}" for j in range(X.shape[1]))
-                require_different([*columns, *names])
+                require_names([*columns, *names])
                 writer.writerow([*columns, *names])
             lists, texts = [_written(values, comma) for values in columns.values()], _written(X, comma)
             for row, rest in enumerate(zip(*lists, strict=True) if lists else itertools.repeat((), len(X))):

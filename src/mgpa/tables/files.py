@@ -14,15 +14,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from .._common.files import path_taken, replacing, special_kind
-from .._common.remote import Given, Place, as_place
+from .._common.remote import Given, Place, RemotePath, as_place
+from .._common.untrusted import (
+    SEAL,
+    require_names,
+    require_plausible,
+    require_sealed,
+    require_unicode,
+    seal_end,
+)
 from ..errors import TableError, first_few
 from ..labels import check_pair_id, is_paired
 from . import csv_file
+from .carried import in_plain, require_complete, say_unlabelled
 from .columns import COLUMNS, Columns, check_columns, require_columns
 from .layout import (
     MAX_CHUNK_ROWS,
@@ -34,7 +43,6 @@ from .layout import (
     read_head,
     reading,
     require_place,
-    require_plausible,
     write_head,
 )
 from .table import Table
@@ -56,14 +64,14 @@ class TableFile:
     bounds : tuple of int
         Rows at which a part begins, and the row after the last.
     content : callable
-        ``content(start, stop, names, max_rows)`` yields the file's arrays, some rows at a time.
+        ``content(layout, start, stop, names, max_rows)`` yields the file's arrays, some rows at a time.
     """
 
     path: Place
     layout: Layout
     info: dict[str, Any]
     bounds: tuple[int, ...]
-    content: Callable[[int, int, list[str], int], Iterator[Columns]]
+    content: Callable[[Layout, int, int, list[str], int], Iterator[Columns]]
 
     @property
     def n_rows(self) -> int:
@@ -119,7 +127,10 @@ class TableFile:
             arrow.default_memory_pool().release_unused()
         if not np.array_equal(order, np.arange(len(order))):
             joined = {name: values[order] for name, values in joined.items()}
-        return self.make_table(joined)
+        table = self.make_table(joined)
+        if rows is None and "label" in self.layout.ours:
+            say_unlabelled(table.kept)
+        return table
 
     def read_columns(self, *names: str) -> Columns:
         """Return some columns of all rows (none named: all), but not the embedding."""
@@ -129,13 +140,17 @@ class TableFile:
         joined = _joined([columns for _, columns in scan]) if stored else {}
         return {name: joined[name] for name in names or self.layout.columns}
 
-    def survey(self) -> Columns:
+    def carrying(self, *ours: str) -> Self:
+        """Return the same rows with only these columns read, and all others passed on as they are."""
+        return replace(self, layout=replace(self.layout, ours=ours))
+
+    def survey(self, *only: str) -> Columns:
         """Check roles and pairs over the whole file in bounded memory; return the rows that this takes.
 
         One row of every source, participant and role, and all paired rows: enough to tell who is in the
         file, from which sources, and whether any participant or event is there twice.
         """
-        names = [name for name in COLUMNS if name in self.layout.columns]
+        names = [name for name in only or COLUMNS if name in self.layout.columns]
         scan = self.scan(self.bounds[0], self.bounds[-1], self.layout.stored(*names), 4 * MAX_CHUNK_ROWS)
         pieces = []
         with reading(self.path):
@@ -154,8 +169,10 @@ class TableFile:
         """Yield the first row of each batch and its columns, by their name in the table."""
         at = start
         with reading(self.path):
-            for raw in self.content(start, stop, names, max_rows):
-                yield at, self.layout.columns_of(raw)
+            for raw in self.content(self.layout, start, stop, names, max_rows):
+                columns = self.layout.columns_of(raw)
+                require_complete(columns, self.layout.ours, at)
+                yield at, columns
                 at += len(next(iter(raw.values())))
             if at != stop:
                 raise TableError(f"damaged: it has {at - start} of the rows {start} to {stop}.")
@@ -166,7 +183,9 @@ class TableFile:
             return Table.from_columns(columns, self.info)
 
 
-def _slices(arrays: Columns, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
+def _slices(
+    arrays: Columns, _: Layout, start: int, stop: int, names: list[str], max_rows: int
+) -> Iterator[Columns]:
     """Yield rows of arrays in memory, at least once."""
     for a in range(start, max(stop, start + 1), max_rows):
         yield {name: arrays[name][a : min(a + max_rows, stop)] for name in names}
@@ -185,6 +204,7 @@ def open_table(
     columns: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
     replicates: str | None = None,
+    skip_rows: int = 0,
 ) -> TableFile:
     """Open a table; of Parquet, without reading its embeddings.
 
@@ -210,6 +230,8 @@ def open_table(
     replicates : {"mean", "pair"} or None
         What to do with rows of one source that share a pair id, which otherwise is an error: average them, or
         pair the first of one source with the first of another, and so on. The table is read into memory.
+    skip_rows : int
+        Lines of a CSV file before the one with the names, as instruments write them.
 
     Examples
     --------
@@ -222,16 +244,19 @@ def open_table(
     (5, (3,), {'source': 'text'})
     >>> folder.cleanup()
     """
-    choice = {"embedding": embedding, "columns": columns, "rename": rename}
+    choice: dict[str, Any] = {"embedding": embedding, "columns": columns, "rename": rename}
     if isinstance(path, (list, tuple)):
-        return _stacked([open_table(one, **choice) for one in path], replicates)  # type: ignore[arg-type]
+        choice["skip_rows"] = skip_rows
+        return _stacked([open_table(one, **choice) for one in path], replicates)
     place = as_place(path)  # type: ignore[arg-type]
     with reading(place):
         kind = _format_of(place)
+        if skip_rows and kind != "csv":
+            raise TableError("skip_rows is for CSV files; this one has no lines.")
         if kind == "npz":
             file = _open_npz(place, choice)
         elif kind == "csv":
-            layout, arrays, comma = csv_file.read_csv(place, **choice)
+            layout, arrays, comma = csv_file.read_csv(place, skip_rows, **choice)
             n, info = len(arrays[layout.embedding[0]]), layout.info({"decimal": ","} if comma else {})
             file = TableFile(place, layout, info, (0, n), partial(_slices, arrays))
         else:
@@ -261,7 +286,10 @@ def _all_columns(file: TableFile) -> Columns:
 def _in_memory(file: TableFile, columns: Columns) -> TableFile:
     """Return a file's table with other columns, in memory."""
     names = {name: name for name in columns if name != "X"}
-    kinds = {n: "text" if columns[n].dtype.kind == "U" else str(columns[n].dtype) for n in names}
+    kinds = {
+        n: "text" if columns[n].dtype.kind == "U" else getattr(columns[n], "kind", str(columns[n].dtype))
+        for n in names
+    }
     embedding: tuple[str, ...] = ("X",)
     arrays = columns
     if len(file.layout.embedding) > 1 and not {*file.layout.embedding} & {*names}:  # as they came
@@ -305,12 +333,18 @@ def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     arrays: Columns = {}
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
         members = archive.zip.infolist()
+        if archive.zip.comment:  # others write none
+            require_sealed(stream)
         require_plausible(sum(member.file_size for member in members), stream.seek(0, 2))
+        require_names(archive.files)
         if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
             raise TableError("its arrays are compressed as numpy never does; save them with numpy.savez.")
         for name in archive.files:
             try:
                 arrays[name] = archive[name]
+                require_unicode(arrays[name], name)
+            except TableError:
+                raise
             except (ValueError, MemoryError, EOFError) as error:
                 hint = "Python objects, which can run any code; save arrays of numbers or text"
                 what = f"holds {hint}" if "pickle" in str(error) else f"is damaged: {error}"
@@ -380,11 +414,20 @@ def write_table(
     with replacing(place, new=not overwrite) as temporary:
         if kind == "npz":
             with zipfile.ZipFile(temporary, "w") as archive:  # numpy.savez takes no array called "file"
-                for name, values in (_joined(list(blocks)) | {"mgpa": np.array(head)}).items():
+                for name, values in (
+                    in_plain(_joined(list(blocks)), ".npz") | {"mgpa": np.array(head)}
+                ).items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                         np.lib.format.write_array(stream, values, allow_pickle=False)
+                archive.comment = SEAL + bytes(64)
+            seal_end(temporary)
         elif kind == "csv":
-            csv_file.write_csv(temporary, blocks, first.info, "\t" if place.suffix == ".tsv" else ",")
+            csv_file.write_csv(
+                temporary,
+                (in_plain(block, "CSV") for block in blocks),
+                first.info,
+                "\t" if place.suffix == ".tsv" else ",",
+            )
         else:
             from .parquet import column_for_each, write_parquet
 
@@ -403,13 +446,15 @@ def _format_of(path: Place) -> str:
         raise TableError(f"a folder with {first_few(names, 5) or 'nothing'}, not a table. Tables: {FORMATS}.")
     if kind := special_kind(path):
         raise TableError(f"{kind}, not a table; write it to a file first. Tables: {FORMATS}.")
-    with path.open("rb", buffering=0) as stream:
-        start = stream.read(8) or b""
+    start = b""
+    if isinstance(path, RemotePath) or path.stat().st_size:  # reading what has no size may take for ever
+        with path.open("rb", buffering=0) as stream:
+            start = stream.read(8) or b""
     if start.startswith(b"PAR1"):
         return "parquet"
     if start.startswith(b"PK\x03\x04") and path.suffix.lower() != ".xlsx":
         return "npz"
-    if path.suffix.lower() in csv_file.SUFFIXES:
+    if start and path.suffix.lower() in csv_file.SUFFIXES:
         return "csv"
     hint = f"it starts with {start!r}" if start else "it is empty"
     hint = "it is a stored map" if path.suffix == ".safetensors" else hint

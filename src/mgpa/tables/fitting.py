@@ -121,6 +121,7 @@ def fit_table(
     model.describe(
         feature_names=names,
         encoder=dict(rows.table.info.get("encoder") or {}),
+        signals=dict(rows.table.info.get("signals") or {}),
         people=tuple(sorted(map(person_digest, people))),
         row_sample=encode_sample(merge_samples(fitted, pair_digests)),
         notes="; ".join(notes),

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.extras import missing
+from .._common.untrusted import require_names, require_room
 from ..errors import TableError
+from .carried import Carried, refuse_gaps, require_complete, say_unlabelled
 from .columns import COLUMNS, Columns
-from .layout import Field, Layout, read_head, require_different
+from .layout import Field, Layout, read_head
 
-# Text of a batch, each row as wide as the longest, takes at most this much.
-MAX_TEXT_BYTES = 2**30
 # How pandas stores an index without a name.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _UNKNOWN = -1  # the length of lists whose type does not say it
@@ -37,7 +37,7 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
     """Return the fields of an Arrow schema; ``first_row(name)`` shows the length of lists of any length."""
     pa = arrow()
     entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
-    require_different([entry.name for entry in entries])
+    require_names(entry.name for entry in entries)
     fields: list[Field] = []
     by_type: dict[str, Field] = {}  # a hundred thousand columns have few types
     periods = b'"period' in (schema.metadata or {}).get(b"pandas", b"")
@@ -63,20 +63,28 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
                 shape[depth] = len(row) if isinstance(row, list) else 0
                 row = row[0] if isinstance(row, list) and row else []
         size, kind = " × ".join(map(str, shape)), "text" if _is_text(item) else str(item)
-        fields.append(Field(entry.name, tuple(shape), _dtype(item), f"{size} {kind}" if size else kind))
+        kind = f"{size} {kind}" if size else kind
+        fields.append(Field(entry.name, tuple(shape), _dtype(item), kind, carried=True))
         if not shape:
             by_type[str(entry.type)] = fields[-1]
     return fields
 
 
-def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int) -> Columns:
-    """Return columns of an Arrow table or batch as arrays, by their name in the file."""
+def read_arrow(
+    batch: Any, schema: Any, layout: Layout, names: Iterable[str], first_row: int, whole: tuple[int, int]
+) -> Columns:
+    """Return columns of an Arrow table or batch as arrays, by their name in the file.
+
+    ``whole``: the rows and the bytes that the whole table has; ``schema`` is that of the file.
+    """
     pa = arrow()
     # Of a column with several names the strictest counts: a missing pair id is fine, a participant is not.
     strict = sorted(layout.columns, key=lambda name: (name in COLUMNS, name != "pair_id"))
     called = {layout.columns[name]: name for name in strict}
     inside, made = set(layout.embedding), {}
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))  # by name each takes a search
+    file_types = dict(zip(schema.names, schema.types, strict=True))
+    parts = {part for parts in layout.combined.values() for part in parts}
     for stored in names:
         column = columns[stored]
         if isinstance(column, pa.ChunkedArray):
@@ -84,23 +92,37 @@ def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int)
         axes = getattr(column.type, "permutation", None)
         if axes not in (None, sorted(axes or [])):
             raise TableError(f"{stored} has tensors with permuted dimensions; write them in row-major order.")
-        if isinstance(column, pa.ExtensionArray):
+        if isinstance(column, pa.ExtensionArray) and (stored in inside or called.get(stored) in layout.ours):
             column = column.storage
         if stored in inside:
             made[stored] = _read_numbers(column, math.prod(layout.shape), stored, first_row)
         else:
             name = called.get(stored, stored)
             joined = stored in layout.combined.get("pair_id", ()) and not pa.types.is_floating(column.type)
-            made[stored] = read_column(
-                column, "pair_id" if joined and name not in COLUMNS else name, first_row
-            )
+            name = "pair_id" if joined and name not in COLUMNS else name
+            ours = name in layout.ours or stored in parts
+            type_ = file_types[stored]
+            made[stored] = read_column(column, name, first_row, whole, ours=ours, type_=type_)
+            if stored in parts and isinstance(made[stored], Carried):
+                refuse_gaps(made[stored], name, first_row)
     return made
 
 
-def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
-    """Return one value a row. A missing pair id is "unpaired", a missing number of the user's own is NaN."""
+def read_column(
+    column: Any, name: str, first_row: int, whole: tuple[int, int], *, ours: bool, type_: Any
+) -> Any:
+    """Return one value a row: an array, or a column that is passed on as it is (:class:`Carried`).
+
+    Of columns that mgpa reads (``ours``) categories and times are text, a missing pair id is "unpaired", and
+    other gaps are for whoever needs the column. Of others, numbers, booleans and text without gaps are
+    arrays; a missing number is NaN. ``type_`` is the type that the file has.
+    """
     pa = arrow()
     types = pa.types
+    plain = _is_text(type_) or types.is_boolean(type_) or types.is_integer(type_)
+    plain = plain and not column.null_count
+    if not ours and (name in COLUMNS or not (plain or types.is_floating(type_))):
+        return Carried(column if column.type == type_ else column.cast(type_))
     coded = types.is_dictionary(column.type)
     if coded and (column.null_count or column.dictionary.null_count or not _is_text(column.type.value_type)):
         column, coded = column.dictionary_decode(), False
@@ -112,8 +134,8 @@ def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
         if types.is_unsigned_integer(column.type):
             column = column.cast(pa.string())  # no number is left to stand for "unpaired"
         column = column.fill_null("" if _is_text(column.type) else -1)
-    if name in COLUMNS or not types.is_floating(column.type):
-        _refuse_nulls(column, name, first_row)
+    if ours and column.null_count and (name in COLUMNS or not types.is_floating(column.type)):
+        return Carried(column)
     if not coded and not _is_text(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False))
     # Text repeats itself; each distinct one is converted once.
@@ -121,16 +143,14 @@ def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
     distinct = column.dictionary.to_pylist()
     if any("\0" in text for text in distinct):
         raise TableError(f"{name} has a text with a zero character; remove it.")
-    size = 4 * max(map(len, distinct), default=0) * len(column)
-    if size > MAX_TEXT_BYTES:
-        raise TableError(f"{name} has texts so long that all rows take {size} bytes; leave it out.")
+    require_room(name, max(map(len, distinct), default=0), *whole)
     return np.asarray(np.array(distinct, dtype=str)[column.indices.to_numpy(zero_copy_only=False)])
 
 
 def _read_numbers(column: Any, size: int, name: str, first_row: int) -> NDArray[Any]:
     """Return a number a row, or lists of numbers, nested or not, as (n, size)."""
     n = len(column)
-    _refuse_nulls(column, name, first_row)
+    refuse_gaps(column, name, first_row)
     if not _is_list(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False))
     while _is_list(column.type):
@@ -153,15 +173,6 @@ def _read_numbers(column: Any, size: int, name: str, first_row: int) -> NDArray[
     return values.reshape(n, size)
 
 
-def _refuse_nulls(column: Any, name: str, first_row: int) -> None:
-    if column.null_count:
-        row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise TableError(
-            f"{name} is missing (null) in {column.null_count} rows (first: row {row}); drop those rows, fill "
-            "them in, or leave the column out (columns)."
-        )
-
-
 def to_arrow(
     columns: Columns, metadata: dict[bytes, bytes] | None = None, names: Sequence[str] | None = None
 ) -> Any:
@@ -179,10 +190,11 @@ def to_arrow(
     for name, values in (columns | features).items():
         if name != "X":
             try:
-                arrays.append(pa.array(values))
+                arrays.append(values.values if isinstance(values, Carried) else pa.array(values))
             except UnicodeError:
                 raise TableError(f"{name} has text that is not valid Unicode; no file can hold it.") from None
-            fields.append(pa.field(name, arrays[-1].type, nullable=False))
+            # Of the user's own columns, any part may have gaps.
+            fields.append(pa.field(name, arrays[-1].type, nullable=name not in features))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata))
 
 
@@ -239,7 +251,11 @@ def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[
     shape, info = read_head((data.schema.metadata or {}).get(b"mgpa"))
     layout = Layout.choose(fields, shape=shape, **choice)
     names = [name for name in layout.names if X is None or name != "X"]
-    made: dict[str, Any] = dict(layout.columns_of(read_arrow(data, layout, names, 0)))
+    made: dict[str, Any] = dict(
+        layout.columns_of(read_arrow(data, data.schema, layout, names, 0, (len(data), data.nbytes)))
+    )
+    require_complete(made, layout.ours)
+    say_unlabelled(made)
     return (made if X is None else {"X": X, **made}), layout.info(info)
 
 

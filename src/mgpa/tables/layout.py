@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .._common.files import path_taken, require_replaceable
 from .._common.remote import Place, RemotePath, redacted
+from .._common.untrusted import read_description
 from ..errors import OutputExists, TableError, first_few
 from ..labels import is_paired
 from .columns import COLUMNS, RESERVED, Columns, require_alike
@@ -39,6 +40,7 @@ class Field:
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     kind: str
+    carried: bool = False  # whether it can be passed on whatever its type
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Layout:
     columns: dict[str, str]  # a column's name in the table, and its name in the file
     kinds: dict[str, str]  # a column's type in words
     combined: dict[str, tuple[str, ...]]  # of a column made of several ("site+subject"), their names
+    ours: tuple[str, ...] = COLUMNS  # those that are read; all others are passed on as they are
 
     @classmethod
     def choose(
@@ -193,7 +196,12 @@ def _find_columns(
     absent = [name for name in dict.fromkeys([*wanted, *rename]) if name not in fields]
     if absent:
         raise TableError(f"No column {first_few(absent)}. Columns: {describe(fields.values())}.")
-    unfit = [fields[name] for name in wanted if fields[name].shape or fields[name].dtype is None]
+    unfit = [
+        fields[name]
+        for name in wanted
+        if (fields[name].shape or fields[name].dtype is None)
+        and not (fields[name].carried and {*new_names(name, rename)}.isdisjoint(COLUMNS))
+    ]
     if unfit:
         raise TableError(
             f"{describe(unfit)} cannot be a column: a column has one number, boolean, text or time per row. "
@@ -220,12 +228,6 @@ def new_names(column: str, rename: Mapping[str, str] | None) -> list[str]:
     return rename[column].split("+") if rename and column in rename else [column]
 
 
-def require_different(names: Sequence[str]) -> None:
-    """Raise if two columns have the same name."""
-    if twice := sorted(name for name, n in Counter(names).items() if n > 1):
-        raise TableError(f"Several columns are called {first_few(twice)}; rename them.")
-
-
 def describe(fields: Iterable[Field]) -> str:
     """Return fields in words."""
     return first_few([f"{field.name} ({field.kind})" for field in fields], 12) or "none"
@@ -235,35 +237,16 @@ def write_head(shape: Sequence[int], info: Mapping[str, Any]) -> str:
     """Return what mgpa notes about a table, as JSON."""
     document = {"format": 1, "shape": list(shape), "info": dict(info)}
     try:
-        return json.dumps(document, allow_nan=False, default=lambda value: value.tolist())
+        text = json.dumps(document, allow_nan=False, default=lambda value: value.tolist())
+        read_description(text)  # better to fail now than when it is read
+        return text
     except (TypeError, ValueError, RecursionError, AttributeError) as error:
         raise TableError(f"info cannot be stored: {error}. Keep text, numbers, lists and dicts.") from None
 
 
 def read_head(text: str | bytes | None) -> tuple[tuple[int, ...] | None, dict[str, Any]]:
     """Return the shape of a row and the info that mgpa noted; (None, {}) without a note."""
-    if text is None:
-        return None, {}
-    try:
-        document: Any = json.loads(text)
-        shape, info, version = (
-            tuple(map(int, document["shape"])),
-            document.get("info", {}),
-            document["format"],
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        shape, info, version = (), {}, 1
-    if version > 1:
-        raise TableError(f"written by a newer mgpa (format {version}; this one reads 1); upgrade mgpa.")
-    if len(shape) not in (1, 2) or min(shape) < 1 or not isinstance(info, dict):
-        raise TableError("damaged: its description cannot be read.")
-    return shape, info
-
-
-def require_plausible(claimed: int, stored: int) -> None:
-    """Raise, before any memory is taken, if a file claims far more bytes than it can hold."""
-    if claimed > max(2**26, 100 * stored):  # embeddings hardly compress
-        raise TableError(f"claims {claimed} bytes of numbers and has {stored}; it is damaged, or a trap.")
+    return (None, {}) if text is None else read_description(text)
 
 
 def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,9 @@ from typing import Any, Self
 from .._common.extras import missing
 from .._common.files import replacing, write_atomically
 from .._common.remote import Given, Place, RemotePath, as_place
+from .._common.untrusted import SEAL, require_plausible
 from ..errors import OutputExists, TableError
+from .carried import arrow_type
 from .columns import RESERVED, Columns, feature_names
 from .frames import fields_of, read_arrow, to_arrow
 from .layout import (
@@ -36,7 +39,6 @@ from .layout import (
     blocks_of,
     read_head,
     require_place,
-    require_plausible,
     write_head,
 )
 from .table import Table
@@ -48,6 +50,8 @@ except ImportError as error:
     raise missing("Parquet", "pyarrow") from error
 
 HEAD = b"mgpa"
+# Types of columns that are read as a file has them: each distinct text once, and numbers that stand for it.
+TEXTS = ("string", "large_string", "string_view", "binary", "large_binary")
 # In a part's own description: a digest of the rows that it was made of.
 MADE_FROM = b"mgpa.made_from"
 # Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
@@ -69,7 +73,7 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
     if path.is_dir():
         files = _foreign_files(path) if listed is None else [path / part["name"] for part in listed]
     groups: list[Group] = []
-    bounds, schema, stored = [0], None, 0
+    bounds, schema, stored, unpacked = [0], None, 0, 0
     fields: list[Field] = []
     for i, file in enumerate(files):
         with opened(file, None if listed is None else listed[i]["sha256"]) as (parquet, digest, size):
@@ -78,7 +82,10 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
         stored += size
         for j in range(metadata.num_row_groups):
             groups.append((file, digest, j))
-            bounds.append(bounds[-1] + metadata.row_group(j).num_rows)
+            group = metadata.row_group(j)
+            bounds.append(bounds[-1] + group.num_rows)
+            unpacked += group.total_byte_size
+        require_plausible(unpacked, stored, "columns")
         if not fields:
             fields, schema = columns, these
         elif wrong := {f.name for f in {*map(_kind, fields)} ^ {*map(_kind, columns)}}:
@@ -95,37 +102,38 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
         layout,
         layout.info(info),
         tuple(bounds),
-        partial(scan, tuple(groups), tuple(bounds), layout, schema),
+        partial(scan, tuple(groups), tuple(bounds), schema, stored),
     )
 
 
 def scan(
     groups: Sequence[Group],
     bounds: Sequence[int],
-    layout: Layout,
     schema: Any,
+    stored: int,
+    layout: Layout,
     start: int,
     stop: int,
     names: list[str],
     max_rows: int,
 ) -> Iterator[Columns]:
     """Yield arrays, at most ``max_rows`` rows at a time; no rows are one batch without rows."""
+    whole = (bounds[-1], stored)
     if start >= stop:
-        yield read_arrow(schema.empty_table(), layout, names, start)
+        yield read_arrow(schema.empty_table(), schema, layout, names, start, whole)
     wanted = set(names)
     types = zip(schema.names, schema.types, strict=True)
-    texts = [name for name, type_ in types if pa.types.is_string(type_) and name in wanted]
+    texts = [name for name, type_ in types if name in wanted and str(type_) in TEXTS]
     threads = len(names) < 1000  # of many small columns each costs more than it saves
     inside = range(bisect_right(bounds, start) - 1, bisect_left(bounds, stop))
     for (path, digest), numbers in groupby(inside, key=lambda i: groups[i][:2]):
-        # Text that repeats itself stays what the file has: once, and numbers that stand for it.
         with opened(path, digest, read_dictionary=texts) as (file, _, _):
             for i in numbers:
                 at = bounds[i]
                 for batch in file.iter_batches(max_rows, [groups[i][2]], names, use_threads=threads):
                     a, b = max(start, at), min(stop, at + len(batch))
                     if a < b:
-                        yield read_arrow(batch.slice(a - at, b - a), layout, names, a)
+                        yield read_arrow(batch.slice(a - at, b - a), schema, layout, names, a, whole)
                     at += len(batch)
                     if at >= stop:
                         break
@@ -140,11 +148,13 @@ def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator
     """Yield an open Parquet file, the digest of its footer, and its bytes."""
     remote = isinstance(path, RemotePath)
     with path.open(buffering=0) if isinstance(path, RemotePath) else pa.OSFile(str(path), "rb") as stream:
-        digest, size = _footer_digest(stream)
+        footer, size, seal = _footer(stream)
+        digest = hashlib.sha256(footer).hexdigest()
         if expected not in (None, digest):
             raise TableError(f"{path.name} changed after it was opened or indexed; open the table again.")
         stream.seek(0)
         if digest not in _described:
+            _require_seal(footer, seal)
             while len(_described) >= 8:
                 _described.pop(next(iter(_described)))
             _described[digest] = pq.read_metadata(stream)
@@ -160,16 +170,25 @@ def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator
             yield file, digest, size
 
 
-def _footer_digest(stream: Any) -> tuple[str, int]:
-    """Return a digest of what a file says at its end about its columns and row groups, and its bytes."""
-    size = stream.seek(0, os.SEEK_END)
+def _footer(stream: Any) -> tuple[bytes, int, bytes]:
+    """Return what a file says at its end about its columns, the file's size, and what precedes the footer."""
+    stream.seek(0, os.SEEK_END)
+    size = stream.tell()
     stream.seek(max(0, size - 2**16))
     tail = stream.read(min(size, 2**16))
     length = int.from_bytes(tail[-8:-4], "little") + 8
-    if len(tail) < length <= size:
-        stream.seek(size - length)
-        tail = stream.read(length)
-    return hashlib.sha256(tail[-length:]).hexdigest(), size
+    seal = len(SEAL) + 64
+    if len(tail) < length + seal and length <= size:
+        stream.seek(max(0, size - length - seal))
+        tail = stream.read(min(size, length + seal))
+    return tail[-length:], size, tail[-length - seal : -length]
+
+
+def _require_seal(footer: bytes, seal: bytes) -> None:
+    """Raise if the digest of a footer precedes it, and belongs to another."""
+    sealed = seal.startswith(SEAL) or re.fullmatch(b"[0-9a-f]{64}", seal[len(SEAL) :])  # whichever is damaged
+    if sealed and seal != SEAL + hashlib.sha256(footer).hexdigest().encode():
+        raise TableError("damaged: its description does not match its checksum.")
 
 
 def read_index(folder: Place) -> list[IndexedPart] | None:
@@ -242,8 +261,13 @@ def write_parquet(
     finally:
         if writer is not None:
             writer.close()
-    with open(path, "rb") as stream:
-        return rows, _footer_digest(stream)[0]
+    with open(path, "r+b") as stream:
+        footer, size, _ = _footer(stream)
+        digest = hashlib.sha256(footer).hexdigest()
+        # Parquet has a place for it: between the last column and the footer, which is found from the end.
+        stream.seek(size - len(footer))
+        stream.write(SEAL + digest.encode() + footer)
+    return rows, digest
 
 
 def column_for_each(table: Table) -> tuple[str, ...] | None:
@@ -303,7 +327,7 @@ class TableWriter:
         self.like = like.take(slice(0, 0))
         self.rows = [None] if rows is None else list(rows) or [0]
         self.head = write_head(like.X.shape[1:], like.info)
-        types = {name: str(values.dtype.kind) for name, values in self.like.columns.items()}
+        types = {name: arrow_type(values) for name, values in self.like.columns.items()}
         plan = json.dumps(
             [self.rows, str(like.X.dtype), types, self.head, self.names, job or secrets.token_hex(16)]
         )

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from ..labels import encode_source, source_names
 from ..maps import CorrectionMap
 from ..maps.check import RowCheck
 from ..maps.io.mapfile import map_digest
+from .carried import Carried
 from .columns import feature_names, require_columns
 from .files import TableFile, format_from_name, open_table, write_table
 from .layout import require_place
@@ -158,7 +160,11 @@ def correct_file(
     if not m.source_blind:
         require_columns(["source"], file.columns, file.path)
     if not force:
-        require_correctable(m, file.info, file.survey().get("source"))
+        sources = None
+        with suppress(TableError):  # gaps: nobody can compare them, and only a map by source needs them
+            sources = file.survey("source").get("source")
+        require_correctable(m, file.info, sources)
+    file = file.carrying(*([] if m.source_blind else ["source"]))
     like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
     as_columns = len(file.layout.embedding) > 1  # as they came
     if single:
@@ -194,7 +200,7 @@ def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
     that was the fit's source.
     """
     file = table if isinstance(table, TableFile) else open_table(table)
-    every = -(-file.n_rows // CHECKED_ROWS) or 1
+    file, every = file.carrying(), -(-file.n_rows // CHECKED_ROWS) or 1
     tables = [rows_for(m, batch) for part in file.parts[::every] for batch in batches(part)]
     X = np.concatenate([vectors(t, m.info.token_layout) for t in tables] or [np.zeros((0, m.n_features))])
     names = list(dict.fromkeys(["source", m.info.source_column or "source"]))
@@ -234,9 +240,10 @@ def write_corrected(m: CorrectionMap, part: TableFile, writer: Any, i: int) -> A
 def _digested(part: TableFile, digest: Any) -> Iterator[Table]:
     """Yield the batches of a part, and have a digest see everything in them."""
     for table in batches(part):
-        for name, values in {"X": table.X, **table.columns}.items():
+        columns: dict[str, Any] = {"X": table.X, **table.columns}
+        for name, values in columns.items():
             digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
-            digest.update(np.ascontiguousarray(values).tobytes())
+            digest.update(values.tobytes() if isinstance(values, Carried) else np.ascontiguousarray(values))
         yield table
 
 
@@ -286,6 +293,23 @@ def require_encoder(info: Mapping[str, Any], expected: Mapping[str, Any], what: 
         differing = [k for k in {**wanted, **got} if got.get(k) != wanted.get(k)]
         changes = "; ".join(f"{k} {got.get(k)} instead of {wanted.get(k)}" for k in differing)
         raise TableError(f"{what} holds embeddings of another encoder than {than}: {changes}.")
+
+
+def other_signals(info: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """Return how signals that two ``info`` describe differ, as a sentence; nothing if they do not."""
+    got, wanted = info.get("signals") or {}, expected.get("signals") or {}
+    differ = [name for name in wanted if name in got and not _alike(got[name], wanted[name])]
+    changes = "; ".join(f"{name} {got[name]} instead of {wanted[name]}" for name in differ)
+    return f"Signals were prepared in another way than those of the fit: {changes}." if changes else ""
+
+
+def _alike(got: Any, wanted: Any) -> bool:
+    """Return whether two settings are the same, whatever file they come from."""
+    if isinstance(got, int | float) and isinstance(wanted, int | float):
+        return bool(np.isclose(got, wanted, rtol=1e-6, atol=1e-9))
+    if isinstance(got, list | tuple) and isinstance(wanted, list | tuple):
+        return len(got) == len(wanted) and all(map(_alike, got, wanted))
+    return bool(got == wanted)
 
 
 def require_features(info: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:

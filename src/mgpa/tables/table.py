@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
+from .._common.untrusted import checked_info, require_names
 from ..errors import TableError, printable
 from ..labels import to_numpy
 from ..pairs import matched_rows
+from .carried import Carried, refuse_gaps
 from .columns import (
     COLUMNS,
     RESERVED,
@@ -60,7 +62,11 @@ class Table:
         Anything worth keeping about where the table comes from; ``feature_names`` are compared with those
         of a map.
     other : dict of name to (n,) array
-        Any other columns: numbers, booleans or text. Dates and times become ISO 8601 text.
+        Any other columns: numbers, booleans or text. Dates and times become ISO 8601 text. What files hold
+        and NumPy does not (nulls, categories, lists and so on) is passed on as it is.
+    kept : dict
+        Columns of the names above that have gaps, as labels of rows that are not labelled: they are passed
+        on, and :meth:`require` refuses them.
 
     Examples
     --------
@@ -82,8 +88,13 @@ class Table:
     pair_id: NDArray[Any] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     other: Columns = field(default_factory=dict)
+    kept: Columns = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in COLUMNS:  # what has gaps is passed on, and serves nobody who needs it
+            if isinstance(values := getattr(self, name), Carried):
+                object.__setattr__(self, "kept", self.kept | {name: check_other(values, len(self.X), name)})
+                object.__setattr__(self, name, None)
         X = to_numpy(self.X)
         if X.ndim not in (2, 3) or 0 in X.shape[1:]:
             raise ValueError(f"X has shape {X.shape}; expected embeddings (n, d) or tokens (n, t, d).")
@@ -91,9 +102,11 @@ class Table:
         require_finite(X, "X")
         columns = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
         columns = check_columns(columns, len(X))
+        checked_info(self.info)
         taken = sorted(set(self.other) & set(RESERVED))
         if taken:
             raise ValueError(f"other has {', '.join(taken)}, a reserved name; rename it.")
+        require_names(map(str, self.other))
         other = {str(name): check_other(values, len(X), name) for name, values in self.other.items()}
         for name, values in (columns | {"X": X, "other": other}).items():
             object.__setattr__(self, name, values)
@@ -109,11 +122,14 @@ class Table:
     def columns(self) -> Columns:
         """Every column that is there, by name, X aside."""
         standard = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
-        return standard | self.other
+        return {n: (self.kept | standard)[n] for n in COLUMNS if n in {**self.kept, **standard}} | self.other
 
     def require(self, *columns: str) -> Self:
         """Raise unless all these columns are there; return the table itself."""
         require_columns(columns, self.columns)
+        for name in columns:
+            if name in self.kept and getattr(self, name) is None:
+                refuse_gaps(self.kept[name], name)
         return self
 
     def require_pairs(self) -> Self:
@@ -133,9 +149,10 @@ class Table:
 
     def take(self, rows: Any) -> Self:
         """Return some rows: a slice, positions or a mask."""
-        standard = {name: values[rows] for name, values in self.columns.items() if name in COLUMNS}
-        other = {name: values[rows] for name, values in self.other.items()}
-        return replace(self, X=self.X[rows], other=other, **standard)
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        standard = {name: values for name, values in columns.items() if name in COLUMNS}
+        other = {name: values for name, values in columns.items() if name not in COLUMNS}
+        return replace(self, X=self.X[rows], other=other, kept={}, **standard)
 
     def with_columns(self, **columns: Any) -> Self:
         """Return the table with changed columns: one value per row, one for all, or None to drop.

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._common.progress import end_with
+from ..._common.progress import start_worker
 from ...errors import RecordingError
 
 CHANNELS = (
@@ -61,7 +61,7 @@ def read_apart(reader: Callable[..., T], path: Any, *arguments: Any) -> T:
 
     global _pool
     if _pool is None:
-        _pool = ProcessPoolExecutor(1, timeout=60, initializer=end_with, initargs=(os.getpid(),))
+        _pool = ProcessPoolExecutor(1, timeout=60, initializer=start_worker, initargs=(os.getpid(),))
         atexit.register(_pool.shutdown, kill_workers=True)
     # The other process may have been started in another folder.
     arguments = tuple(a.absolute() if isinstance(a, Path) else a for a in arguments)

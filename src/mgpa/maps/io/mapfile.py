@@ -59,7 +59,7 @@ def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
     if not overwrite and path_taken(path):
         raise OutputExists(path)
     require_replaceable(path)
-    return write_atomically(path, _encode(m))
+    return write_atomically(path, _encode(m), new=not overwrite)
 
 
 def read_map(path: Place) -> CorrectionMap:

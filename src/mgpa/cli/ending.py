@@ -1,0 +1,86 @@
+"""How a command ends: done, refused, or stopped by a signal; one line says which, and one exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from .._common.remote import Place
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_outputs: dict[Place, Any] = {}
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, or another signal that asks a command to end."""
+
+
+def will_write(path: Place) -> None:
+    """Note what is at the place of an output, to know later whether the command has put its own there."""
+    _outputs[path] = _version(path)
+
+
+def _version(path: Place) -> Any:
+    """Return what tells a file from the one that was in its place; of a folder, its index."""
+    if not isinstance(path, Path):
+        return path.exists()
+    from ..tables.layout import INDEX
+
+    for file in (path / INDEX, path):
+        if file.is_file():
+            facts = file.stat()
+            return facts.st_ino, facts.st_mtime_ns, facts.st_size
+    return None
+
+
+def written() -> list[Place]:
+    """Return the outputs that the command has put in their places, which happens at once and whole."""
+    return [path for path, before in _outputs.items() if _version(path) not in (None, False, before)]
+
+
+@contextmanager
+def stoppable() -> Iterator[list[int]]:
+    """Turn the first signal into an exception; a second one ends the process. Yield those that came."""
+    _outputs.clear()
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if came:
+            os._exit(128 + number)
+        came.append(number)
+        raise Stopped(signal.Signals(number).name)
+
+    def swallowed(unraisable: Any) -> None:
+        # Python cannot raise in a destructor: ask again, when it is over.
+        if not isinstance(unraisable.exc_value, Stopped):
+            sys.__unraisablehook__(unraisable)
+            return
+        number = came.pop()
+        threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    hook, sys.unraisablehook = sys.unraisablehook, swallowed
+    try:
+        yield came
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def about_signal(came: list[int]) -> tuple[int, str]:
+    """Return the exit code and the line of a command that was stopped; done, if its output is in place."""
+    if paths := written():
+        return 0, f"interrupted after {', '.join(map(str, paths))} was complete."
+    word = "interrupted" if came[:1] == [signal.SIGINT] or not came else "terminated"
+    return 128 + (came or [signal.SIGINT])[0], f"{word}; what was finished is kept."
