@@ -26,8 +26,8 @@ import numpy as np
 import mgpa.audit.plots
 import mgpa.audit.report
 import mgpa.cli
-import mgpa.eeg.datasets.catalogue
-import mgpa.studies.results
+import mgpa.paper.datasets.catalogue
+import mgpa.paper.studies.results
 from mgpa.maps import load_map
 from mgpa.tables import TableError, TableWriter, open_table, simulate_table, write_table
 
