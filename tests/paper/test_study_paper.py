@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
 
@@ -31,6 +32,7 @@ LABELS = {
     "8A": "critic-complexity", "8B": "critic-complexity", "9": "igbp-budget", "10": "reuse-absolute",
     "11": "reuse-paired",
 }  # fmt: skip
+PRINTED = ("paper", "paper_low", "paper_high")
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d*\.\d+")
 
 
@@ -97,11 +99,45 @@ def test_every_number_is_where_the_paper_prints_it(table):
         assert labels[-1].split()[0].split("-")[0] in line or labels[-1] == "Zero score"
 
 
+@needs_shared
+def test_every_result_of_the_text_has_a_row_to_the_printed_digit():
+    text = (SHARED / "paper.tex").read_text("utf-8")
+    ends = [
+        (r"\begin{abstract}", r"\section{Introduction}"),
+        (r"\section{Experiments}", r"\section{Discussion"),
+        (r"\section{Supporting Experimental Results}", r"\end{document}"),
+    ]
+    parts = [text[text.index(start) : text.index(end)] for start, end in ends]
+    rows = csv.DictReader(numbers_csv(Runs([])).splitlines())
+    stored = {
+        abs(Decimal(row[key])) for row in rows for key in PRINTED if re.match(r"-?\d*\.?\d+$", row[key])
+    }
+    stored |= {100 * number for number in stored}  # percentage points
+    results = {x for part in parts for x in re.findall(r"(?<![\w.])\d?\.\d{3,4}(?!\d|\\linewidth)", part)}
+    assert len(results) > 200
+    settings = {".005", ".0005"}  # gamma and a damping
+    for number in map(Decimal, results - settings):
+        unit = Decimal(1).scaleb(number.as_tuple().exponent)
+        assert any(x.quantize(unit, ROUND_HALF_UP) == number for x in stored), number
+    assert {Decimal("2.7"), *map(Decimal, (400, 2260, 3060, 1332, 108, 81))} <= stored
+
+
+def test_ratios_and_single_fits_are_computed_from_runs():
+    result = finished("controlled-ssvep", shift=0.0)
+    for row in result["estimates"]:
+        if (row["method"], row["metric"]) == ("Zero target", "S"):
+            row |= {"fit_low": 0.4, "fit_high": 0.6}
+    numbers = Runs([result]).numbers
+    ratio = numbers["controlled-ssvep", "", "Mean target", "", "M times Conditional target"][0]
+    assert ratio == pytest.approx(0.4063 / 0.15)
+    assert numbers["controlled-ssvep", "", "Zero target", "", "S of highest fit"] == (0.6, None, None)
+
+
 def test_all_tables_figures_and_numbers_are_written_and_the_same_twice(folders, tmp_path):
     paths = {path.name for path in write_paper(folders, tmp_path / "a")}
     names = [str(i) for i in (*range(1, 8), 9, 10, 11)] + ["8A", "8B"]
     assert paths == {f"table_{name}.tex" for name in names} | {
-        "paper.html", "numbers.csv", "figure_3.pdf", "figure_4.pdf",
+        "paper.html", "numbers.csv", "figure_2.pdf", "figure_3.pdf", "figure_4.pdf",
     }  # fmt: skip
     write_paper(folders, tmp_path / "a")  # its own files may be replaced
     write_paper(folders, tmp_path / "b")
@@ -170,10 +206,14 @@ def test_what_differs_from_the_paper_is_said():
     assert "keep 2 % of them" in load_study("controlled-ssvep").description
     assert "keep 0.5 % of them" in changed("controlled-ssvep").description
     study = changed("temporal-n170")
-    assert any("Newton" in line for line in deviations(study, "published", "none", "cuda:0"))
+    on_gpu = deviations(study, "published", "none", "cuda:0")
+    assert [line.split(" are ")[0] for line in on_gpu] == ["logistic critics", "logistic readers"]
+    assert deviations(study, "published", "none", "cpu") == []
     named = [name for name, m in study.methods.items() if m.method == "iterative_mgpa"]
     lbfgs = changed("temporal-n170", methods={n: {"parameters": {"critics": ["lbfgs"]}} for n in named})
-    assert not any("Newton" in line for line in deviations(lbfgs, "x", "none", "cuda"))
+    assert not any("critics" in line for line in deviations(lbfgs, "published", "none", "cuda"))
+    linear = changed("temporal-n170", readers={"restarts": 0})  # which are fitted by numpy
+    assert not any("readers are" in line for line in deviations(linear, "published", "none", "cuda"))
     assert FACTS["temporal-n170", "reader seed"] == ("98", "public release")
 
 

@@ -9,7 +9,7 @@ import pytest
 from mgpa.audit.measure import movement_by_group
 from mgpa.paper import StudyError, load_study, plan_study, write_results
 from mgpa.paper.studies.recordings import Recordings
-from mgpa.paper.studies.results import estimates
+from mgpa.paper.studies.results import estimates, protocol
 from mgpa.paper.studies.reuse import prepare, run_reuse, select_method
 from mgpa.tables.files import open_table, write_table
 from mgpa.tables.rows import corrected_rows
@@ -85,6 +85,12 @@ def test_reuse_is_measured_in_shared_coordinates_and_reports_what_is_behind_the_
     study = load_study(uneven)
     result = run(study, tmp_path / "work")
     tables, fitting = prepare(study, Recordings(study, tmp_path / "work"))
+    fit, counts = tables["easy"].rows("FIT"), protocol(result)
+    assert counts["calibration pairs"] == str(len(np.unique(fit.participant)) * study.reuse.calibration)
+    # One view of every other event, and both of those that calibrate.
+    assert counts["observed FIT events"] == str(len(fit) // 2 - int(counts["calibration pairs"]))
+    assert counts["fitting endpoints"] == str(len(fit) // 2 + int(counts["calibration pairs"]))
+    assert counts["development endpoints"] == str(len(tables["easy"].rows("VAL")) // 2)
     cells = {"cache": tmp_path / "work" / "cells", "device": "cpu"}
     _, [chosen], _ = select_method(study, tables["easy"], fitting, "CF", **cells)
     for task in ("easy", "hard"):

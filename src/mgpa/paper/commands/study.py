@@ -150,7 +150,7 @@ def run(
 
 @study.command
 def paper(*folders: Path, out: Folder, published: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """Write the paper's tables 1 to 11 and figures 3 and 4, with the numbers of runs beside its own.
+    """Write the paper's tables 1 to 11 and figures 2 to 4, with the numbers of runs beside its own.
 
     Example: mgpa study paper controlled temporal recorded reuse --out paper
 

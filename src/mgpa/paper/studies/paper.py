@@ -1,4 +1,4 @@
-"""The paper's tables 1 to 11, figures 3 and 4, and every number it prints beside a run's.
+"""The paper's tables 1 to 11, figures 2 to 4, and every number it prints beside a run's.
 
 Captions name each run's heading ("Ours", "Simulated", "Quick", "Changed") and list how it differs from the
 packaged study. Which numbers and words stand where is data: ``paper.toml``.
@@ -11,6 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -49,24 +50,31 @@ class Runs:
         self.results = {str(run["study"]): run for run in results}
         if len(self.results) < len(results):
             raise StudyError("Two folders hold the same study; name one of them.")
-        self.numbers: dict[tuple[str, ...], Number] = {
-            (study, *(row[part] for part in ("task", "method", "against", "metric"))): (
-                row["value"], row["low"], row["high"],
-            )
-            for study, run in self.results.items()
-            for row in (*run["estimates"], *run["contrasts"])
-        }  # fmt: skip
+        self.numbers: dict[tuple[str, ...], Number] = {}
+        for study, run in self.results.items():
+            for row in (*run["estimates"], *run["contrasts"]):
+                *names, metric = (row[part] for part in ("task", "method", "against", "metric"))
+                self.numbers[study, *names, metric] = row["value"], row["low"], row["high"]
+                for end in ("low", "high"):
+                    if row.get(f"fit_{end}") is not None:
+                        value = row[f"fit_{end}"]
+                        self.numbers[study, *names, f"{metric} of {end}est fit"] = value, None, None
         self.paper: dict[tuple[str, ...], Number] = {}
         for name in presets():
-            study = load_study(name)
+            preset = load_study(name)
             printed: list[Any] = [
-                (m, "", key, (x, None, None)) for m in study.paper for key, x in study.paper[m].items()
+                (m, "", key, (x, None, None)) for m in preset.paper for key, x in preset.paper[m].items()
             ]
-            printed += [(c.a, c.b, key, tuple(xs)) for c in study.contrasts for key, xs in c.paper.items()]
+            printed += [(c.a, c.b, key, tuple(xs)) for c in preset.contrasts for key, xs in c.paper.items()]
             for method, against, key, number in printed:
                 task, _, metric = key.partition(" ")
                 task, metric = (task, metric) if task in TASKS else ("", key)
                 self.paper[name, task, method, against, metric] = number
+        for study, task, method, _, metric in self.paper:
+            part, times, other = metric.partition(" times ")  # a ratio, as "M times Conditional target"
+            over, under = (self.numbers.get((study, task, name, "", part)) for name in (method, other))
+            if times and over and under:
+                self.numbers[study, task, method, "", metric] = over[0] / under[0], None, None
 
     @classmethod
     def read(cls, folders: Iterable[Path], *, published: bool = False) -> Runs:
@@ -161,8 +169,8 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
         Where studies were run; each has a ``results.json``.
     out : path
         Folder, new, empty or written by this function, for ``paper.html`` with all tables, ``table_1.tex``
-        and so on, ``numbers.csv`` (every printed number), ``figure_3.pdf``, ``figure_4.pdf``. What no run has
-        a number for shows the paper's alone.
+        and so on, ``numbers.csv`` (every printed number), and ``figure_2.pdf`` to ``figure_4.pdf``. What
+        no run has a number for shows the paper's alone.
     published : bool
         Compute tables 3, 10 and 11 from the published participant values, without a run of the reuse study.
 
@@ -179,8 +187,10 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
         texts[f"table_{table['name']}.tex"] = latex(table, runs)
     paths = [write_atomically(claim(out, name)[0], text.encode()) for name, text in texts.items()]
     from ...audit.plots import save_figures
-    from .figures import gate_figure, reuse_figure
+    from .figures import gate_figure, geometry_figure, reuse_figure
 
+    folder = claim(out, "figure_2.pdf")[0].parent
+    paths += save_figures({"figure_2": geometry_figure()}, folder, ("pdf",))
     for study, name, draw in ((CONTROLLED, "figure_3", gate_figure), (REUSE, "figure_4", reuse_figure)):
         if study in runs.results:
             folder = claim(out, f"{name}.pdf")[0].parent
@@ -222,10 +232,9 @@ def number_text(number: Number | None, digits: int, percent: bool, sign: bool, i
     """
     if number is None:
         return NOTHING
-    value, *ends = (
-        None if x is None else f"{(100 if percent else 1) * x:{'+' if sign else ''}.{digits}f}"
-        for x in number
-    )
+    unit = Decimal(1).scaleb(-digits)  # halves are rounded up, as in print: .9155 is .916
+    exact = (None if x is None else (100 if percent else 1) * Decimal(repr(float(x))) for x in number)
+    value, *ends = (None if x is None else f"{x.quantize(unit, ROUND_HALF_UP):{'+' * sign}f}" for x in exact)
     return f"{value} [{ends[0]}, {ends[1]}]" if interval and None not in ends else str(value)
 
 

@@ -150,10 +150,24 @@ def protocol(result: StudyResult) -> dict[str, str]:
     }
     for name, (missed, fits) in audit.settings.get("unattained", {}).items():
         facts[f"unattained {name}"] = f"{missed} of {fits}"
+    facts |= {name: str(count) for name, count in result.counts.items()} | _gate_cells(result, audit)
     for name, chosen in result.selection.items():
         points = [fit.get("n_stages", fit["strength"]) for fit in chosen["fits"]]
         facts[f"selected {name}"] = ", ".join(f"{point:g}" for point in points)
     return facts
+
+
+def _gate_cells(result: StudyResult, audit: Audit) -> dict[str, str]:
+    """Return how many fits of gates that are compared at a budget attain it, identity counted once a seed."""
+    methods = result.study.methods.values()
+    cells = {}
+    for budget in sorted({m.budget for m in methods if m.gate != "measurement" and m.budget is not None}):
+        names = [name for name, method in result.study.methods.items() if method.budget == budget]
+        counts = (audit.settings["unattained"][name] for name in names)
+        attained = sum(fits - missed for missed, fits in counts)
+        identity = len(result.study.seeds) * len(result.splits)
+        cells[f"cells at {f'{budget:.2f}'.lstrip('0')}"] = str(attained + identity)
+    return cells
 
 
 def facts_of(result: StudyResult) -> dict[str, Any]:

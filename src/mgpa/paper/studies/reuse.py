@@ -46,19 +46,21 @@ PURGE = 1.0
 
 def run_reuse(
     study: Study, recordings: Recordings, **options: Any
-) -> tuple[dict[str, list[Audit]], dict[str, Any]]:
+) -> tuple[dict[str, list[Audit]], dict[str, Any], dict[str, int]]:
     """Select every method on the development task, and audit the selected maps on all tasks.
 
     Returns an audit for every task (by its printed name) and split; and, for every method and split, the
-    recipe, and for every seed the point and what it did to development participants. ``options`` are those
-    of :func:`mgpa.audit.run`.
+    recipe, and for every seed the point and what it did to development participants; and how many pairs and
+    endpoints maps are fitted on. ``options`` are those of :func:`mgpa.audit.run`.
     """
     assert study.reuse is not None
     plan, splits = study.reuse, split_names(study)
     audits: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
+    counts: dict[str, int] = {}
     for split, rotation in splits.items():
         tables, fitting = prepare(study, recordings, rotation)
+        counts = counts or counts_of(fitting)
         development = tables[plan.development]
         chosen: dict[str, list[CorrectionMap]] = {}
         for name in study.methods:
@@ -90,7 +92,19 @@ def run_reuse(
             more = {"preliminary": "quick" in study.overlays, "outcome": "worst"}
             audit = replace(audit, settings=audit.settings | more)
             audits.setdefault(plan.labels.get(task, task), []).append(audit)
-    return audits, selection
+    return audits, selection, counts
+
+
+def counts_of(fitting: Split) -> dict[str, int]:
+    """Return how many pairs and endpoints maps are fitted on, and how many endpoints stop critics."""
+    assert fitting.contrasts is not None
+    pairs, endpoints = len(fitting.contrasts[0]), len(fitting.table.rows("FIT"))
+    return {
+        "calibration pairs": pairs,
+        "observed FIT events": endpoints - 2 * pairs,
+        "fitting endpoints": endpoints,
+        "development endpoints": len(fitting.table.rows("VAL")),
+    }
 
 
 def prepare(

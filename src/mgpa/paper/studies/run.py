@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ class StudyResult:
         "published", "simulated", or how the recordings differ; where networks were trained.
     splits : tuple of dict
         How many participants have each role, in every split.
+    counts : dict of str to int
+        For reuse: how many pairs and endpoints maps are fitted on.
     """
 
     study: Study
@@ -51,6 +53,7 @@ class StudyResult:
     tables: dict[str, dict[str, Any]]
     files: str = "table"
     splits: tuple[dict[str, int], ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
     device: str = "cpu"
 
     @cached_property
@@ -129,9 +132,10 @@ def run_study(
     options = {"cache": workspace / "cells", "n_jobs": n_jobs, "device": device, "verbose": verbose}
     parts: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
+    counts: dict[str, int] = {}
     with joblib.parallel_config("dask", client=client) if client is not None else nullcontext():
         if study.reuse is not None:
-            parts, selection = run_reuse(study, recordings, **options)
+            parts, selection, counts = run_reuse(study, recordings, **options)
         else:
             for rotation in split_names(study).values():
                 split = make_split(study, recordings, rotation)
@@ -145,6 +149,7 @@ def run_study(
         recordings.info,
         recordings.origin,
         tuple(audit.settings["participants"] for audit in next(iter(parts.values()))),
+        counts,
         resolve_device(device),
     )
 

@@ -130,6 +130,10 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
         lines.append(
             "logistic critics are converged Newton solutions on a GPU (published: early-stopped lbfgs)"
         )
+    if device.startswith("cuda") and study.readers.restarts:
+        lines.append(
+            "logistic readers are converged Newton solutions on a GPU, but for all tokens (published: lbfgs)"
+        )
     if "quick" in study.overlays:
         lines.append("quick settings")
     absent = [name for name in preset.methods if name not in study.methods]
