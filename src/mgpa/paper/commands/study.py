@@ -170,6 +170,33 @@ def paper(*folders: Path, out: Folder, published: Annotated[bool, Parameter(nega
 
 
 @study.command
+def beyond(
+    which: Which,
+    *,
+    out: Folder,
+    data: Data = None,
+    checkpoint: Weights = None,
+    quick: bool = False,
+    device: str = "auto",
+) -> None:
+    """Ask what the paper leaves open: measurement or sampling, how many pairs, CORAL of each token.
+
+    Example: mgpa study beyond temporal-n170 --quick --out beyond
+
+    Parameters
+    ----------
+    out
+        Folder for sources.csv, pairs.csv and, for tokens, tokens.csv; finished cells are kept in it.
+    quick, device
+        As in `mgpa study run`.
+    """
+    from ..studies.beyond import write_beyond
+
+    for path in write_beyond(which, out, device=device, recordings=data, checkpoint=checkpoint, quick=quick):
+        print(f"{path}\n{path.read_text('utf-8')}")
+
+
+@study.command
 def attack(
     which: Which,
     *variations: str,

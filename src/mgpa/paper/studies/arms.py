@@ -15,6 +15,7 @@ from ...estimators.tokens import TOKENS, gate_of
 from ...gate import FullGate, PCAGate, RandomGate
 from ...tables.fitting import fit_table
 from .config import MethodSection, Study
+from .each_token import EachToken
 from .splits import Split, planned_gate
 
 
@@ -56,7 +57,7 @@ def make_arm(
     if method.tokens != "mean":  # tables of tokens are corrected by their mean otherwise
         if "gate" in parameters:
             model.set_params(gate=planned_gate(study))
-        return TOKENS[method.tokens](model)
+        return (TOKENS | {"each": EachToken})[method.tokens](model)
     if "gate" not in parameters:
         return model
     measured: Any = planned_gate(study) if split.gate is None else split.gate

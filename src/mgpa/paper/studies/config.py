@@ -143,6 +143,8 @@ class GateSection(Section):
     norm_quantile: float = 0.05
     max_contrasts: int | None = None
     tokens: bool = False
+    pairs: int | None = None
+    pairs_seed: int = 0
 
 
 class MethodSection(Section):
@@ -152,7 +154,7 @@ class MethodSection(Section):
     parameters: dict[str, Any] = {}
     gate: Literal["measurement", "pca", "random", "full"] = "measurement"
     gate_seeds: Integers = ()
-    tokens: Literal["mean", "joint"] = "mean"
+    tokens: Literal["mean", "joint", "each"] = "mean"
     budget: float | None = None
     pairs: Literal["contrasts", "endpoints"] = "contrasts"
     grid: dict[str, list[Any]] = {}

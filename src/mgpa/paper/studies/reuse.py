@@ -31,6 +31,7 @@ from ...audit.store import Store, cell_key, resolve_device
 from ...endpoint import operating_points, select_by_development, select_within_family
 from ...errors import StudyError
 from ...maps import CorrectionMap, SequentialMap
+from ...pairs import is_paired
 from ...tables.columns import with_roles
 from ...tables.fitting import fit_table
 from ...tables.rows import in_coordinates
@@ -38,7 +39,7 @@ from ...tables.table import Table
 from .arms import make_arm, recipes
 from .config import Study
 from .recordings import Recordings
-from .splits import Split, alone, coordinates_of, pairs_of, roles_of, shortcut, split_names
+from .splits import Split, alone, coordinates_of, pairs_of, roles_of, shortcut, some_pairs, split_names
 
 #: Seconds around calibration events within which others are not fitted on.
 PURGE = 1.0
@@ -97,8 +98,9 @@ def run_reuse(
 
 def counts_of(fitting: Split) -> dict[str, int]:
     """Return how many pairs and endpoints maps are fitted on, and how many endpoints stop critics."""
-    assert fitting.contrasts is not None
-    pairs, endpoints = len(fitting.contrasts[0]), len(fitting.table.rows("FIT"))
+    fit = fitting.table.rows("FIT")
+    ids = np.asarray(fit.columns["pair_id"])
+    pairs, endpoints = len(np.unique(ids[is_paired(ids)])), len(fit)
     return {
         "calibration pairs": pairs,
         "observed FIT events": endpoints - 2 * pairs,
@@ -136,7 +138,8 @@ def prepare(
     pairs = in_coordinates(coordinates, fit.take(calibration))
     seen = _one_view(in_coordinates(coordinates, remaining), plan.fit_seed)
     val = _one_view(tables[plan.development].rows("VAL"), plan.development_seed)
-    return tables, Split(Table.concatenate([seen, pairs, val]), coordinates, pairs_of(pairs))
+    contrasts = some_pairs(study.gate, pairs_of(pairs))
+    return tables, Split(Table.concatenate([seen, pairs, val]), coordinates, contrasts)
 
 
 def select_method(

@@ -16,7 +16,7 @@ from ...gate import FixedGate, MeasurementGate
 from ...tables.columns import assign_roles, rotated, with_roles
 from ...tables.rows import in_coordinates
 from ...tables.table import Table
-from .config import CoordinatesSection, EndpointsSection, RolesSection, Study
+from .config import CoordinatesSection, EndpointsSection, GateSection, RolesSection, Study
 from .recordings import Recordings
 
 Pairs = tuple[Any, Any]
@@ -69,6 +69,8 @@ def make_split(study: Study, recordings: Recordings, rotation: int | None = None
     if plan.association is not None:
         observed = alone(observed)
     table = in_coordinates(coordinates, observed)
+    if study.gate.pairs is not None:
+        contrasts = some_pairs(study.gate, pairs_of(table.rows("FIT")) if contrasts is None else contrasts)
     gate = _token_gate(study, contrasts, table) if study.gate.tokens else None
     return Split(table, coordinates, contrasts, endpoints, gate)
 
@@ -90,6 +92,13 @@ def pairs_of(table: Table) -> Pairs:
     if views is None:
         raise StudyError("The FIT rows have no events seen in two views; the gate needs such pairs.")
     return table.X[views[0]], table.X[views[1]]
+
+
+def some_pairs(plan: GateSection, pairs: Pairs) -> Pairs:
+    """Return the calibration pairs that a plan keeps; fewer pairs of one seed are among its more."""
+    order = np.random.default_rng(plan.pairs_seed).permutation(len(pairs[0]))
+    kept = np.sort(order[: plan.pairs])
+    return pairs[0][kept], pairs[1][kept]
 
 
 def alone(table: Table) -> Table:
