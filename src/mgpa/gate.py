@@ -59,6 +59,11 @@ class Gate(BaseEstimator):  # type: ignore[misc]
     cumulative_energy_: Floats
     mean_contrast_: Floats
 
+    @property
+    def retained_energy(self) -> float:
+        """Share of directional energy inside the gate."""
+        return float(self.cumulative_energy_[self.rank_ - 1]) if self.rank_ else 0.0
+
     def editable(self, H: Any) -> Floats:
         """Return Z = Bᵀh for every row: the coordinates a correction may change."""
         check_is_fitted(self, "basis_")

@@ -43,6 +43,7 @@ def test_rows_seen_by_both_sources_differ_by_measurement_alone(tmp_path):
     study, split = split_of(written(tmp_path, table=paired_table()), tmp_path)
     found = source_split(split, planned_gate(study))
     assert found["sampling"] < 1e-9 < found["measurement"]
+    assert np.isnan(found["gate_sampling"])
     assert found["measured"] == pytest.approx(1)
 
 

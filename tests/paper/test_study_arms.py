@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mgpa import JointTokens
+from mgpa import IterativeMGPA, JointTokens
 from mgpa.gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate
+from mgpa.maps.base import gate_words
 from mgpa.paper import StudyError, load_study, plan_study
 from mgpa.paper.studies.arms import make_arms, measured_rank, pairs_by_method
 from mgpa.paper.studies.recordings import Recordings
 from mgpa.paper.studies.splits import Split, make_split
+from mgpa.tables.fitting import fit_table
 from mgpa.tables.simulate import simulate_table
 from small_studies import RECORDED, run, written
 
@@ -62,6 +64,24 @@ def test_control_gates_have_the_measured_rank_and_its_anchors(associated, tmp_pa
     without = replace(split, endpoints=None)
     with pytest.raises(StudyError, match=r"pairs = 'endpoints' needs endpoints"):
         pairs_by_method(study, without)
+
+
+def test_gates_say_how_much_of_the_contrasts_they_hold_or_nothing(tmp_path):
+    table = simulate_table(n_people=16, d=6, n_sources=2, tokens=3)
+    plan = {"gate": {"rank": 0.9, "tokens": True}, "methods": {"CF": {"method": "closed_form_mgpa"}}}
+    study = load_study(written(tmp_path, table=table), **plan)
+    split = make_split(study, Recordings(study, tmp_path / "work"))
+    info = fit_table(make_arms(study, split)["CF"], split.table).to_map().info
+    moved = split.table.rows("FIT")
+    moved = np.subtract(*(moved.X[side].astype(np.float64) for side in moved.paired_views())).reshape(-1, 6)
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    expected = ((moved @ split.gate.basis) ** 2).sum() / len(moved)
+    assert 0.9 <= info.gate_energy < 1
+    assert info.gate_energy == pytest.approx(expected, abs=0.03)  # short contrasts are left out of the gate
+    vectors = simulate_table(n_people=16, d=6)
+    pca = fit_table(IterativeMGPA(PCAGate(2), n_stages=1, critics=("linear",), do_no_harm=False), vectors)
+    assert pca.to_map().info.gate_energy is None
+    assert "energy" not in gate_words(pca.to_map().info)
 
 
 def test_tokens_are_taken_as_a_method_says(tmp_path):

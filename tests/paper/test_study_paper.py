@@ -209,6 +209,11 @@ def test_what_differs_from_the_paper_is_said():
     on_gpu = deviations(study, "published", "none", "cuda:0")
     assert [line.split(" are ")[0] for line in on_gpu] == ["logistic critics", "logistic readers"]
     assert deviations(study, "published", "none", "cpu") == []
+    short = changed("temporal-n170", methods={"MGPA-Iter": {"parameters": {"n_stages": 12}}})
+    listed = deviations(short, "published", "none")
+    assert listed == ["methods.MGPA-Iter.parameters.n_stages is 12 (preset: 48)"]
+    usual = changed("temporal-n170", methods={"MGPA-Iter": {"parameters": {"n_stages": 48}}})
+    assert deviations(usual, "published", "none") == []
     named = [name for name, m in study.methods.items() if m.method == "iterative_mgpa"]
     lbfgs = changed("temporal-n170", methods={n: {"parameters": {"critics": ["lbfgs"]}} for n in named})
     assert not any("critics" in line for line in deviations(lbfgs, "published", "none", "cuda"))

@@ -12,7 +12,7 @@ import numpy as np
 import mgpa
 from layout import COLLIDING, OVERFLOWING, measure
 from mgpa.paper import load_study, write_results
-from mgpa.paper.studies.results import SIMULATED, contrasts, estimates, provenance
+from mgpa.paper.studies.results import SIMULATED, _sections, contrasts, estimates, provenance
 from simulated import simulated_table
 from small_studies import CLOSED_FORM, files_of, run, written
 
@@ -95,6 +95,15 @@ def test_the_report_gives_a_line_to_every_contrast_beside_the_papers(finished):
     assert "◇ −.250 [−.300, −.200]" in lines["CF − Identity"]
     assert "◇" not in lines["CF − LEACE_50 %"]
     assert "This study, with 95 % intervals" in differences
+
+
+def test_the_papers_numbers_keep_their_digits_in_a_report(finished, monkeypatch):
+    result = finished[0]
+    small = {"S": [-0.0002, -0.0007, 0.0002]}
+    plan = result.study.contrasts[0].model_copy(update={"paper": small})
+    study = result.study.model_copy(update={"contrasts": (plan,)})
+    [(_, _, text)] = _sections(replace(result, study=study), "", {"": "report.html"})
+    assert "◇ −.0002 [−.0007, +.0002]" in text
 
 
 def test_the_report_fits_a_phone(finished, tmp_path):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mgpa.audit import verdict
 from mgpa.audit.measure import movement_by_group
 from mgpa.paper import StudyError, load_study, plan_study, write_results
 from mgpa.paper.studies.recordings import Recordings
@@ -74,7 +75,14 @@ def test_reuse_selects_once_and_audits_every_task(uneven, tmp_path):
     assert selected == {f"select {name}": 2 if name == "Family" else 1 for name in study.methods}
     report = write_results(result, tmp_path / "out")[0]
     text = report.read_text("utf-8")
-    assert "Development participants selected Family: " in text
+    assert "Development participants selected Family: strength " in text
+    assert f"(ridge {result.selection['Family']['recipe']['ridge']})" in text
+    assert "Development participants selected Iter: stages " in text
+    # The report speaks of the rows that maps were fitted on: views that mostly go with the label.
+    for audit in result.audits.values():
+        counted = sum(sum(row.values()) for row in audit.counts.values())
+        assert str(counted) == protocol(result)["fitting endpoints"]
+        assert "Source and label show strong association in the fitting rows" in verdict.confounding(audit)
     assert 'href="report-Hard.html"' in text
     for task in ("Easy", "Hard"):  # every task has its figures
         names = {path.name for path in (tmp_path / "out" / "figures" / task).iterdir()}

@@ -264,10 +264,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         info = self._info(
             standardizer,
             random_state=recipe.seed,
-            n_contrasts=len(pairs),
-            gate_rank=gate.rank_,
-            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
-            evidence=evidence,
+            n_contrasts=len(contrasts),
+            gate_rank=rank,
+            gate_energy=None if self.gate_.fitted_on == "rows" else self.gate_.retained_energy,
             **data.facts,
         )
         with complete_stages_kept(lambda: self._finish(run, basis, standardizer, info)):

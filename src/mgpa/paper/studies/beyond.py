@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.files import claim, csv_lines, write_atomically
-from ...tokens import token_mean
+from ...estimators.tokens import token_mean
 from .config import Study, load_study
 from .recordings import Recordings
 from .results import estimates
@@ -85,7 +85,8 @@ def source_split(split: Split, gate: Any) -> dict[str, float]:
     found["sampled"] = 1.0 - found["measured"]
     for name, part in parts.items():
         length = float(part @ part)
-        found[f"gate_{name}"] = float(np.sum((part @ basis) ** 2)) / length if length else float("nan")
+        seen_part = length > 1e-12 * squared  # less is rounding, which has no direction
+        found[f"gate_{name}"] = float(np.sum((part @ basis) ** 2)) / length if seen_part else float("nan")
     return found | {"rank": float(basis.shape[1]), "pairs": float(len(seen))}
 
 

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..._common.checks import require_memory
 from ...estimators.base import forget, with_facts
+from ...estimators.tokens import TokenEstimator, as_tokens, transform_tokens
 from ...maps import CorrectionMap, RoutedMap
-from ...tokens import TokenEstimator, as_tokens, transform_tokens
 
 
 class EachToken(TokenEstimator):

@@ -250,10 +250,11 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
     if result.deviations:
         lines.append(f"{result.heading}, not a reproduction: {'; '.join(result.deviations)}.")
     lines += [f"{name} is left out: {why}." for name, why in result.audits[task].settings["omitted"].items()]
-    chosen = {name: fact for name, fact in protocol(result).items() if name.startswith("selected ")}
-    lines += [
-        f"Development participants {name}: {fact} (stages or strength)." for name, fact in chosen.items()
-    ]
+    for name, chosen in result.selection.items():
+        recipe = ", ".join(f"{key} {value}" for key, value in chosen["recipe"].items())
+        kind = "stages" if "n_stages" in chosen["fits"][0] else "strength"
+        points = ", ".join(f"{fit.get('n_stages', fit['strength']):g}" for fit in chosen["fits"])
+        lines.append(f"Development participants selected {name}: {kind} {points}{recipe and f' ({recipe})'}.")
     parts = [bullets(lines)] if lines else []
     others = [other for other in reports if other != task]
     if others:
@@ -261,9 +262,11 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
         parts.append(f"<p>The same maps on other tasks: {links}.</p>")
     differences: dict[str, dict[str, str]] = {}
     for row in (row for row in contrasts(result) if row["task"] == task):
-        text = f"{Estimate(row['value'], row['low'], row['high']):+.3f}"
-        if row["paper"] is not None:
-            text += f" ◇ {Estimate(row['paper'], row['paper_low'], row['paper_high']):+.3f}"
+        printed = [row[key] for key in ("paper", "paper_low", "paper_high") if row[key] is not None]
+        digits = max([3, *(len(repr(x).partition(".")[2]) for x in printed)])  # as the paper prints them
+        text = f"{Estimate(row['value'], row['low'], row['high']):+.{digits}f}"
+        if printed:
+            text += f" ◇ {Estimate(*printed):+.{digits}f}"
         name = f"{label(row['method'])} − {label(row['against'])}"
         differences.setdefault(name, {})[row["metric"]] = text.replace("-", "−")
     if differences:

@@ -30,8 +30,8 @@ from ...audit.heads import shortcut_scores
 from ...audit.store import Store, cell_key, resolve_device
 from ...endpoint import operating_points, select_by_development, select_within_family
 from ...errors import StudyError
+from ...labels import is_paired
 from ...maps import CorrectionMap, SequentialMap
-from ...pairs import is_paired
 from ...tables.columns import with_roles
 from ...tables.fitting import fit_table
 from ...tables.rows import in_coordinates
@@ -78,7 +78,7 @@ def run_reuse(
             selection[key] = {"recipe": recipe, "fits": points, "candidates": count}
         for task, table in tables.items():
             audit = AuditPlan(
-                _with_fit(table, development.rows("FIT")),
+                _with_fit(table, fitting.table),
                 chosen,
                 seeds=study.seeds,
                 readers=study.readers.model_dump(),
@@ -219,14 +219,13 @@ def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> 
     return float(np.mean([step[people == p].mean() / size[people == p].mean() for p in np.unique(people)]))
 
 
-def _with_fit(table: Table, fit: Table) -> Table:
-    """Return a task's rows; where FIT people were not recorded on it, with those that maps are fitted on."""
-    if len(table.rows("FIT")):
-        return table
-    shared = [name for name in table.columns if name in fit.columns]
+def _with_fit(table: Table, fitting: Table) -> Table:
+    """Return a task's HEAD and EVAL rows, with the FIT and VAL rows that maps were fitted on."""
+    scored = table.rows("HEAD", "EVAL")
+    shared = [name for name in scored.columns if name in fitting.columns]
     parts = [
         Table.from_columns({"X": part.X} | {name: part.columns[name] for name in shared}, table.info)
-        for part in (table, fit)
+        for part in (scored, fitting)
     ]
     return Table.concatenate(parts)
 

@@ -144,11 +144,22 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
     if ours.get("encoder.name") != published["encoder.name"]:  # whose parameters are then others, too
         named += ("encoder.parameters", "encoder.pool", "encoder.flatten")
     for key in {**published, **ours}:
-        value, printed = ours.get(key), published.get(key)
+        default = _default(study, key)
+        value, printed = ours.get(key, default), published.get(key, default)
         same_critic = key.endswith(".critics") and "lbfgs" in (value or ())  # published, on any device
         if value != printed and not key.startswith(named) and not same_critic:
             lines.append(f"{key} is {_short(value)} (preset: {_short(printed)})")
     return lines
+
+
+def _default(study: Study, key: str) -> Any:
+    """Return the default of a method's parameter, as "methods.IGBP.parameters.n_stages"; None of others."""
+    section, _, rest = key.partition(".")
+    name, found, parameter = rest.partition(".parameters.")
+    if section != "methods" or not found or name not in study.methods:
+        return None
+    method = study.methods[name].model_copy(update={"parameters": {}})
+    return unfitted(name, method).get_params().get(parameter)
 
 
 def heading(study: Study, files: str, differences: list[str]) -> str:

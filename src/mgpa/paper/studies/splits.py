@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._common.parameters import Constraint
 from ...audit.heads import choose_directions
 from ...coordinates import Coordinates, fit_coordinates
 from ...errors import StudyError
@@ -108,13 +109,31 @@ def alone(table: Table) -> Table:
     return replace(table, pair_id=np.where(held, ids, -1 if ids.dtype.kind in "iu" else ""))
 
 
-def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> FixedGate:
+class TokenGate(FixedGate):
+    """The gate of all tokens' contrasts, with the shares of energy that its first directions hold of them."""
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = FixedGate._parameter_constraints | {
+        "energy": Constraint("an array (d,)", lambda value: np.ndim(value) == 1)
+    }
+
+    def __init__(self, basis: Any, energy: Any) -> None:
+        super().__init__(basis)
+        self.energy = energy
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Take the basis and its energy as they are."""
+        super().fit(X)
+        return self._set_basis(self.basis_, np.asarray(self.energy), self.mean_contrast_)
+
+
+def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> TokenGate:
     """Return the gate of all tokens' contrasts: the mean may shift where single tokens did."""
     if table.X.ndim != 3:
         raise StudyError("gate.tokens is for embeddings of tokens; these are vectors.")
     first, second = contrasts if contrasts is not None else pairs_of(table.rows("FIT"))
     moved = (second.astype(np.float64) - first).reshape(-1, table.X.shape[-1])
-    return FixedGate(planned_gate(study).fit(moved).basis_)
+    fitted = planned_gate(study).fit(moved)
+    return TokenGate(fitted.basis_, fitted.cumulative_energy_)
 
 
 def planned_gate(study: Study) -> MeasurementGate:
