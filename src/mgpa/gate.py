@@ -60,8 +60,10 @@ class Gate(BaseEstimator):  # type: ignore[misc]
     mean_contrast_: Floats
 
     @property
-    def retained_energy(self) -> float:
-        """Share of directional energy inside the gate."""
+    def retained_energy(self) -> float | None:
+        """Share of the contrasts' directional energy inside the gate; None of gates that saw no contrasts."""
+        if self.fitted_on == "rows":
+            return None
         return float(self.cumulative_energy_[self.rank_ - 1]) if self.rank_ else 0.0
 
     def editable(self, H: Any) -> Floats:

@@ -264,9 +264,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         info = self._info(
             standardizer,
             random_state=recipe.seed,
-            n_contrasts=len(contrasts),
-            gate_rank=rank,
-            gate_energy=None if self.gate_.fitted_on == "rows" else self.gate_.retained_energy,
+            n_contrasts=len(pairs),
+            gate_rank=gate.rank_,
+            gate_energy=gate.retained_energy,
+            evidence=evidence,
             **data.facts,
         )
         with complete_stages_kept(lambda: self._finish(run, basis, standardizer, info)):

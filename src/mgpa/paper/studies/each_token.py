@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..._common.checks import require_memory
-from ...estimators.base import forget, with_facts
+from ...estimators.base import forget
 from ...estimators.tokens import TokenEstimator, as_tokens, transform_tokens
 from ...maps import CorrectionMap, RoutedMap
 
@@ -84,4 +84,4 @@ class EachToken(TokenEstimator):
             offset=np.concatenate([m.offset for m in maps], axis=1),
             info=replace(maps[0].info, n_tokens=self.n_tokens_, token_layout=self.layout),
         )
-        return with_facts(m, self._facts or {})
+        return self._with_provenance(m)
