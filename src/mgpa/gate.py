@@ -2,7 +2,8 @@
 
 A gate is an orthonormal basis B of the directions along which paired measurements of the same thing
 differ. Corrections move embeddings inside its span only. :class:`MeasurementGate` learns B from paired
-contrasts; the other gates are the paper's controls, which ignore the pairs.
+contrasts; :class:`PCAGate`, :class:`RandomGate` and :class:`FullGate` are the paper's controls, whose
+directions ignore the pairs; :class:`FixedGate` is one you give.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ events are paired by their order, and epochs are cut at each device's own event 
 
 Files lie as in the provider's folder "Saline Raw Data": ``<task>/behav/<person>_*.csv``,
 ``<task>/eeg/emotiv/<person>_*.edf`` and ``<task>/eeg/neuroscan/<person>_*.dat`` with its companions. Only
-people to whom the paper gives a role in a task are read.
+people to whom the paper's public release gives a role in a task are read.
 """
 
 from __future__ import annotations
