@@ -116,7 +116,7 @@ def test_the_new_study_runs_from_its_file(tmp_path, monkeypatch, capsys):
     from mgpa.cli import main
 
     monkeypatch.chdir(tmp_path)
-    # Thirty files that tests/test_audit_report.py looks at.
+    # Thirty files that tests/audit/test_audit_report.py looks at.
     monkeypatch.setattr(mgpa.audit.Audit, "figures", lambda audit, folder: [])
     run_part("study")
     (tmp_path / "headsets.toml").write_text(blocks("study", "toml")[0])

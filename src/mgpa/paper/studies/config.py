@@ -26,7 +26,6 @@ TASKS = ("P300", "N170", "MMN")
 #: Encoders without a network, and their classes in :mod:`mgpa.eeg.features`.
 FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
 
-
 Texts = tuple[str, ...]
 Integers = tuple[int, ...]
 
