@@ -16,7 +16,8 @@ pytest.importorskip("torch")
 
 from mgpa.audit import METRICS, assign_endpoints, bootstrap, estimate, read_sources
 from mgpa.audit.heads import SOURCE_SEED_OFFSET
-from mgpa.audit.readers import SEED, read_residuals, read_token_sources, restart_seeds
+from mgpa.audit.readers import SEED, read_residuals, read_token_sources
+from mgpa.audit.readers.networks import restart_seeds
 from mgpa.baselines import igbp
 from mgpa.paper import load_study, plan_study
 from mgpa.paper.datasets.raw_files import FLEX_RATE, MARKER_DELAY
