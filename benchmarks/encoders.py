@@ -65,7 +65,7 @@ def make(arguments, layout, precision):
             return summaries.mean(2) if layout == "mean" else summaries.flatten(1, 2)
 
         return TorchEncoder(stand_in(), CHANNELS, SAMPLES, tokens=tokens, **settings)
-    from mgpa.eeg.encoders import eegpt
+    from mgpa.paper.encoder import eegpt
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*random weights")

@@ -11,11 +11,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from mgpa.studies import load_study, run_study, write_results
+from mgpa.paper import load_study, run_study, write_results
 
 
 def make(path: Path) -> None:
-    from mgpa.studies.recordings import Recordings
+    from mgpa.paper.studies.recordings import Recordings
     from mgpa.tables.files import write_table
 
     with tempfile.TemporaryDirectory() as folder:

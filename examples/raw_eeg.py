@@ -40,7 +40,7 @@ FEATURES = BandPower([(low, low + 2) for low in range(8, 44, 2)], segment=2.0)
 
 def simulated(folder: Path, n_people: int = 20) -> Trials:
     """Write simulated files of a public collection and read them: slow flicker (0) against fast (1)."""
-    from mgpa.eeg import read_wearable_ssvep, simulate_ssvep
+    from mgpa.paper import read_wearable_ssvep, simulate_ssvep
 
     simulate_ssvep(folder, n_people=n_people, blocks=2)
     trials = read_wearable_ssvep(folder, electrodes="wet", blocks=2)

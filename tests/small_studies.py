@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 
 from mgpa.cli import main
-from mgpa.studies import run_study
+from mgpa.paper import run_study
 from mgpa.tables.files import write_table
 from simulated import simulated_table
 
@@ -120,7 +120,7 @@ def computed(study, work):
     with (
         patch("mgpa.audit.fits.explain", noted("fit")),
         patch("mgpa.audit.protocol.explain", noted("fit")),
-        patch("mgpa.studies.reuse.explain", noted("select")),
+        patch("mgpa.paper.studies.reuse.explain", noted("select")),
     ):
         run(study, work)
     assert {path: path.stat().st_mtime_ns for path in old} == old, "a finished cell was written again"

@@ -51,8 +51,8 @@ import mgpa
 import mgpa.audit.plots
 import mgpa.audit.report
 import mgpa.cli
-import mgpa.eeg.datasets.catalogue
-import mgpa.studies.results
+import mgpa.paper.datasets.catalogue
+import mgpa.paper.studies.results
 from mgpa.maps import load_map
 from mgpa.tables import (
     Table,

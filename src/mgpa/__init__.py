@@ -56,9 +56,9 @@ _MODULES = {
     "eeg": ".eeg",
     "endpoint": ".endpoint",
     "errors": ".errors",
+    "paper": ".paper",
     "scale": ".tables.scale",
     "simulate": ".tables.simulate",
-    "studies": ".studies",
     "tables": ".tables",
 }
 

@@ -2,7 +2,8 @@
 
 A gate is an orthonormal basis B of the directions along which paired measurements of the same thing
 differ. Corrections move embeddings inside its span only. :class:`MeasurementGate` learns B from paired
-contrasts; the other gates are the paper's controls, which ignore the pairs.
+contrasts; :class:`PCAGate`, :class:`RandomGate` and :class:`FullGate` are the paper's controls, whose
+directions ignore the pairs; :class:`FixedGate` is one you give.
 """
 
 from __future__ import annotations
@@ -58,6 +59,13 @@ class Gate(BaseEstimator):  # type: ignore[misc]
     rank_: int
     cumulative_energy_: Floats
     mean_contrast_: Floats
+
+    @property
+    def retained_energy(self) -> float | None:
+        """Share of the contrasts' directional energy inside the gate; None of gates that saw no contrasts."""
+        if self.fitted_on == "rows":
+            return None
+        return float(self.cumulative_energy_[self.rank_ - 1]) if self.rank_ else 0.0
 
     def editable(self, H: Any) -> Floats:
         """Return Z = Bᵀh for every row: the coordinates a correction may change."""

@@ -226,6 +226,6 @@ def held_out_folds(
     if any(len(np.unique(codes[train])) < n_sources for train, _ in folds):
         raise UsageError(
             "A source occurs in too few groups: with one group held out, none of its rows are left to "
-            "fit on. Pass X_val and source_val{otherwise}."
+            f"fit on. Pass X_val and source_val{otherwise}."
         )
     return folds, units

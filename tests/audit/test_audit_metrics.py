@@ -41,7 +41,7 @@ EXTRA = replace(
 def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pydantic")
-    from mgpa.studies.config import ContrastSection
+    from mgpa.paper.studies.config import ContrastSection
 
     monkeypatch.setitem(METRICS, "extra", EXTRA)
     found = run(table, ["leace"], floor=False)

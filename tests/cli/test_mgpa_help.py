@@ -18,7 +18,7 @@ pytest.importorskip("cyclopts")
 from mgpa.cli import app, main
 
 COMMANDS = "fit apply audit select inspect export convert check-pairs demo methods doctor simulate"
-GROUPS = {"data": "list fetch verify", "study": "list show run plan paper attack"}
+GROUPS = {"data": "list fetch verify", "study": "list show run plan paper attack beyond"}
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,16 @@ def noisy_contrasts(seed, m=200, d=10, rank=3, noise=0.02):
     return response @ span.T + noise * rng.normal(size=(m, d)), span
 
 
+def test_energy_counts_long_and_short_contrasts_alike():
+    """As the page about the idea defines it: by summed squared lengths the second axis would hold .99."""
+    contrasts = np.diag([1.0, 30.0]).repeat([9, 1], axis=0)
+    gate = MeasurementGate(rank=1, norm_quantile=0.0).fit(contrasts)
+    assert abs(gate.basis_[0, 0]) == pytest.approx(1)
+    assert gate.cumulative_energy_[0] == pytest.approx(0.9)
+    assert gate.coverage(contrasts) == pytest.approx(0.9)
+    assert (contrasts[:, 1] ** 2).sum() / (contrasts**2).sum() > 0.99
+
+
 def test_the_gate_finds_the_span_and_covers_new_pairs():
     contrasts, span = noisy_contrasts(20, noise=1e-4)
     gate = MeasurementGate(rank=3).fit(contrasts[:100])

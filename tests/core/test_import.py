@@ -49,7 +49,7 @@ def test_a_stored_map_needs_numpy_and_safetensors_only(tmp_path):
     assert np.array_equal(mgpa.load_map(path).transform(np.ones((1, 3))), np.ones((1, 3)))
 
 
-@pytest.mark.parametrize("package", ["eeg", "studies"])
+@pytest.mark.parametrize("package", ["eeg", "paper"])
 def test_importing_a_package_of_many_parts_loads_nothing_heavy(package):
     assert not loaded_after(f"import mgpa.{package}; dir(mgpa.{package})") & {*HEAVY, *OPTIONAL}
 
@@ -60,7 +60,7 @@ def names_of(package):
     return set(names)
 
 
-@pytest.mark.parametrize("package", [mgpa.eeg, mgpa.studies], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [mgpa.eeg, mgpa.paper], ids=lambda package: package.__name__)
 def test_names_of_a_package_resolve_to_one_thing_each(package):
     assert names_of(package) == set(package.__all__)
     modules = {module.name for module in pkgutil.iter_modules(package.__path__)}

@@ -84,7 +84,7 @@ def unit(module):
 
 def layers():
     """Return every unit's layer, counted from the top, and its group in that layer, from the page."""
-    block = re.search(r"```text\n(command line:.*?)```", PAGE, re.DOTALL)
+    block = re.search(r"```text\n(the paper:.*?)```", PAGE, re.DOTALL)
     assert block is not None, "the page has no list of layers"
     places = {}
     # A title and a colon begin a layer, which may go on in indented lines.
@@ -140,6 +140,13 @@ def test_cycles_through_functions_are_those_the_page_defends():
     assert not {(i.by, i.of) for i in IMPORTS if i.when == "load"} & DEFENDED
     needless = [edge for edge in sorted(DEFENDED) if cycle(edges - (DEFENDED - {edge})) is None]
     assert not needless
+
+
+def test_nothing_outside_the_papers_room_imports_it_or_reads_its_files():
+    says = re.compile(r"\bmgpa\.paper\b|[\"\s]\.+paper\b(?!\()")
+    outside = {name: path.read_text("utf-8") for name, path in MODULES.items() if unit(name) != "paper"}
+    assert {name for name, text in outside.items() if says.search(text)} == {"mgpa", "mgpa.cli"}
+    assert not [i for i in IMPORTS if unit(i.of) == "paper" and unit(i.by) != "paper"]
 
 
 def test_the_top_level_is_short():

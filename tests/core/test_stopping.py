@@ -139,8 +139,8 @@ def test_folds_keep_events_and_participants_whole(n, n_folds, grouped):
 
 def test_a_source_of_one_participant_cannot_be_held_out():
     codes = np.tile([0, 1], 30)
-    with pytest.raises(ValueError, match="occurs in too few groups"):
-        held_out_folds(codes, np.where(codes == 1, 0, np.arange(60)), None, seed=0)
+    with pytest.raises(ValueError, match=r"occurs in too few groups.* source_val, or fewer folds\.$"):
+        held_out_folds(codes, np.where(codes == 1, 0, np.arange(60)), None, 0, ", or fewer folds")
     with pytest.raises(ValueError, match="at least two groups and two rows of each source"):
         held_out_folds(codes, np.zeros(60, int), None, seed=0)
 

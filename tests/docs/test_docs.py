@@ -352,7 +352,7 @@ def test_somebody_who_read_the_page_can_read_a_table_file(tokens, tmp_path):
 
 
 def test_the_page_about_studies_has_every_key_and_its_default():
-    from mgpa.studies import config
+    from mgpa.paper.studies import config
 
     text = (DOCS / "formats/study.md").read_text()
     sections = {
@@ -393,7 +393,7 @@ def test_the_page_about_studies_has_every_key_and_its_default():
 
 
 def test_the_studies_on_the_page_are_studies(tmp_path):
-    from mgpa.studies import load_study
+    from mgpa.paper import load_study
 
     found = blocks("formats/study.md", "toml")
     assert len(found) == 2
@@ -406,9 +406,9 @@ def test_the_studies_on_the_page_are_studies(tmp_path):
 
 
 def test_the_rehearsal_of_the_paper_needs_no_weights(tmp_path):
-    from mgpa.studies import load_study
-    from mgpa.studies.config import read_study
-    from mgpa.studies.setup import deviations
+    from mgpa.paper import load_study
+    from mgpa.paper.studies.config import read_study
+    from mgpa.paper.studies.setup import deviations
 
     page = (DOCS / "reproduce.md").read_text()
     network = re.search(r"^network='(.*)'$", page, re.MULTILINE)[1]
@@ -475,7 +475,14 @@ def test_the_reference_has_every_public_name():
             value = importlib.import_module(name)
             described |= {id(getattr(value, inner)) for inner in public_names(value)}
         described.add(id(value))
-    for package in ("mgpa", "mgpa.eeg", "mgpa.studies", "mgpa.baselines", "mgpa.audit", "mgpa.tables.files"):
+    for package in (
+        "mgpa",
+        "mgpa.eeg",
+        "mgpa.paper",
+        "mgpa.baselines",
+        "mgpa.audit",
+        "mgpa.tables.files",
+    ):
         module = importlib.import_module(package)
         names = [name for name in public_names(module) if id(getattr(module, name)) not in described]
         assert not names, package

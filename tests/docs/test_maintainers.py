@@ -13,8 +13,8 @@ import pytest
 
 import mgpa
 from mgpa.baselines import available, make, registry
-from mgpa.eeg.datasets import catalogue
 from mgpa.maps import AffineMap
+from mgpa.paper.datasets import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {page.stem: page.read_text("utf-8") for page in sorted((ROOT / "docs" / "maintainers").glob("*.md"))}
@@ -97,7 +97,7 @@ def test_the_new_data_set_is_read_and_verified(tmp_path, monkeypatch, capsys):
     assert len(table.paired_views()[0]) == 12
     assert "4 of 4 files" in capsys.readouterr().out
     # Known to the commands by its name alone.
-    reader = types.ModuleType("mgpa.eeg.datasets.finger_taps")
+    reader = types.ModuleType("mgpa.paper.datasets.finger_taps")
     reader.finger_taps_inventory = names["finger_taps_inventory"]
     monkeypatch.setitem(sys.modules, reader.__name__, reader)
     monkeypatch.setitem(catalogue.DATASETS, "finger_taps", {"title": "Finger taps"})
@@ -116,7 +116,7 @@ def test_the_new_study_runs_from_its_file(tmp_path, monkeypatch, capsys):
     from mgpa.cli import main
 
     monkeypatch.chdir(tmp_path)
-    # Thirty files that tests/test_audit_report.py looks at.
+    # Thirty files that tests/audit/test_audit_report.py looks at.
     monkeypatch.setattr(mgpa.audit.Audit, "figures", lambda audit, folder: [])
     run_part("study")
     (tmp_path / "headsets.toml").write_text(blocks("study", "toml")[0])
@@ -164,7 +164,11 @@ def test_the_wheel_has_every_file_of_the_package(tmp_path):
         for path in (package / "mgpa").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {"mgpa/py.typed", "mgpa/studies/template.toml", "mgpa/audit/report/template.html"} <= expected
+    assert {
+        "mgpa/py.typed",
+        "mgpa/paper/studies/template.toml",
+        "mgpa/audit/report/template.html",
+    } <= expected
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {name for name in names if ".dist-info/" not in name} == expected

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from mgpa.audit import Estimate
-from mgpa.studies import load_study, run_study
-from mgpa.studies.setup import effective_settings
+from mgpa.paper import load_study, run_study
+from mgpa.paper.studies.setup import effective_settings
 from mgpa.tables.files import write_table
 from shared import SHARED
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.io import loadmat
 
-from mgpa.eeg.simulate.brain import Device, draw_people, record
-from mgpa.eeg.simulate.ssvep import simulate_ssvep
+from mgpa.eeg.simulate import Device, draw_people, record
+from mgpa.paper.simulate.ssvep import simulate_ssvep
 
 
 def test_a_person_does_not_depend_on_the_others():

@@ -6,9 +6,9 @@ import pytest
 from scipy.interpolate import interp1d
 
 from mgpa.eeg import crop, zscore_channels
-from mgpa.eeg.datasets.neuroscan_flex import TMIN, epochs_at, prepare_recording
 from mgpa.eeg.pairing import exclude_overlap
 from mgpa.eeg.trials import Trials
+from mgpa.paper.datasets.neuroscan_flex import TMIN, epochs_at, prepare_recording
 
 
 @pytest.fixture

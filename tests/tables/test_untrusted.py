@@ -165,7 +165,7 @@ def test_files_that_other_tools_write_from_ours_can_be_read(table, tmp_path):
 
 
 def test_a_study_that_would_take_all_memory_or_hide_text_is_refused(tmp_path):
-    studies = pytest.importorskip("mgpa.studies")
+    studies = pytest.importorskip("mgpa.paper.studies")
     texts = {
         "joins more than 16 names by dots": ".".join("a" * 100_000) + " = 1\n",
         "more than 16 names": "[" + " . ".join(["'a'"] * 50_000) + "]\n",

@@ -97,7 +97,7 @@ class PairCheck:
                 f"These {self.n_pairs} pairs show no common difference. Check that ids join views of the "
                 "same event, or add pairs."
             )
-        text = f"The pairs show a shift (gate of rank {self.rank})"
+        text = f"The pairs show a shift (held-out pairs support a gate of rank {self.rank})"
         if not self.effect.exists:
             return (
                 f"{text}, but the rows do not clearly show it ({self.effect}): there is nothing to "

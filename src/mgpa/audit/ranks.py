@@ -5,7 +5,7 @@ exchanged, and the maximum is taken again in every draw. Readers stay as they we
 units have which source is exchanged, as if scores knew nothing of it.
 
 Within units (every unit has several sources) there are two nulls. *Rows*: sources swapped among the rows of a
-unit; the paper's, right if rows are independent. *Units*: whole units flipped, AUROC → 1 - AUROC; right if
+unit; right if rows are independent. *Units*: whole units flipped, AUROC → 1 - AUROC; right if
 sessions differ from each other for reasons that have nothing to do with the source. The larger p counts.
 Between units (each has one source), sources are exchanged among whole units with the same labels.
 """

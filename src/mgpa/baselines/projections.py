@@ -68,9 +68,10 @@ def leading_differences(differences: Floats, rank: int | float) -> Floats:
 class NCM(MomentEstimator):
     """Remove the subspace in which two measurements of the same event differ most.
 
-    Reference: Bai, Ji, Zhou, Inouye, "Noisy-counterfactual matching", arXiv 2505.24843. Written here
-    from its description. The paper trains a head on projected features; for heads that exist already the
-    projection is about the mean, h' = μ + (I - UUᵀ)(h - μ).
+    Reference: Bai, Ji, Zhou, Inouye, "From invariant representations to invariant data: provable robustness
+    to spurious correlations via noisy counterfactual matching", arXiv 2505.24843. Written here from its
+    description. The paper trains a head on projected features; for heads that exist already the projection
+    is about the mean, h' = μ + (I - UUᵀ)(h - μ).
 
     Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
 

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import warnings
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
@@ -27,11 +28,14 @@ from ..errors import (
 )
 
 # Importing a module adds its commands.
-from . import audits, corrections, data, machine, studies
+from . import audits, corrections, machine, simulate
 from .application import UserError, app
 from .ending import about_signal, stoppable
 
-__all__ = ["app", "audits", "corrections", "data", "machine", "main", "studies"]
+__all__ = ["app", "audits", "corrections", "machine", "main", "simulate"]
+
+# So does this one; by its name, since nothing depends on the paper's room.
+import_module("mgpa.paper.commands")
 
 RUNTIME = (BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError, WorkerError)
 

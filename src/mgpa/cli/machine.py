@@ -94,7 +94,7 @@ for name in sys.argv[1:]:
 
 def import_failures(packages: list[str]) -> dict[str, str]:
     """Return why packages cannot be imported; they are tried in another process, which may crash."""
-    modules = {"scikit-learn": "sklearn", "braindecode": "mgpa.eeg.encoders"}
+    modules = {"scikit-learn": "sklearn", "braindecode": "mgpa.eeg.braindecode"}
     names = [modules.get(name, name.replace("-", "_")) for name in packages]
     command = [sys.executable, "-W", "ignore", "-c", _IMPORT_ALL, *names]
     tried = subprocess.run(command, capture_output=True, text=True)

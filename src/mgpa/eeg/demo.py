@@ -15,7 +15,7 @@ import numpy as np
 from ..tables.table import Table
 from .features import BandPower
 from .raws import table_from_raws
-from .simulate.brain import Device, background, draw_people, leadfield, record
+from .simulate import Device, background, draw_people, leadfield, record
 
 CHANNELS = ("Fz", "Cz", "Pz", "Oz", "O1", "O2", "P3", "P4")
 # Seconds from one trial to the next, and of a trial; samples a second at which brains are computed.

@@ -238,7 +238,7 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
     trials : Trials, mne.Epochs, or a list of mne.Epochs
         Signals, and what is known about each.
     encoder : Encoder
-        As in :mod:`mgpa.eeg.features` and :mod:`mgpa.eeg.encoders`; any object with ``identity`` and
+        As in :mod:`mgpa.eeg.features` and :class:`mgpa.eeg.TorchEncoder`; any object with ``identity`` and
         ``embed`` will do. ``info["encoder"]`` of the table says what made the embeddings.
     verbose : bool
         Show progress.

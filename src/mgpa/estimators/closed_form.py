@@ -28,8 +28,7 @@ class GatedMomentEstimator(GatedEstimator, MomentEstimator):
 
     def _pairs_info(self, data: Statistics, n_pairs: int, gate: Any, evidence: str, **facts: Any) -> MapInfo:
         """Return a map's provenance: rows, pairs, gate, and the evidence in words."""
-        energy = float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0
-        facts |= {"n_contrasts": n_pairs, "gate_rank": gate.rank_, "gate_energy": energy}
+        facts |= {"n_contrasts": n_pairs, "gate_rank": gate.rank_, "gate_energy": gate.retained_energy}
         return self._evidence_info(data, evidence=evidence, **facts)
 
     @property

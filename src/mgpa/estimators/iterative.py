@@ -266,7 +266,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             random_state=recipe.seed,
             n_contrasts=len(pairs),
             gate_rank=gate.rank_,
-            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
+            gate_energy=gate.retained_energy,
             evidence=evidence,
             **data.facts,
         )

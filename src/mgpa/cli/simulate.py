@@ -1,0 +1,38 @@
+"""The command that simulates a table."""
+
+from __future__ import annotations
+
+from .application import Out, Overwrite, Seed, app
+from .ending import will_write
+
+
+@app.command
+def simulate(
+    *,
+    out: Out,
+    people: int = 24,
+    sources: int = 2,
+    tokens: int = 0,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a table of simulated embeddings with a known device effect, to try things on.
+
+    Example: mgpa simulate --out recordings.parquet
+
+    Parameters
+    ----------
+    out
+        A .parquet or .npz file.
+    people, sources
+        Participants, and devices that recorded them.
+    tokens
+        Tokens per event; 0 for vectors.
+    """
+    from ..tables.files import write_table
+    from ..tables.simulate import simulate_table
+
+    will_write(out)
+    made = simulate_table(people, n_sources=sources, tokens=tokens, random_state=seed)
+    write_table(made, out, overwrite=overwrite)
+    print(f"{len(made)} rows of {people} participants and {sources} devices in {out}")

@@ -1,0 +1,231 @@
+"""Commands that run studies: from recordings, or a table, to tables, figures and a report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from ..._common.progress import waiting
+from ...cli.application import AsJson, Folder, Scheduler, app, show
+
+study = App(name="study", help="Run a packaged study or your own, from recordings to tables and a report.")
+app.command(study)
+
+Which = Annotated[str, Parameter(help="The name of a packaged study (`mgpa study list`), or a TOML file.")]
+Data = Annotated[
+    Path | None,
+    Parameter(
+        name="--data",
+        help="Folder with the provider's recordings (or a table). Without it, packaged studies simulate "
+        "recordings.",
+    ),
+]
+Weights = Annotated[
+    Path | None, Parameter(name="--checkpoint", help="File with the encoder's weights, for offline machines.")
+]
+
+
+@study.command(name="list")
+def list_(*, json_: AsJson = False) -> None:
+    """List the studies that come with the package.
+
+    Example: mgpa study list
+    """
+    from ..studies.config import presets
+
+    titles = presets()
+    show({"studies": titles}, "\n".join(f"{name:<18}{title}" for name, title in titles.items()), json_)
+
+
+@study.command(name="show")
+def show_(which: Which) -> None:
+    """Print a study as TOML, to edit and run; "template" is for your own table.
+
+    Example: mgpa study show template > mine.toml
+    """
+    from ..studies.config import read_study
+
+    print(read_study(which)[0], end="")
+
+
+@study.command
+def plan(
+    which: Which,
+    *,
+    out: Folder,
+    data: Data = None,
+    checkpoint: Weights = None,
+    quick: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Check everything a study needs, and count its cells; nothing is computed.
+
+    Example: mgpa study plan controlled-ssvep --quick --out controlled
+
+    Parameters
+    ----------
+    out
+        The folder it is, or will be, run in.
+    quick
+        As in `mgpa study run`.
+    """
+    from ..._common.files import claim
+    from ..studies.config import load_study
+    from ..studies.recordings import Recordings
+    from ..studies.run import plan_study
+
+    claim(out)
+    chosen = load_study(which, recordings=data, checkpoint=checkpoint, quick=quick)
+    cells = plan_study(chosen, out / "work")
+    origin = Recordings(chosen, out / "work").origin
+    text = [f"{n:>5} cells  {name}" for name, n in cells.items()]
+    needs = chosen.needs
+    if needs.disk and not quick:
+        text.append(f"Needs about {needs.disk:g} GB of disk and {needs.memory:g} GB of memory.")
+    text.append(f"Ready to run. Data: {origin}.")
+    if chosen.encoder is not None and chosen.encoder.checkpoint == "paper":
+        text.append("Weights: downloaded when it runs; offline, pass --checkpoint FILE.")
+    show({"cells": cells, "data": origin}, "\n".join(text), json_)
+
+
+@study.command
+def run(
+    which: Which,
+    *,
+    out: Folder,
+    data: Data = None,
+    checkpoint: Weights = None,
+    quick: bool = False,
+    jobs: int = 1,
+    scheduler: Scheduler = None,
+    device: str = "auto",
+    json_: AsJson = False,
+) -> None:
+    """Run a study, or finish one that was interrupted; finished cells are never computed again.
+
+    Example: mgpa study run controlled-ssvep --quick --out controlled
+
+    Parameters
+    ----------
+    out
+        Folder for report.html, tables, figures and provenance.json, new, empty or of an earlier run; finished
+        cells are kept in it. Workers of a scheduler must share it.
+    quick
+        A run of minutes, with less of everything, as the study's [quick] section says.
+    jobs
+        Cells at a time on this machine.
+    device
+        Where networks are trained: auto, cpu, cuda.
+    """
+    with waiting("study: loading"):
+        from ..._common.files import claim
+        from ...tables.scale import connect
+        from ..studies.config import load_study
+        from ..studies.results import write_results
+        from ..studies.run import run_study
+
+        claim(out)
+        chosen = load_study(which, recordings=data, checkpoint=checkpoint, quick=quick)
+    with connect(scheduler) as client:
+        result = run_study(chosen, out / "work", n_jobs=jobs, client=client, device=device)
+    with waiting("study: writing tables, figures and the report"):
+        reports = write_results(result, out, command=shlex.join(["mgpa", *sys.argv[1:]]))
+    facts = {
+        "report": str(reports[0]),
+        "reports": [*map(str, reports)],
+        "folder": str(out),
+        "heading": result.heading,
+        "digest": result.digest,
+    }
+    text = [f"{task}\n{audit}" if task else str(audit) for task, audit in result.audits.items()]
+    text += [f"{name} is left out: {why}." for name, why in result.omitted.items()]
+    if result.deviations:
+        text.append(f"{result.heading}, not a reproduction: {'; '.join(result.deviations)}.")
+    show(facts | {"deviations": result.deviations}, "\n\n".join([*text, "\n".join(map(str, reports))]), json_)
+
+
+@study.command
+def paper(*folders: Path, out: Folder, published: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Write the paper's tables 1 to 11 and figures 2 to 4, with the numbers of runs beside its own.
+
+    Example: mgpa study paper controlled temporal recorded reuse --out paper
+
+    Parameters
+    ----------
+    folders
+        Where the packaged studies were run. A study that was not run leaves its columns to the paper.
+    out
+        Folder for paper.html, table_1.tex, numbers.csv, figure_3.pdf and so on.
+    published
+        Compute tables 3, 10 and 11 from the published participant values, without recordings.
+    """
+    from ..studies.paper import write_paper
+
+    paths = write_paper(folders, out, published=published)
+    print(f"{out / 'paper.html'} and {len(paths) - 1} more files")
+
+
+@study.command
+def beyond(
+    which: Which,
+    *,
+    out: Folder,
+    data: Data = None,
+    checkpoint: Weights = None,
+    quick: bool = False,
+    device: str = "auto",
+) -> None:
+    """Ask what the paper leaves open: measurement or sampling, how many pairs, CORAL of each token.
+
+    Example: mgpa study beyond temporal-n170 --quick --out beyond
+
+    Parameters
+    ----------
+    out
+        Folder for sources.csv, pairs.csv and, for tokens, tokens.csv; finished cells are kept in it.
+    quick, device
+        As in `mgpa study run`.
+    """
+    from ..studies.beyond import write_beyond
+
+    for path in write_beyond(which, out, device=device, recordings=data, checkpoint=checkpoint, quick=quick):
+        print(f"{path}\n{path.read_text('utf-8')}")
+
+
+@study.command
+def attack(
+    which: Which,
+    *variations: str,
+    out: Folder,
+    data: Data = None,
+    checkpoint: Weights = None,
+    quick: bool = False,
+    device: str = "auto",
+) -> None:
+    """Vary seeds, effect, gate, anchor and readers of a study, and list which conclusions stay.
+
+    Example: mgpa study attack temporal-n170 --quick --out attack
+
+    Parameters
+    ----------
+    variations
+        Names of variations, as 'gate energy 0.8'; by default all of them, and one participant left out.
+    out
+        Folder for attack.csv; finished cells are kept in it.
+    quick, device
+        As in `mgpa study run`.
+    """
+    from ..studies.attack import attack_study
+
+    rows = attack_study(
+        which, out, names=variations, device=device, recordings=data, checkpoint=checkpoint, quick=quick
+    )
+    for row in rows:
+        name = f"{row['task']} {row['method']} − {row['against']}, {row['metric']}".strip()
+        numbers = f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        print(f"{row['conclusion']:<6} {row['variation']:<26} {name:<44} {numbers}")
+    print(f"{rows[0]['run']}; {out / 'attack.csv'}")

@@ -1,0 +1,136 @@
+"""Simulated wearable SSVEP, in the files of that collection, with known effects.
+
+Participants look at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
+ones are noisier, lose more of the signal and filter more narrowly; caps never sit twice in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._common.files import replacing
+from ..._common.progress import progress
+from ...eeg.simulate import Device, Person, Sources, background, below, draw_people, joined, leadfield, record
+from ..datasets import wearable_ssvep as files
+from ..datasets.wearable_ssvep import CHANNELS, ELECTRODES, FREQUENCIES, SAMPLES, SFREQ, TMIN
+from .files import write_truth
+
+Array = NDArray[np.float64]
+
+_DRY = Device("dry", CHANNELS, SFREQ, "Fz", white=2e-6, pink=10e-6, gain_spread=0.15, attenuation=0.2)
+_WET = Device("wet", CHANNELS, SFREQ, "Fz", white=0.5e-6, pink=1.5e-6, gain_spread=0.03, attenuation=0.05)
+DEVICES = {
+    "dry": replace(_DRY, highpass=0.5, lowpass=60.0),
+    "wet": replace(_WET, highpass=0.15, lowpass=90.0),
+}
+# Sources are computed at twice the devices' rate, well above what responses hold.
+OVERSAMPLING = 2
+FLICKER, VISUAL_LATENCY, RISE = 2.0, 0.14, 0.1
+RESPONSE = 12e-9
+GENERATORS = ("Oz", "O1", "O2")
+HARMONICS = (1.0, 0.5, 0.2)
+# Later changes to what a seed gives must change this number, so that files are not mixed.
+VERSION = 1
+
+
+def simulate_ssvep(
+    folder: str | Path,
+    *,
+    n_people: int = 102,
+    random_state: int = 0,
+    blocks: int = 10,
+    verbose: bool = False,
+) -> dict[str, Any]:
+    """Write S001.mat, …, Subjects_Information.mat, and truth.json with the simulated effects.
+
+    Each electrode records ``blocks`` of twelve trials; the provider's files have ten. Files that are there
+    already are left alone, if truth.json says that they were made alike; so an interrupted run goes on where
+    it stopped. Returns the content of truth.json: settings, devices, and the traits of every person.
+    """
+    folder = Path(folder)
+    settings = {"version": VERSION, "n_people": n_people, "random_state": random_state, "blocks": blocks}
+    people = draw_people([f"S{i + 1:03d}" for i in range(n_people)], random_state)
+    truth = {
+        "settings": settings,
+        "devices": {name: asdict(device) for name, device in DEVICES.items()},
+        "people": {person.id: asdict(person) for person in people},
+    }
+    write_truth(folder, truth, "*.mat")
+    for i in progress(range(n_people), "simulating", verbose):
+        path = folder / f"{people[i].id}.mat"
+        if not path.exists():
+            _write_mat(path, {"data": 1e6 * simulate_person(people[i], blocks)})
+    _write_mat(folder / files.INFORMATION, {"Subjects_Information": _information(people)})
+    return truth
+
+
+def simulate_person(person: Person, blocks: int) -> Array:
+    """Return one person's trials, (channels, samples, electrodes, blocks, targets), in volts."""
+    sfreq = OVERSAMPLING * SFREQ
+    data = np.empty((len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
+    for e, electrode in enumerate(ELECTRODES):
+        rng = person.rng(e, 0)
+        # The cap sits on a person with gains and a tilt of its own.
+        device, tilt = DEVICES[electrode].worn(rng), rng.normal(0.0, 0.03, 3)
+        # Trials in the order of a session: blocks of all targets, one after the other.
+        n_samples = blocks * len(FREQUENCIES) * OVERSAMPLING * SAMPLES
+        *places, moments = joined(
+            background(person, n_samples, sfreq, person.rng(e, 1)),
+            flicker_response(person, np.tile(FREQUENCIES, blocks), person.rng(e, 2)),
+        )
+        field = leadfield(device.electrodes, *places, tilt=tilt)
+        volts = record(moments, field, device, person.rng(e, 3), sfreq=sfreq)
+        trials = volts.reshape(len(CHANNELS), blocks, len(FREQUENCIES), SAMPLES)
+        data[:, :, e] = trials.transpose(0, 3, 1, 2)
+    return data
+
+
+def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator) -> Sources:
+    """Return the response of the visual cortex to flicker, for each trial.
+
+    A sum of harmonics that begins after the visual latency and lasts as long as the flicker; people differ in
+    gain, latency, phases and which hemisphere responds more, and trials in strength.
+    """
+    traits = person.rng(len(ELECTRODES))
+    phases = traits.uniform(0, 2 * np.pi, len(HARMONICS))
+    balance = np.exp(0.3 * traits.normal(size=len(GENERATORS)))
+    sfreq = OVERSAMPLING * SFREQ
+    since = TMIN + np.arange(OVERSAMPLING * SAMPLES) / sfreq - VISUAL_LATENCY - person.latency
+    envelope = np.clip(np.minimum(since, FLICKER + RISE - since) / RISE, 0.0, 1.0)
+    waves = []
+    for frequency in frequencies:
+        wave = sum(
+            share * np.sin(2 * np.pi * h * frequency * since + phase)
+            for h, (share, phase) in enumerate(zip(HARMONICS, phases, strict=True), start=1)
+        )
+        # Responses grow weaker towards higher frequencies.
+        waves.append(np.exp(0.25 * rng.normal()) * np.sqrt(10.0 / frequency) * envelope * wave)
+    moments = RESPONSE * person.gain * balance[:, None] * np.concatenate(waves)
+    return *below(person, GENERATORS), moments
+
+
+def _information(people: list[Person]) -> NDArray[Any]:
+    """Return the provider's cell array: a row of names, the first of them empty, and a row a person."""
+    questions = [f"Question {i + 1}" for i in range(6)]
+    gender, first = files.COLUMNS.values()
+    rows: list[list[Any]] = [["", gender, "Age", "Handedness", *questions, first]]
+    rows += [
+        [f"sub{i}", p.gender.title(), float(p.age), "Right", *[3.0] * 6, ELECTRODES[p.group].title()]
+        for i, p in enumerate(people, start=1)
+    ]
+    return np.array(rows, dtype=object)
+
+
+def _write_mat(path: Path, content: dict[str, Any]) -> None:
+    from scipy.io import savemat
+
+    with replacing(path) as temporary:
+        savemat(temporary, content, appendmat=False)
+        # The header says when it was written; without that, the same simulation gives the same bytes.
+        with open(temporary, "r+b") as stream:
+            stream.write(b"MATLAB 5.0 MAT-file, simulated by mgpa".ljust(116))

@@ -1,0 +1,113 @@
+"""Attack a study: change what its authors could have chosen otherwise, and see which conclusions stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..._common.files import claim, csv_lines, write_atomically
+from .config import Study, load_study
+from .results import contrasts
+from .run import StudyResult, run_study
+
+LEFT_OUT = "one participant left out"
+
+
+def attacks(study: Study) -> dict[str, dict[str, Any]]:
+    """Return changes to a study by name: seeds, strength of the effect, gate, anchor, bank.
+
+    Examples
+    --------
+    >>> list(attacks(load_study("temporal-n170")))[:3]
+    ['reader seed 17', 'reader seed 1', 'full bank of readers']
+    """
+    changes: dict[str, dict[str, Any]] = {
+        "reader seed 17": {"readers": {"seed": 17}},
+        "reader seed 1": {"readers": {"seed": 1}},
+        "full bank of readers": {"readers": {"bank": "full"}},
+    }
+    if study.roles.rotations:
+        changes |= {f"split seed {seed}": {"roles": {"seed": seed}} for seed in (1, 2)}
+    if study.endpoints.association is not None:
+        changes |= {f"assignment seed {seed}": {"endpoints": {"seed": seed}} for seed in (1, 2)}
+    if study.reuse is not None:
+        changes["assignment seeds 1 and 2"] = {"reuse": {"fit_seed": 1, "development_seed": 2}}
+    if study.endpoints.gamma != 1:
+        for factor in (0.5, 2.0):
+            changes[f"gamma {factor:g} times"] = {"endpoints": {"gamma": factor * study.endpoints.gamma}}
+    word, ranks = ("energy", (0.8, 0.95)) if isinstance(study.gate.rank, float) else ("rank", (4, 16))
+    changes |= {f"gate {word} {rank:g}": {"gate": {"rank": rank}} for rank in ranks}
+    closed = [name for name, m in study.methods.items() if m.method == "closed_form_mgpa"]
+    if closed:
+        within = {name: {"parameters": {"anchor": "within", "ridge": "auto"}} for name in closed}
+        changes["anchor within sources"] = {"methods": within}
+    return changes
+
+
+def attack_study(
+    which: str | Path, out: Path, *, names: Sequence[str] = (), device: str = "auto", **options: Any
+) -> list[dict[str, Any]]:
+    """Run a study and its variations; return and write a row for each declared contrast and variation.
+
+    ``which`` and ``options`` are those of :func:`mgpa.paper.load_study`; ``names`` are variations, all of
+    them if empty. ``out`` gets ``attack.csv``; all runs share its cells.
+    """
+    base = load_study(which, **options)
+    changes = attacks(base)
+    unknown = [name for name in names if name not in changes]
+    if unknown:
+        raise ValueError(f"No variation {unknown[0]!r}. Variations: {', '.join(changes)}.")
+    [path] = claim(out, "attack.csv")
+    first = run_study(base, Path(out) / "work", device=device)
+    declared = _contrasts(first)
+    rows = [*_rows("as declared", declared, declared, first.heading), *_left_out(first, declared)]
+    for name in names or changes:
+        varied = run_study(load_study(which, **options, **changes[name]), Path(out) / "work", device=device)
+        rows += _rows(name, _contrasts(varied), declared, varied.heading)
+        heads = list(rows[0])
+        write_atomically(path, csv_lines([heads, *([row[h] for h in heads] for row in rows)]).encode())
+    return rows
+
+
+def _contrasts(result: StudyResult) -> dict[tuple[str, ...], tuple[float, float, float]]:
+    """Return the declared contrasts of a study's outcomes: value, low, high."""
+    outcomes = {"worst"} if result.study.reuse is not None else {"S", "T_f"}
+    return {
+        (r["task"], r["method"], r["against"], r["metric"]): (r["value"], r["low"], r["high"])
+        for r in contrasts(result)
+        if r["metric"] in outcomes
+    }
+
+
+def _left_out(result: StudyResult, declared: dict[Any, Any]) -> list[dict[str, Any]]:
+    """Return the range of every contrast when one EVAL participant at a time is left out."""
+    ranges = {}
+    for task, a, b, metric in declared:
+        audit = result.audits[task]
+        without = audit[a].influence(metric) - audit[b].influence(metric)
+        ranges[task, a, b, metric] = float(without.mean()), float(without.min()), float(without.max())
+    return _rows(LEFT_OUT, ranges, declared, result.heading)
+
+
+def _rows(variation: str, varied: Any, declared: Any, heading: str) -> list[dict[str, Any]]:
+    """Return every declared contrast under a variation, and what becomes of its conclusion."""
+    heads = ("task", "method", "against", "metric", "variation", "value", "low", "high", "declared")
+    rows = []
+    for key in (key for key in varied if key in declared):
+        word = conclusion(varied[key], declared[key], variation == LEFT_OUT)
+        row = dict(zip(heads, (*key, variation, *varied[key], declared[key][0]), strict=True))
+        rows.append(row | {"conclusion": word, "run": heading})
+    return rows
+
+
+def conclusion(varied: Any, declared: Any, is_range: bool) -> str:
+    """Return "stays", "moves" (clear in one of them only) or "turns" (clear in both, with opposite signs).
+
+    Both are value, low and high; clear is an interval without zero. A range of values without one participant
+    each is narrower than an interval: it can unsettle a clear conclusion, but not make one.
+    """
+    sign, before = (int(low > 0) - int(high < 0) for _, low, high in (varied, declared))
+    if sign == before or (is_range and before == 0):
+        return "stays"
+    return "turns" if sign * before < 0 else "moves"

@@ -1,0 +1,183 @@
+"""What the paper leaves open, asked of any study.
+
+How much of the difference between its sources is measurement, and how much is who or what was sampled; how
+many calibration pairs its results need; what CORAL does if every token has its own map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._common.files import claim, csv_lines, write_atomically
+from ...estimators.tokens import token_mean
+from .config import Study, load_study
+from .recordings import Recordings
+from .results import estimates
+from .reuse import prepare
+from .run import run_study
+from .splits import Split, make_split, pairs_of, planned_gate, split_names
+
+#: Numbers of calibration pairs that are tried, where a study has more.
+COUNTS = (10, 30, 100, 300, 1000)
+OUTCOMES = ("S", "T_f", "worst", "control")
+Rows = list[dict[str, Any]]
+
+
+def study_splits(study: Study, workspace: Path) -> Iterator[tuple[str, Split]]:
+    """Yield what maps are fitted on, for every split of a study."""
+    recordings = Recordings(study, Path(workspace).resolve(), verbose=False)
+    for name, rotation in split_names(study).items():
+        if study.reuse is None:
+            yield name, make_split(study, recordings, rotation)
+        else:
+            yield name, prepare(study, recordings, rotation)[1]
+
+
+def source_split(split: Split, gate: Any) -> dict[str, float]:
+    """Return how a difference of two sources' FIT rows splits into measurement and sampling.
+
+    As travelling subjects allow it (Yamashita et al. 2019): pairs show what the measurement changes for the
+    same event, and what is left of the difference of means is who, or what, was sampled under each source.
+
+    Parameters
+    ----------
+    split : Split
+        Of two sources. Pairs are those that are evaluated: endpoints where contrasts are scaled.
+    gate : Gate
+        Unfitted: the measurement gate.
+
+    Returns
+    -------
+    dict of str to float
+        Lengths of ``difference`` = ``measurement`` + ``sampling``; the share of the squared difference along
+        each (``measured`` and ``sampled``, which sum to one); how much of the squared length of each lies in
+        the gate of rank ``rank``.
+
+    Examples
+    --------
+    >>> from mgpa.coordinates import fit_coordinates
+    >>> from mgpa.gate import MeasurementGate
+    >>> from mgpa.tables import Table
+    >>> first = np.array([[0.0, 0.0], [0.0, 2.0]])
+    >>> rows = np.concatenate([first, first + [1.0, 3.0]])
+    >>> table = Table(rows, source=[0, 0, 1, 1], role=["FIT"] * 4)
+    >>> split = Split(table, fit_coordinates(table.X), (first, first + [1.0, 0.0]))
+    >>> found = source_split(split, MeasurementGate(1))
+    >>> [round(found[name], 3) for name in ("difference", "measurement", "sampling", "measured")]
+    [3.162, 1.0, 3.0, 0.1]
+    """
+    fit = split.table.rows("FIT")
+    X = np.asarray(token_mean(fit.X) if fit.X.ndim == 3 else fit.X, dtype=np.float64)
+    first, second = (X[fit.source == source].mean(axis=0) for source in fit.sources)
+    calibration = split.contrasts or pairs_of(fit)
+    full, seen = (_mean_contrasts(pairs) for pairs in (calibration, split.endpoints or calibration))
+    basis = gate.fit(full).basis_ if split.gate is None else split.gate.basis
+    parts = {"difference": second - first, "measurement": seen.mean(axis=0)}
+    parts["sampling"] = parts["difference"] - parts["measurement"]
+    squared = float(parts["difference"] @ parts["difference"])
+    found = {name: float(np.linalg.norm(part)) for name, part in parts.items()}
+    found["measured"] = float(parts["measurement"] @ parts["difference"]) / squared
+    found["sampled"] = 1.0 - found["measured"]
+    for name, part in parts.items():
+        length = float(part @ part)
+        seen_part = length > 1e-12 * squared  # less is rounding, which has no direction
+        found[f"gate_{name}"] = float(np.sum((part @ basis) ** 2)) / length if seen_part else float("nan")
+    return found | {"rank": float(basis.shape[1]), "pairs": float(len(seen))}
+
+
+def _mean_contrasts(pairs: Any) -> NDArray[np.float64]:
+    moved = np.subtract(pairs[1], pairs[0], dtype=np.float64)
+    return np.asarray(token_mean(moved) if moved.ndim == 3 else moved)
+
+
+def split_sources(study: Study, workspace: Path) -> Rows:
+    """Return :func:`source_split` of every split of a study, a row each."""
+    return [
+        {"study": study.name, "split": name, **source_split(split, planned_gate(study))}
+        for name, split in study_splits(study, workspace)
+    ]
+
+
+def pairs_needed(
+    which: str | Path,
+    workspace: Path,
+    *,
+    counts: Sequence[int] = COUNTS,
+    seeds: Sequence[int] = (0,),
+    device: str = "auto",
+    **options: Any,
+) -> Rows:
+    """Run a study's complete MGPA maps, closed form and iterative, with fewer calibration pairs.
+
+    Parameters
+    ----------
+    which, options
+        As for :func:`mgpa.paper.load_study`.
+    workspace : path
+        Shared by all runs: recordings, tables and cells.
+    counts, seeds : sequence of int
+        How many pairs are kept, if there are more, and the seeds that choose them.
+
+    Returns
+    -------
+    list of dict
+        A row for each number of pairs, seed, task, method and outcome, with its interval; the rows with all
+        pairs are last.
+    """
+    base = load_study(which, **options)
+    complete = [(m.method, name) for name, m in base.methods.items() if m.budget is None]
+    kept = {kind: name for kind, name in reversed(complete) if kind.endswith("mgpa")}  # the first of each
+    dropped = dict.fromkeys((name for name in base.methods if name not in kept.values()), False)
+    splits = (split for _, split in study_splits(base, workspace))
+    sizes = [len((split.contrasts or pairs_of(split.table.rows("FIT")))[0]) for split in splits]
+    plans: list[tuple[int | None, int]] = [(n, seed) for n in counts if n < min(sizes) for seed in seeds]
+    rows: Rows = []
+    for n, seed in [*plans, (None, 0)]:
+        changed = load_study(which, **options, methods=dropped, gate={"pairs": n, "pairs_seed": seed})
+        result = run_study(changed, workspace, device=device, verbose=False)
+        rows += [
+            {"study": base.name, "pairs": n or min(sizes), "seed": seed}
+            | {key: row[key] for key in ("task", "method", "metric", "value", "low", "high")}
+            for row in estimates(result)
+            if row["metric"] in OUTCOMES
+        ]
+    return rows
+
+
+def coral_of_each_token(which: str | Path, workspace: Path, *, device: str = "auto", **options: Any) -> Rows:
+    """Run CORAL of the token mean, as in the paper, beside CORAL of each token by itself.
+
+    Returns a row for each method and metric, with its interval; none if the study has no CORAL of tokens.
+    """
+    base = load_study(which, **options)
+    corals = {name: m for name, m in base.methods.items() if m.method == "coral"}
+    if not base.gate.tokens or not corals:
+        return []
+    methods: dict[str, Any] = dict.fromkeys((name for name in base.methods if name not in corals), False)
+    for name, method in corals.items():
+        each = {"method": "coral", "parameters": method.parameters, "tokens": "each"}
+        methods[f"{name}, each token"] = each
+    result = run_study(load_study(which, **options, methods=methods), workspace, device=device, verbose=False)
+    heads = ("method", "metric", "value", "low", "high")
+    return [{"study": base.name} | {key: row[key] for key in heads} for row in estimates(result)]
+
+
+def write_beyond(which: str | Path, out: Path, *, device: str = "auto", **options: Any) -> list[Path]:
+    """Write ``sources.csv``, ``pairs.csv`` and, for tokens, ``tokens.csv`` of a study; return their paths."""
+    workspace = Path(out) / "work"
+    tables = {
+        "sources.csv": split_sources(load_study(which, **options), workspace),
+        "pairs.csv": pairs_needed(which, workspace, device=device, **options),
+        "tokens.csv": coral_of_each_token(which, workspace, device=device, **options),
+    }
+    texts = {
+        name: csv_lines([[*rows[0]], *([*row.values()] for row in rows)])
+        for name, rows in tables.items()
+        if rows
+    }
+    return [write_atomically(claim(out, name)[0], text.encode()) for name, text in texts.items()]

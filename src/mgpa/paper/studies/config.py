@@ -1,0 +1,395 @@
+"""A study is data: what is measured, who has which role, where corrections may act, which methods and seeds.
+
+It is written in TOML and checked here, section by section, before anything is computed. The sections
+``[simulated]`` and ``[quick]`` hold what is different where recordings are simulated, and in a short run.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ..._common.untrusted import read_study_text
+from ...audit.metrics import find_metric
+from ...errors import StudyError
+
+__all__ = ["Study", "StudyError", "load_study", "presets"]
+
+OVERLAYS = ("simulated", "quick")
+#: Packaged studies that have figures of their own in the paper, and the tasks of the second.
+CONTROLLED, REUSE = "controlled-ssvep", "p300-reuse"
+TASKS = ("P300", "N170", "MMN")
+#: Encoders without a network, and their classes in :mod:`mgpa.eeg.features`.
+FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
+
+Texts = tuple[str, ...]
+Integers = tuple[int, ...]
+
+
+class Section(BaseModel):
+    """A part of a study; unknown keys are errors, not comments."""
+
+    # Participants may be called by numbers.
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+class DataSection(Section):
+    """Where the rows come from.
+
+    ``kind``: a public data set in its provider's files, or ``"table"``, embeddings in a file. Recordings
+    without a ``folder`` are simulated, as ``simulate`` says.
+    """
+
+    kind: Literal["wearable_ssvep", "neuroscan_flex", "table"]
+    folder: Path | None = None
+    table: Path | None = None
+    tasks: Texts = ()
+    electrodes: Texts = ("dry", "wet")
+    artifact: float | None = None
+    labels: dict[str, str] = {}
+    simulate: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _complete(self) -> DataSection:
+        if self.kind == "table" and self.table is None:
+            raise ValueError("kind = 'table' needs table = 'file.parquet' (or .npz, .csv)")
+        if self.kind == "neuroscan_flex" and not self.tasks:
+            raise ValueError("neuroscan_flex needs tasks, as tasks = ['N170']")
+        if len(self.labels) > 1 and "label" in self.labels.values():
+            raise ValueError("with several labels, none may be called 'label'; rename that column")
+        if (self.folder if self.kind == "table" else self.table) is not None:
+            raise ValueError("kind = 'table' takes table, recordings take folder; give only that one")
+        return self
+
+    @property
+    def named_tasks(self) -> tuple[str, ...]:
+        """Names of the tasks; ("",) if none is named."""
+        return self.tasks or tuple(self.labels) or ("",)
+
+
+class TransportSection(Section):
+    """Virtual views toward the other source, where nothing was recorded twice."""
+
+    trials: int = 1024
+    fit_trials: int = 4096
+    power_once: bool = True
+
+
+class ViewsSection(Section):
+    """How each trial is measured: references, the part of it that is kept, and what it is scaled to."""
+
+    references: dict[str, str] = {}
+    crop: tuple[int, int] | None = None
+    zscore: bool = False
+    transport: TransportSection | None = None
+
+
+class EncoderSection(Section):
+    """The encoder that turns signals into embeddings, and its ``parameters``."""
+
+    name: Literal["eegpt", "temporal_bins", "band_power", "windowed_power"]
+    checkpoint: str | None = None
+    pool: bool = False
+    flatten: bool = False
+    parameters: dict[str, Any] = {}
+
+
+class RolesSection(Section):
+    """The roles of participants: lists of people, or rotating folds.
+
+    Without either, a table's own roles; if it has none, 40 % FIT and 20 % each VAL, HEAD and EVAL.
+    """
+
+    people: dict[Literal["FIT", "VAL", "HEAD", "EVAL"], Texts] = {}
+    folds: int = 5
+    rotations: Integers = ()
+    stratify: Texts = ()
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _one_way(self) -> RolesSection:
+        if self.people and self.rotations:
+            raise ValueError("give people or rotations (of folds), not both")
+        return self
+
+
+class EndpointsSection(Section):
+    """Which views of an event are seen: contrasts scaled by ``gamma``; one view an event in FIT and VAL."""
+
+    gamma: float = 1.0
+    association: float | None = None
+    cells: Texts = ()
+    seed: int = 20260903
+
+
+class CoordinatesSection(Section):
+    """Principal components, standardised, fitted on FIT rows, or on those of one source."""
+
+    components: int | None = None
+    source: str | None = None
+    floor: float | None = None
+    dtype: Literal["float32", "float64"] = "float64"
+
+
+class GateSection(Section):
+    """The gate: its rank, its share of the contrasts' energy, or "auto": what held-out pairs support."""
+
+    rank: int | float | Literal["auto"] = 0.9
+    norm_quantile: float = 0.05
+    max_contrasts: int | None = None
+    tokens: bool = False
+    pairs: int | None = None
+    pairs_seed: int = 0
+
+
+class MethodSection(Section):
+    """One arm: a method, its parameters, and the point at which it is compared."""
+
+    method: str
+    parameters: dict[str, Any] = {}
+    gate: Literal["measurement", "pca", "random", "full"] = "measurement"
+    gate_seeds: Integers = ()
+    tokens: Literal["mean", "joint", "each"] = "mean"
+    budget: float | None = None
+    pairs: Literal["contrasts", "endpoints"] = "contrasts"
+    grid: dict[str, list[Any]] = {}
+
+    @model_validator(mode="after")
+    def _random(self) -> MethodSection:
+        if (self.gate == "random") != bool(self.gate_seeds):
+            raise ValueError("gate_seeds is required for gate = 'random', and only there")
+        if self.tokens != "mean" and self.gate != "measurement":
+            raise ValueError("control gates are made for the token mean; leave tokens out")
+        return self
+
+
+class ReadersSection(Section):
+    """The bank of source readers; the defaults are the paper's."""
+
+    bank: Literal["paper", "full"] = "paper"
+    restarts: int = 3
+    checkpoints: Integers = (12, 50, 200)
+    seed: int = 98
+
+
+class ReuseSection(Section):
+    """Select each correction on one task's development people, then use it unchanged on the others."""
+
+    development: str
+    tasks: Texts
+    calibration: int = 100
+    fit_seed: int = 2017
+    development_seed: int = 3017
+    labels: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _among(self) -> ReuseSection:
+        if self.development not in self.tasks:
+            raise ValueError(f"development is {self.development!r}, which is not among tasks")
+        return self
+
+
+class NeedsSection(Section):
+    """Gigabytes of disk and memory that the study was measured to need."""
+
+    disk: float = 0.0
+    memory: float = 0.0
+
+
+class ContrastSection(Section):
+    """A difference worth stating: method a minus method b, and what the paper found (value, low, high)."""
+
+    a: str
+    b: str = "identity"
+    metrics: Texts = ("S", "T_f", "T_r", "M")
+    paper: dict[str, Annotated[list[float], Field(min_length=3, max_length=3)]] = {}
+
+    @model_validator(mode="after")
+    def _metrics(self) -> ContrastSection:
+        for name in self.metrics:
+            find_metric(name)
+        return self
+
+
+class Study(Section):
+    """Everything that defines a study's numbers."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    title: str
+    about: str = ""
+    data: DataSection
+    views: ViewsSection = ViewsSection()
+    encoder: EncoderSection | None = None
+    roles: RolesSection = RolesSection()
+    endpoints: EndpointsSection = EndpointsSection()
+    coordinates: CoordinatesSection = CoordinatesSection()
+    gate: GateSection = GateSection()
+    methods: dict[str, MethodSection]
+    seeds: Integers = (17, 29, 43)
+    readers: ReadersSection = ReadersSection()
+    reuse: ReuseSection | None = None
+    contrasts: tuple[ContrastSection, ...] = ()
+    paper: dict[str, dict[str, float]] = {}
+    needs: NeedsSection = NeedsSection()
+    overlays: Texts = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Study:
+        data, reuse, methods, tasks = self.data, self.reuse, self.methods, self.data.named_tasks
+        if data.kind != "table" and self.encoder is None:
+            raise ValueError("recordings need an [encoder]")
+        if self.encoder is not None and self.encoder.checkpoint is not None and self.encoder.name in FIXED:
+            raise ValueError(f"{self.encoder.name} takes no weights; omit encoder.checkpoint")
+        if data.kind == "table" and (self.encoder is not None or self.views != ViewsSection()):
+            raise ValueError("a table holds embeddings already; leave [encoder] and [views] out")
+        if "identity" in methods:
+            raise ValueError("'identity' is always measured; leave it out of [methods]")
+        names = sorted({"identity", *methods})
+        for name in (name for contrast in self.contrasts for name in (contrast.a, contrast.b)):
+            if name not in names:
+                raise ValueError(f"contrasts name {name!r}; the methods are {', '.join(names)}")
+        if reuse is None:
+            if len(data.tasks) > 1:
+                raise ValueError(f"{', '.join(data.tasks)}: only [reuse] has several recorded tasks")
+        elif not set(reuse.tasks) <= set(tasks):
+            raise ValueError(f"reuse.tasks are {', '.join(reuse.tasks)}; the data have {', '.join(tasks)}")
+        elif self.endpoints != EndpointsSection() or self.views.transport or self.gate.tokens:
+            raise ValueError("[reuse] takes no [endpoints], [views.transport] or gate.tokens")
+        for name, method in methods.items():
+            if reuse is None and method.grid:
+                raise ValueError(f"methods.{name}.grid: only [reuse] chooses among recipes")
+            if reuse is not None and (method.pairs != "contrasts" or method.budget is not None):
+                raise ValueError(f"methods.{name}: [reuse] chooses pairs and budget itself; omit both")
+        return self
+
+    @property
+    def description(self) -> str:
+        """The description of the study, with the numbers that were used."""
+        return self.about.replace("{gamma}", f"{100 * self.endpoints.gamma:g} %")
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the recordings are made here."""
+        return self.data.kind != "table" and self.data.folder is None
+
+
+def presets() -> dict[str, str]:
+    """Return the studies that come with the package, by name, and their titles."""
+    titles = {}
+    for entry in files(__package__).joinpath("presets").iterdir():
+        if entry.name.endswith(".toml"):
+            titles[entry.name.removesuffix(".toml")] = tomllib.loads(entry.read_text("utf-8"))["title"]
+    return dict(sorted(titles.items()))
+
+
+def load_study(
+    which: str | Path,
+    *,
+    recordings: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    quick: bool = False,
+    **changes: Any,
+) -> Study:
+    """Read and check a study.
+
+    Parameters
+    ----------
+    which : str or path
+        The name of one that comes with the package (:func:`presets`), or a TOML file.
+    recordings : path or None
+        Folder with the recordings (or file with the table); without it they are simulated.
+    checkpoint : path or None
+        File with the encoder's weights; without it, what the study names.
+    quick : bool
+        Apply the study's ``[quick]`` section: a run of minutes.
+    **changes
+        Values to set last, as ``gate={"rank": 3}``.
+
+    Examples
+    --------
+    >>> study = load_study("controlled-ssvep", quick=True)
+    >>> study.simulated, study.endpoints.association
+    (True, 0.9)
+    """
+    text, name, beside = read_study(which)
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise StudyError(f"{name} is not TOML: {error}.") from None
+    for key in ("data", "encoder", "methods", *OVERLAYS):
+        if not isinstance(document.get(key, {}), dict):
+            raise StudyError(f"{name}: {key} is {document[key]!r}; it must be a section, [{key}].")
+    overlays = {key: document.pop(key, {}) for key in OVERLAYS}
+    section, encoder = document.setdefault("data", {}), document.get("encoder", {})
+    if recordings is not None:
+        section["table" if section.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
+    else:
+        for key in ("table", "folder"):
+            if isinstance(section.get(key), str):
+                section[key] = str(beside / Path(section[key]).expanduser())
+    if checkpoint is not None:
+        if encoder.get("name") in (None, *FIXED) or "folder" not in section:
+            raise StudyError(f"{name} uses no encoder weights; omit checkpoint.")
+        encoder["checkpoint"] = str(Path(checkpoint).expanduser().resolve())
+    elif encoder.get("checkpoint", "paper") != "paper":
+        encoder["checkpoint"] = str(beside / Path(str(encoder["checkpoint"])).expanduser())
+    planned = set(document.get("methods", ()))
+    simulated = section.get("kind") != "table" and "folder" not in section
+    applied = [key for key, used in (("simulated", simulated), ("quick", quick)) if used]
+    for key in applied:
+        document = _merged(document, overlays[key])
+    document = _merged(document, changes) | {"overlays": applied}
+    # An overlay that leaves a method out leaves its contrasts out, too.
+    if left_out := planned - set(document.get("methods", ())):
+        contrasts = document.get("contrasts", [])
+        document["contrasts"] = [c for c in contrasts if not left_out & {c.get("a"), c.get("b")}]
+    try:
+        return Study.model_validate(document)
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc'])) or 'the study'}: {_reason(e)}" for e in error.errors()]
+        raise StudyError(f"{name} is not a study that can be run:\n" + "\n".join(lines)) from None
+
+
+def read_study(which: str | Path) -> tuple[str, str, Path]:
+    """Return the text of a study, its name, and the folder of its relative paths."""
+    path = Path(which).expanduser()
+    if path.suffix == ".toml" or path.is_file():
+        return read_study_text(path), str(path), path.resolve().parent
+    if str(which) == "template":
+        return files(__package__).joinpath("template.toml").read_text("utf-8"), "template", Path.cwd()
+    packaged = presets()
+    if str(which) not in packaged:
+        raise StudyError(f"No study {str(which)!r}. Name a .toml file or one of {', '.join(packaged)}.")
+    text = files(__package__).joinpath("presets", f"{which}.toml").read_text("utf-8")
+    return text, str(which), Path.cwd()
+
+
+def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = False) -> dict[str, Any]:
+    """Return a document with another laid over it: tables are merged, everything else replaced.
+
+    Of methods, ``false`` leaves one out.
+    """
+    result = dict(document)
+    for key, value in over.items():
+        if value is None or (methods and value is False):
+            result.pop(key, None)
+        elif isinstance(value, dict) and isinstance(result.get(key), dict):
+            # Another encoder has other parameters; those of the first would not fit.
+            whole = key == "encoder" and value.get("name", result[key].get("name")) != result[key].get("name")
+            result[key] = value if whole else _merged(result[key], value, methods=key == "methods")
+        else:
+            result[key] = value
+    return result
+
+
+def _reason(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown setting"
+    if error["type"] == "missing":
+        return "is missing"
+    got = "" if isinstance(error["input"], dict) else f" (got {error['input']!r:.80})"
+    return str(error["msg"]).removeprefix("Value error, ") + got

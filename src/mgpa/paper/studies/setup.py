@@ -1,0 +1,194 @@
+"""Checks before a study runs, and a record of what was run.
+
+Only a run without differences from the packaged study is headed "Ours"; every other says "Simulated", "Quick"
+or "Changed", and lists what differs wherever its numbers are shown.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..._common.checks import total_memory
+from ...errors import StudyError, TableError
+from .arms import recipes, unfitted
+from .config import FIXED, Study, load_study, presets
+from .recordings import Recordings, sha256_of
+from .splits import roles_of, split_names
+
+
+def check_study(study: Study, recordings: Recordings) -> None:
+    """Raise one error that lists everything that would stop a study later; nothing is computed."""
+    for name, method in study.methods.items():
+        for recipe in recipes(method):
+            unfitted(name, method, recipe)
+    problems = [*_files(study, recordings), *_weights(study), *_room(study, recordings.workspace)]
+    if problems:
+        raise StudyError("The study cannot be run:\n" + "\n".join(f"  {line}" for line in problems))
+
+
+def _files(study: Study, recordings: Recordings) -> Iterator[str]:
+    """Yield what is missing: the table, recordings, or participants who have a role."""
+    data = study.data
+    if data.kind == "table":
+        if not os.path.lexists(str(data.table)) and "://" not in str(data.table):
+            yield f"data.table: {data.table} does not exist"
+        return
+    if data.folder is None:  # simulated when the study runs
+        return
+    if not data.folder.is_dir():
+        yield f"data: the folder {data.folder} does not exist"
+        return
+    people = recordings.people()
+    if not len(people):
+        yield f"data: {data.folder} has no recordings of {data.kind} (`mgpa data fetch {data.kind}`)"
+        return
+    try:
+        for rotation in split_names(study).values():
+            roles_of(people, study.roles, rotation)
+    except (StudyError, TableError) as error:
+        yield str(error).rstrip(".")
+
+
+def _weights(study: Study) -> Iterator[str]:
+    """Yield a missing checkpoint, or one that is not the file it should be."""
+    encoder = study.encoder
+    if encoder is None or encoder.name in FIXED:
+        return
+    if encoder.parameters.get("weights") == "random":
+        if encoder.checkpoint is not None:
+            yield 'encoder: weights = "random" takes no checkpoint; omit one of them'
+    elif encoder.checkpoint is None:
+        yield f"encoder: {encoder.name} needs trained weights; pass checkpoint (--checkpoint FILE)"
+    elif encoder.checkpoint != "paper" and not Path(encoder.checkpoint).is_file():
+        yield f"encoder.checkpoint: {encoder.checkpoint} does not exist"
+    elif encoder.checkpoint != "paper":
+        from ..encoder import EEGPT_WEIGHTS
+
+        expected = encoder.parameters.get("sha256", EEGPT_WEIGHTS.sha256)
+        if expected not in ("any", sha256_of(Path(encoder.checkpoint))):
+            yield (
+                f"encoder.checkpoint: {encoder.checkpoint} is not the published file. Fetch it again "
+                '(`mgpa data fetch eegpt`), or allow it: sha256 = "any" among encoder.parameters'
+            )
+
+
+def _room(study: Study, workspace: Path) -> Iterator[str]:
+    """Yield too little disk or memory, by what the packaged studies were measured to need."""
+    place = next(path for path in (workspace.absolute(), *workspace.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free / 1e9
+    if free < study.needs.disk:
+        yield f"disk: {place} has {free:.1f} GB free; the study needs about {study.needs.disk:g} GB"
+    memory = total_memory() / 1e9
+    if memory < study.needs.memory:
+        yield f"memory: this machine has {memory:.1f} GB; the study needs about {study.needs.memory:g} GB"
+
+
+def effective_settings(study: Study) -> dict[str, Any]:
+    """Return everything that defines a study's numbers; methods with all parameters, files by name alone."""
+    settings: dict[str, Any] = study.model_dump(mode="json", exclude={"paper", "contrasts", "about"})
+    for section, name in (("data", "folder"), ("data", "table"), ("encoder", "checkpoint")):
+        if settings[section] is not None and settings[section][name] is not None:
+            settings[section][name] = Path(settings[section][name]).name
+    for name, method in study.methods.items():
+        model = unfitted(name, method, recipes(method)[0])
+        parameters = model.get_params(deep=False)
+        settings["methods"][name]["parameters"] = {
+            key: value for key, value in parameters.items() if key not in ("gate", "anchor_gate", "verbose")
+        }
+    return settings
+
+
+def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> list[str]:
+    """Return how a run differs from the packaged study of its name, a phrase each.
+
+    ``files`` is the recordings' ``origin``; ``weights`` their SHA-256, "random …" or "none".
+
+    Examples
+    --------
+    >>> study = load_study("temporal-n170", recordings="flex", seeds=[17])
+    >>> deviations(study, "published", "none")
+    ['seeds is [17] (preset: [17, 29, 43])']
+    """
+    if study.name not in presets():
+        return []
+    preset = load_study(study.name, recordings=Path("recordings"))
+    lines = {"published": [], "simulated": ["recordings are simulated"]}.get(files, [f"recordings: {files}"])
+    if study.encoder is not None and study.encoder.name not in FIXED:
+        from ..encoder import EEGPT_WEIGHTS
+
+        if weights.startswith("random"):
+            lines.append("encoder weights are random")
+        elif study.encoder.name == "eegpt" and weights != EEGPT_WEIGHTS.sha256:
+            lines.append("encoder weights are not the published file")
+    ours, published = _flat(study), _flat(preset)
+    solved = [m for m in study.methods.values() if m.method == "iterative_mgpa"]
+    if device.startswith("cuda") and any("lbfgs" not in m.parameters.get("critics", ()) for m in solved):
+        lines.append(
+            "logistic critics are converged Newton solutions on a GPU (published: early-stopped lbfgs)"
+        )
+    if device.startswith("cuda") and study.readers.restarts:
+        lines.append(
+            "logistic readers are converged Newton solutions on a GPU, but for all tokens (published: lbfgs)"
+        )
+    if "quick" in study.overlays:
+        lines.append("quick settings")
+    absent = [name for name in preset.methods if name not in study.methods]
+    added = [name for name in study.methods if name not in preset.methods]
+    lines += [f"left out: {', '.join(absent)}"] if absent else []
+    lines += [f"added: {', '.join(added)}"] if added else []
+    named = tuple(f"methods.{name}." for name in absent + added)
+    if ours.get("encoder.name") != published["encoder.name"]:  # whose parameters are then others, too
+        named += ("encoder.parameters", "encoder.pool", "encoder.flatten")
+    for key in {**published, **ours}:
+        default = _default(study, key)
+        value, printed = ours.get(key, default), published.get(key, default)
+        same_critic = key.endswith(".critics") and "lbfgs" in (value or ())  # published, on any device
+        if value != printed and not key.startswith(named) and not same_critic:
+            lines.append(f"{key} is {_short(value)} (preset: {_short(printed)})")
+    return lines
+
+
+def _default(study: Study, key: str) -> Any:
+    """Return the default of a method's parameter, as "methods.IGBP.parameters.n_stages"; None of others."""
+    section, _, rest = key.partition(".")
+    name, found, parameter = rest.partition(".parameters.")
+    if section != "methods" or not found or name not in study.methods:
+        return None
+    method = study.methods[name].model_copy(update={"parameters": {}})
+    return unfitted(name, method).get_params().get(parameter)
+
+
+def heading(study: Study, files: str, differences: list[str]) -> str:
+    """Return the label of a run's numbers: "Ours" only if nothing differs from the preset."""
+    if study.name not in presets():
+        return "This study"
+    if not differences:
+        return "Ours"
+    if files == "simulated":
+        return "Simulated"
+    return "Quick" if "quick" in study.overlays else "Changed"
+
+
+def _flat(study: Study) -> dict[str, Any]:
+    """Return what changes numbers by dotted names; files and weights are known by their checksums."""
+    unchanging = {"name", "title", "about", "overlays", "paper", "contrasts", "needs"}
+    hidden: Any = dict.fromkeys(unchanging, True)
+    hidden |= {"data": {"folder", "table", "simulate"}, "encoder": {"checkpoint"}}
+    return dict(_pairs(study.model_dump(mode="json", exclude=hidden)))
+
+
+def _pairs(value: Any, start: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _pairs(inner, f"{start}.{key}" if start else str(key))
+    elif value != {}:
+        yield start, value
+
+
+def _short(value: Any) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
