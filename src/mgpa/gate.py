@@ -63,8 +63,8 @@ class Gate(BaseEstimator):  # type: ignore[misc]
     @property
     def retained_energy(self) -> float | None:
         """Share of the contrasts' directional energy inside the gate; None of gates that saw no contrasts."""
-        if self.fitted_on == "rows":
-            return None
+        if self.fitted_on != "contrasts":
+            return None if self.rank_ else 0.0
         return float(self.cumulative_energy_[self.rank_ - 1]) if self.rank_ else 0.0
 
     def editable(self, H: Any) -> Floats:

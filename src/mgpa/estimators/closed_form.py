@@ -28,7 +28,7 @@ class GatedMomentEstimator(GatedEstimator, MomentEstimator):
 
     def _pairs_info(self, data: Statistics, n_pairs: int, gate: Any, evidence: str, **facts: Any) -> MapInfo:
         """Return a map's provenance: rows, pairs, gate, and the evidence in words."""
-        facts |= {"n_contrasts": n_pairs, "gate_rank": gate.rank_, "gate_energy": gate.retained_energy}
+        facts = {"n_contrasts": n_pairs, "gate_rank": gate.rank_, "gate_energy": gate.retained_energy} | facts
         return self._evidence_info(data, evidence=evidence, **facts)
 
     @property

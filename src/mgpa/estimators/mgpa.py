@@ -134,11 +134,13 @@ class MGPA(GatedMomentEstimator):
         n_pairs, mean_contrast = len(pairs), (pairs.b.mean(axis=0) - pairs.a.mean(axis=0)) / divisor
         del pairs  # which are as large as the views
         result = self._edits(data, views, collapsed, standardizer, position, target)
+        facts: dict[str, Any] = {}
         if result.gate is not position.gate:
             result.gate.mean_contrast_ = mean_contrast
+            facts["gate_energy"] = float(result.gate.cumulative_energy_[0])
         name = "" if target is None else source_names(data.sources)[target]
         words = in_words(result.action, position.effect, result.spread, result.reading, name)
-        info = self._pairs_info(data, n_pairs, result.gate, words, reference=name)
+        info = self._pairs_info(data, n_pairs, result.gate, words, reference=name, **facts)
         return replace(result, map=replace(result.map, strength=float(self.strength), info=info))
 
     def _position_of(
@@ -190,8 +192,7 @@ class MGPA(GatedMomentEstimator):
         if fit.slopes:
             span = np.eye(len(divisor)) if stored.direction is None else stored.direction.T
             gate = FixedGate(span).fit(span.T)
-            inside = views.contrasts(np.arange(len(views))) @ views.axes.T
-            gate.cumulative_energy_ = np.full(len(divisor), gate.coverage(inside))
+            gate.cumulative_energy_ *= gate.coverage(views.contrasts(np.arange(len(views))) @ views.axes.T)
         return Fitted(stored, gate, position, evidence, action, reading)
 
     @property
