@@ -1,4 +1,4 @@
-"""What a fit learns about devices in general: windows of rows, and the population of devices and people in them."""
+"""What a fit learns about devices in general: windows of rows, and the devices and people in them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from ..maps.population import RATE, Population, alike, log_density_of, shape_of
 from ..labels import to_numpy
+from ..maps.population import RATE, Population, alike, log_density_of, shape_of
 from ..statistics import LabelledRows
 
 Floats = NDArray[np.float64]
@@ -23,8 +23,15 @@ EACH, NUMBERS, MOST = 6, 2**21, 400  # windows of one participant and source; nu
 AXES = 64
 BALL = 0.02  # of the covariance, shared by all directions
 VARIANCE = 0.9  # share of it that the larger axes hold
-FOLDS = 5
-SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)  # of the covariance of participants' means, the rest in all directions
+FOLDS, MOST_FOLDS = 5, 24  # of participants
+SHARES = (
+    0.0,
+    0.1,
+    0.3,
+    0.5,
+    0.7,
+    0.9,
+)  # of the covariance of participants' means, the rest in all directions
 DEGREES = (5.0, 10.0, 20.0, 40.0, 80.0, 1000.0)
 FEWEST_UNITS = 4
 LEAST = 0.1  # standard deviation of a logarithm of variance: less is nobody's fault
@@ -73,7 +80,8 @@ def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
 def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -> Population | None:
     """Return the population of devices and people that windows show; None if they are too few.
 
-    ``effects`` are the devices' levels relative to the first, (K - 1, d), from pairs; without, those of the rows.
+    ``effects`` are the devices' levels relative to the first, (K - 1, d), from pairs; without, those of the
+    rows.
     """
     if len(windows) < FEWEST_UNITS:
         return None
@@ -139,8 +147,8 @@ def _people(
     """Return the covariance of participants' means about their sources' means, and its degrees of freedom.
 
     Every mean is taken as if its participant had been left out of the whitening and of the source's mean. How
-    far the covariance is shrunk toward all directions alike, and its degrees of freedom, are those under which
-    the means of participants left out are most likely.
+    far the covariance is shrunk toward all directions alike, and its degrees of freedom, are those under
+    which the means of participants left out are most likely.
     """
     k, n_rows, n_people = W.shape[1], len(W), int(people.max()) + 1
     cell = code * n_people + people
@@ -154,8 +162,9 @@ def _people(
     noise = np.zeros(len(cells))
     for person in range(n_people):
         mine = np.flatnonzero(whose == person)
-        _, share, axes = np.linalg.svd(means[mine] * np.sqrt(counts[mine] / n_rows)[:, None], full_matrices=False)
-        grown = 1.0 / np.sqrt(1.0 - np.minimum(share, 0.95) ** 2) - 1.0
+        parted = means[mine] * np.sqrt(counts[mine] / n_rows)[:, None]
+        _, sizes, axes = np.linalg.svd(parted, full_matrices=False)
+        grown = 1.0 / np.sqrt(1.0 - np.minimum(sizes, 0.95) ** 2) - 1.0
         for i in mine:
             x = means[i] / max(0.1, 1.0 - counts[i] / in_source[source[i]])
             apart[i] = x + ((x @ axes.T) * grown) @ axes
@@ -165,34 +174,35 @@ def _people(
     np.add.at(parts, whose, weight[:, None, None] * apart[:, :, None] * apart[:, None, :])
     whole = parts.sum(axis=0)
 
-    def shrunk(total: Floats, n: float, share: float) -> Floats:
-        cov = total / max(1.0, n)
+    def shrunk(total: Floats, n: int, toward: float) -> Floats:
+        cov = total / max(1, n)
         cov = cov - float(np.mean(noise)) * np.eye(k)  # that of means of so many rows
         values, vectors = np.linalg.eigh(cov)
-        least = 0.05 * np.trace(total) / max(1.0, n) / k
+        least = 0.05 * np.trace(total) / max(1, n) / k
         cov = (vectors * np.maximum(values, least)) @ vectors.T
-        return np.asarray(share * cov + (1.0 - share) * np.trace(cov) / k * np.eye(k))
+        return np.asarray(toward * cov + (1.0 - toward) * np.trace(cov) / k * np.eye(k))
 
     likely: dict[tuple[float, float], float] = dict.fromkeys(itertools.product(SHARES, DEGREES), 0.0)
     for share in SHARES:
-        for person, part in enumerate(parts):
-            values, vectors = np.linalg.eigh(shrunk(whole - part, n_people - 1.0, share))
-            for i in np.flatnonzero(whose == person):
+        for fold in range(min(MOST_FOLDS, n_people)):
+            left_out = parts[fold::MOST_FOLDS]
+            others = shrunk(whole - left_out.sum(axis=0), n_people - len(left_out), share)
+            values, vectors = np.linalg.eigh(others)
+            for i in np.flatnonzero(whose % MOST_FOLDS == fold):
                 squares = np.square(apart[i] @ vectors)
                 for nu in DEGREES:
                     scatter = values * (nu - 2.0) / nu + noise[i]
                     density = log_density_of(float(np.sum(squares / scatter)), k, nu)
                     likely[share, nu] += weight[i] * (density - 0.5 * float(np.log(scatter).sum()))
     share, nu = max(likely, key=lambda choice: likely[choice])
-    return shrunk(whole, float(n_people), share), nu
+    return shrunk(whole, n_people, share), nu
 
 
-def _usual(
-    W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: int
-) -> tuple[Floats, float]:
+def _usual(W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: int) -> tuple[Floats, float]:
     """Return mean and deviation of :func:`shape_of` over windows of participants left out of the whitening.
 
-    And the multiple of the deviation that one window of new participants in a thousand exceeds, in any of the three.
+    And the multiple of the deviation that one window of new participants in a thousand exceeds, in any of the
+    three.
     """
     n_people = int(people.max()) + 1
     folds = np.arange(n_people) % min(FOLDS, n_people)

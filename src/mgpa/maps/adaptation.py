@@ -1,13 +1,13 @@
-"""A device that was not in the fit: its level from unlabelled rows, or more from pairs with a fitted device.
+"""Add a device that was not in the fit, from its unlabelled rows or from pairs with a fitted device.
 
-The new device becomes one more source of a :class:`~mgpa.maps.SpreadMap`. Its rows are brought to the level of the
-fitted devices and then moved as theirs:
+The new device becomes one more source of a :class:`~mgpa.maps.SpreadMap`. Its rows are brought to the level
+of the fitted devices and then moved as theirs:
 
     from rows alone:        E(h) = Σ_s [δ_s + E_s(h + δ_s)] / K,    δ_s = μ_s - m
     from pairs with t:      E(h) = g(h) - h + E_t(g(h)),            g(h) = h + δ_t + a ridge regression
 
-m, the new device's level, is shrunk toward the population of devices: of what a batch's mean differs by, its people
-and its content explain a part.
+m, the new device's level, is shrunk toward the population of devices: of what a batch's mean differs by, its
+people and its content explain a part.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> SpreadMap
     edits, offsets = _multiplied(base)
     edit = edits.mean(axis=0)
     offset = np.mean([d + e + d @ D for d, e, D in zip(steps, offsets, edits, strict=True)], axis=0)
-    words = f"{name} added from {len(rows)} rows without labels: their mix of content is taken to be as in the fit"
+    words = f"{name} added from {len(rows)} rows without labels, as if their content were mixed as in the fit"
     return _with_device(base, population, name, rows, level, edit, offset, words)
 
 
 def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> SpreadMap:
-    """Return the map with one more device, from pairs with a fitted one; see :meth:`mgpa.CorrectionMap.add_source`."""
+    """Return the map with one more device, from pairs; see :meth:`mgpa.CorrectionMap.add_source`."""
     population = _population(m, name)
     if known not in m.info.source_names:
         raise ValueError(f"known is {known!r}; the map was fitted on {', '.join(m.info.source_names)}.")
     A, B = (as_float_matrix(side, n_features=m.n_features).astype(np.float64) for side in pairs)
     if A.shape != B.shape or len(A) < FEWEST_PAIRS:
         raise ValueError(
-            f"pairs are {len(A)} rows of {known!r} and {len(B)} of {name!r}; expected the same events in both, at "
-            f"least {FEWEST_PAIRS}."
+            f"pairs are {len(A)} rows of {known!r} and {len(B)} of {name!r}; expected the same events in "
+            f"both, at least {FEWEST_PAIRS}."
         )
     require_finite(A, f"the rows of {known}")
     require_finite(B, f"the rows of {name}")
@@ -106,7 +106,10 @@ def _blended(m: Any, population: Population) -> SpreadMap:
     linear, bias = _scores(m, population, population.means)
     K = len(population.levels)
     return SpreadMap(
-        **{name: getattr(m, name) for name in ("center", "scale", "strength", "info", "coordinates", "fitted")},
+        **{
+            name: getattr(m, name)
+            for name in ("center", "scale", "strength", "info", "coordinates", "fitted")
+        },
         population=population,
         square=np.zeros((0, m.n_features)),
         square_weight=np.zeros((0, K)),
@@ -119,7 +122,7 @@ def _blended(m: Any, population: Population) -> SpreadMap:
 
 
 def _scores(m: Any, population: Population, means: Floats) -> tuple[Floats, Floats]:
-    """Return linear scores of devices at these whitened means, relative to the first, for standardised rows."""
+    """Return linear scores of devices at these whitened means, relative to the first, of standard rows."""
     covariance = np.eye(means.shape[1]) + population.people
     weights = np.linalg.solve(covariance, (means - means[0]).T)  # (k, K)
     at = np.sum(weights.T * (means + means[0]), axis=1) / 2.0
@@ -132,8 +135,9 @@ def _scores_with(
 ) -> tuple[Floats, Floats, Floats]:
     """Return squares' weights, linear part and bias of the scores with one more source, at this level.
 
-    Its density is that of a known device, moved. Whose, and how sharply, is what tells best the known devices'
-    means and rows of the new one apart. Where nothing does, all sources are read by their means alone.
+    Its density is that of a known device, moved. Whose, and how sharply, is what tells best the known
+    devices' means and rows of the new one apart. Where nothing does, all sources are read by their means
+    alone.
     """
     new = population.read(level[None])[0]
     known = (population.levels - base.center) / base.scale
@@ -174,7 +178,7 @@ def _multiplied(m: SpreadMap) -> tuple[Floats, Floats]:
 
 
 def _ridge(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return slope and intercept of y on x, with the penalty that predicts left-out pairs best; none, if few."""
+    """Return slope and intercept of y on x, with the penalty that predicts left-out pairs best."""
     n = len(x)
     center, mean = x.mean(axis=0), y.mean(axis=0)
     x, y = x - center, y - mean
@@ -183,7 +187,9 @@ def _ridge(x: Floats, y: Floats) -> tuple[Floats, Floats]:
         for penalty in PENALTIES:
             weights = np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T)
             leverage = np.einsum("ij,ji->i", x, weights) + 1.0 / n
-            left_out = float(np.sum(((y - x @ (weights @ y)) / (1.0 - np.minimum(leverage, 0.999))[:, None]) ** 2))
+            left_out = float(
+                np.sum(((y - x @ (weights @ y)) / (1.0 - np.minimum(leverage, 0.999))[:, None]) ** 2)
+            )
             if left_out < best:
                 best, slope = left_out, weights @ y
     return slope, mean - center @ slope
@@ -211,7 +217,9 @@ def _with_device(
             empty, r = np.zeros((*edits.shape[:2], len(extra))), len(direction)
             edits = np.concatenate([edits, empty], axis=2)
             offsets = np.concatenate([offsets, empty[:, 0]], axis=1)
-            edit, offset = (np.hstack([np.zeros((len(part), r)), part @ extra.T]) for part in (edit, offset[None]))
+            edit, offset = (
+                np.hstack([np.zeros((len(part), r)), part @ extra.T]) for part in (edit, offset[None])
+            )
             direction, offset = rows, offset[0]
         else:
             (edits, offsets), direction = _multiplied(base), None

@@ -23,8 +23,8 @@ from .check import FittedRange, RowCheck, check_rows
 from .population import Population
 
 if TYPE_CHECKING:
-    from .monitor import Monitor
     from ..coordinates import Coordinates
+    from .monitor import Monitor
 
 Floats = NDArray[Any]
 KINDS: dict[str, type[CorrectionMap]] = {}  # filled as the classes are defined
@@ -395,7 +395,7 @@ class CorrectionMap:
         return check_rows(X, self.fitted, source, self.info, self.population)
 
     def monitor(self, *, window: int = 200, rate: float = 1e-3) -> Monitor:
-        """Return a monitor for a stream of rows of one device: is it in the fit, do its features vary as they should?
+        """Return a monitor of a stream of rows: are they of a fitted device, and vary as they should?
 
         ``rate`` is the share of windows of ``window`` rows that give a false alarm on new participants.
 
@@ -415,9 +415,9 @@ class CorrectionMap:
     def adapt(self, X: Any, name: str = "new", *, n_participants: int = 1) -> CorrectionMap:
         """Return this map with one more device, from a batch of its rows without labels.
 
-        The device's level is estimated, no more: rows are brought to the level of the fitted devices and then moved
-        as theirs. It is assumed that the batch has content in the shares of the fit: what other shares do to
-        its mean is taken for the device's, beyond what fitted participants differ by.
+        The device's level is estimated, no more: rows are brought to the level of the fitted devices and then
+        moved as theirs. It is assumed that the batch has content in the shares of the fit: what other shares
+        do to its mean is taken for the device's, beyond what fitted participants differ by.
 
         Parameters
         ----------
@@ -447,8 +447,8 @@ class CorrectionMap:
     def add_source(self, name: str, pairs: Any, *, known: str) -> CorrectionMap:
         """Return this map with one more device, from a few events that a fitted device saw too.
 
-        Assumes nothing about content. The level is shrunk toward the fitted devices', and gains and rotations are
-        corrected as far as left-out pairs support it.
+        Assumes nothing about content. The level is shrunk toward the fitted devices', and gains and rotations
+        are corrected as far as left-out pairs support it.
 
         Parameters
         ----------

@@ -70,12 +70,12 @@ class RowCheck:
     5 % of the rows; sources ``unseen`` were not fitted; ``problems`` has a sentence for each of these, and
     ``not_checked`` says what could not be compared.
 
-    ``devices`` has an entry for every source named, or one for all rows: which fitted device they are most like
-    (``nearest``), how far they are from it as a multiple of what two fitted devices differ by (``distance``),
-    how many times likelier a device that was not fitted makes them (``log10_evidence``, a logarithm), the share
-    of rows that say so by themselves (``rows``), and whether that is an ``alarm``: at most one of a
-    thousand batches of a fitted device and new participants is. ``broken`` are features' positions that are
-    dead, scaled or flipped.
+    ``devices`` has an entry for every source named, or one for all rows: which fitted device they are most
+    like (``nearest``), how far they are from it as a multiple of what two fitted devices differ by
+    (``distance``), how many times likelier a device that was not fitted makes them (``log10_evidence``, a
+    logarithm), the share of rows that say so by themselves (``rows``), and whether that is an ``alarm``: at
+    most one of a thousand batches of a fitted device and new participants is. ``broken`` are features'
+    positions that are dead, scaled or flipped.
     """
 
     n_rows: int
@@ -133,7 +133,8 @@ def check_rows(
         return RowCheck(0, unseen=unseen, problems=tuple(problems))
     names = info.feature_names or ()
     given = None if source is None else np.array(present)[encode_source(source, len(X))[1]]
-    devices, broken = (), None
+    devices: tuple[dict[str, Any], ...] = ()
+    broken = None
     if population is not None:
         devices, words = check_devices(X, population, info.source_names, given)
         problems += words
@@ -165,13 +166,11 @@ def check_rows(
         more = f", and {len(features) - 3} more" if len(features) > 3 else ""
         problems.append(f"Outside their fitted range: {worst}{more}.")
     told = "" if population is not None else CANNOT_TELL
-    return RowCheck(
-        len(X), int(outside.sum()), far, features, unseen, tuple(problems), told, devices, broken
-    )
+    return RowCheck(len(X), int(outside.sum()), far, features, unseen, tuple(problems), told, devices, broken)
 
 
 def _apart(X: Floats, population: Population, given: NDArray[Any] | None) -> Floats:
-    """Return rows about the mean of their own device: of the one they are said to be, or, of several, most like."""
+    """Return rows about the mean of their device: the one they are said to be of, or are most like."""
     W = population.read(X)
     labels = np.zeros(len(X)) if given is None else given
     if given is None and population.evidence(W, mixed=True).mixture:
@@ -222,7 +221,9 @@ def check_devices(
         if alarm:
             words.append(_unknown(named, any_device, nearest, population))
         elif evidence.alarm(rate):
-            words.append(f"Rows named{named} are not like those of {label!r} in the fit, but like {nearest!r}.")
+            words.append(
+                f"Rows named{named} are not like those of {label!r} in the fit, but like {nearest!r}."
+            )
     return tuple(entries), words
 
 
@@ -232,7 +233,7 @@ def _unknown(named: str, evidence: Evidence, nearest: str, population: Populatio
     few = len(population.means) < 3
     caution = " With two devices in the fit, little is known of how a third may differ." if few else ""
     return (
-        f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most like "
-        f"{nearest!r}, but {times:.2g} times as far from it as fitted devices are from each other. The "
+        f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most "
+        f"like {nearest!r}, but {times:.2g} times as far from it as fitted devices are from each other. The "
         f"correction may do harm: adapt the map to these rows (mgpa adapt), or use uncorrected ones.{caution}"
     )

@@ -23,8 +23,9 @@ Floats = NDArray[Any]
 class MonitorState:
     """What the rows so far say; prints as sentences.
 
-    ``nearest`` is the fitted device that they are most like, ``log10_evidence`` how many times likelier a device
-    that was not fitted makes them (a logarithm), ``first_alarm`` the number of rows seen at the first alarm.
+    ``nearest`` is the fitted device that they are most like, ``log10_evidence`` how many times likelier a
+    device that was not fitted makes them (a logarithm), ``first_alarm`` the number of rows seen at the first
+    alarm.
     """
 
     n_rows: int
@@ -52,9 +53,9 @@ class MonitorState:
 class Monitor:
     """Watch the rows of one device as they come; made by :meth:`mgpa.CorrectionMap.monitor`.
 
-    The last ``window`` rows and the last ten windows are compared with the fitted devices, and the spread of the
-    last window with what new participants' rows vary by. Of a fitted device and new participants, at most a share
-    ``rate`` of windows gives an alarm.
+    The last ``window`` rows and the last ten windows are compared with the fitted devices, and the spread of
+    the last window with what new participants' rows vary by. Of a fitted device and new participants, at most
+    a share ``rate`` of windows gives an alarm.
     """
 
     def __init__(self, m: CorrectionMap, *, window: int = 200, rate: float = RATE) -> None:
@@ -68,7 +69,8 @@ class Monitor:
     def reset(self) -> None:
         """Forget all rows, as for another device or participant."""
         self._rows: Floats = np.zeros((0, self.map.n_features))
-        self._n, self._first = 0, None
+        self._n = 0
+        self._first: int | None = None
 
     def update(self, X: Any) -> MonitorState:
         """Add rows (n, d), in the order in which they were recorded, and return what all of them say."""
@@ -86,7 +88,9 @@ class Monitor:
         evidences = [population.evidence(population.read(part)) for part in parts]
         strongest = max(evidences, key=lambda e: e.log_e)
         if strongest.alarm(self.rate / 2.0):
-            _, problems = check_devices(parts[evidences.index(strongest)], population, names, None, mixed=False)
+            _, problems = check_devices(
+                parts[evidences.index(strongest)], population, names, None, mixed=False
+            )
         features = self.map.info.feature_names or ()
         if len(last) >= FEWEST_FOR_FAULTS:
             named = len(features) == self.map.n_features

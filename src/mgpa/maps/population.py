@@ -1,12 +1,12 @@
-"""Whether rows come from a device that was in the fit: a component for a device drawn from the population of devices.
+"""Whether rows come from a device of the fit: a component for one drawn from the population of devices.
 
 In coordinates w whitened within sources, the mean of n rows of a known device s is μ_s plus what people and
 content add; that of another device is drawn around the mean of the known ones, with their spread B added:
 
     known:  t_ν(μ_s, P + I δ/n)          unseen:  t₅(μ̄, P + q B + I δ/n),  q = 1/4, 1, 4 alike.
 
-P is the covariance of participants' means, ν its degrees of freedom, δ ≥ 1 what rows in a row have in common. The
-likelihood ratio is an e-value: where a known device was used it exceeds 1 / α at any time with a
+P is the covariance of participants' means, ν its degrees of freedom, δ ≥ 1 what rows in a row have in common.
+The likelihood ratio is an e-value: where a known device was used it exceeds 1 / α at any time with a
 probability of α at most. A batch of other content is not another device: along the axes that hold most of the
 rows' variance, a mean may move by :data:`CONTENT` before it counts.
 
@@ -27,17 +27,20 @@ from ..errors import MapError, first_few
 
 Floats = NDArray[Any]
 
-# A batch that mixes the fitted content in other shares moves a whitened mean by sqrt(χ²) at most: two classes at
+# A batch with the fitted content in other shares moves a whitened mean by sqrt(χ²) at most: two classes at
 # .2 instead of .5: .6; one of five classes at .84: 1.6.
 CONTENT = 1.5
 SPREADS = (0.25, 1.0, 4.0)  # a new device differs half, once or twice as much as the known ones do
 HEAVY = 5.0  # degrees of freedom of that
-BETWEEN = 0.5  # share of the spread between devices that lies in the span of the known ones, the rest anywhere
+BETWEEN = (
+    0.5  # share of the spread between devices that lies in the span of the known ones, the rest anywhere
+)
 RATE = 1e-3  # of false alarms: of a batch, or of a stream at any time
 FEWEST_ROWS, FEWEST_FOR_FAULTS = 5, 20
 DEAD, CHANGED = 0.03, 1.6  # standard deviation as a multiple of the fitted one
 MOST_LEFT = 3.0  # times the fitted variance, after signs are changed back
-FEW, APART = 0.05, 6.0  # share of rows, distance: less is no second device; more, and each is asked
+# Of fewer rows a second device is not expected; devices further apart are asked one by one.
+FEW, APART = 0.05, 6.0
 MIXED = 0.3  # of the variance of a mixture of devices is that of one
 RUN = 10  # rows that may be alike because they follow each other
 
@@ -55,7 +58,8 @@ class Population:
     people : (k, k)
         P, the covariance of participants' means about their device's.
     spread, varies : (d,), (d,)
-        Logarithms of each feature's standard deviation within sources, and how they differ between participants.
+        Logarithms of each feature's standard deviation within sources, and how they differ between
+        participants.
     usual : (2, 3)
         Mean and standard deviation, over batches of held-out participants, of what :func:`shape_of` returns.
     numbers : (6,)
@@ -75,7 +79,12 @@ class Population:
 
     def __post_init__(self) -> None:
         d, k = self.whiten.shape if self.whiten.ndim == 2 else (-1, -1)
-        shapes: dict[str, tuple[int, ...]] = {"center": (d,), "people": (k, k), "spread": (d,), "varies": (d,)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "center": (d,),
+            "people": (k, k),
+            "spread": (d,),
+            "varies": (d,),
+        }
         shapes |= {"usual": (2, 3), "numbers": (6,)}
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
         if wrong or self.levels.ndim != 2 or self.levels.shape[1] != d or not 0 < self.top <= k:
@@ -122,7 +131,7 @@ class Population:
         return middle + weight @ (W - middle) / len(W), len(W) / alike(W)
 
     def toward_known(self, level: Floats, noise: Floats) -> Floats:
-        """Return a device's level (d,), as measured with this covariance (k, k), shrunk toward the population.
+        """Return a device's level (d,), measured with this covariance (k, k), shrunk toward the population.
 
         What the measured level has beyond the whitened coordinates is kept: rows hardly vary there.
         """
@@ -133,9 +142,9 @@ class Population:
     def evidence(self, W: Floats, own: int | None = None, *, mixed: bool = False) -> Evidence:
         """Return what whitened rows say about their device.
 
-        ``own`` is the device that they are said to be of. ``mixed`` rows may be of several known devices: where
-        they vary as a mixture would, each device's rows are asked, or, where devices overlap, their mean may lie
-        between those of the devices.
+        ``own`` is the device that they are said to be of. ``mixed`` rows may be of several known devices:
+        where they vary as a mixture would, each device's rows are asked, or, where devices overlap, their
+        mean may lie between those of the devices.
         """
         mean, n = self.level(W)
         centers = self.means if own is None else self.means[[own]]
@@ -153,7 +162,9 @@ class Population:
                     found = [self.evidence(part) for part in parts if len(part) >= FEWEST_ROWS]
                     if found:
                         most = max(found, key=lambda e: e.log_e)
-                        return replace(most, n_rows=len(W), log_e=most.log_e - np.log(len(found)), mixture=True)
+                        return replace(
+                            most, n_rows=len(W), log_e=most.log_e - np.log(len(found)), mixture=True
+                        )
                 if mixture:
                     centers = np.concatenate([centers, [between]])
         nu = float(self.numbers[0])
@@ -170,7 +181,7 @@ class Population:
         return Evidence(len(W), log_e, closest, float(distances.min()), typical)
 
     def _mixture(self, W: Floats, n: float, among: NDArray[np.intp]) -> tuple[Floats, bool]:
-        """Return the mixture of some devices' means that is nearest to that of rows, and whether rows vary so."""
+        """Return the mixture of devices' means nearest to the mean of rows, and whether rows vary so."""
         centers = self.means[among]
         mean, _ = self.level(W)
         shares = nearest_mixture(mean, centers, np.linalg.inv(self.people + np.eye(len(mean)) / n))
@@ -187,7 +198,7 @@ class Population:
         return np.asarray(np.logaddexp.reduce(wider) - np.log(len(SPREADS)))
 
     def row_evidence(self, W: Floats) -> Floats:
-        """Return the log-likelihood ratio of every row by itself: of an unseen device over the best known one."""
+        """Return every row's log-likelihood ratio: of an unseen device over the best known one."""
         nu = float(self.numbers[0])
         known = self.people * (nu - 2.0) / nu + np.eye(W.shape[1])
         as_known = np.max([log_density(W - mean, known, nu) for mean in self.means], axis=0)
@@ -247,9 +258,9 @@ class Evidence:
 class Faults:
     """What is wrong with the spread of a batch, by features' positions.
 
-    ``z`` are, in standard deviations over batches of held-out participants: the spread of all coordinates, that
-    of the smaller axes relative to the larger ones (which shows flipped, dead and noisy features), and the
-    larger ones'.
+    ``z`` are, in standard deviations over batches of held-out participants: the spread of all coordinates,
+    that of the smaller axes relative to the larger ones (which shows flipped, dead and noisy features), and
+    the larger ones'.
     """
 
     n_rows: int
@@ -277,14 +288,16 @@ class Faults:
                 why = f"{listed(self.flipped)} look flipped"
             words.append(f"Features do not vary together as in the fit: {why}.")
         if min(self.z[1], -abs(self.z[2])) < -2.0 * self.limit and abs(self.z[0]) <= self.limit:
-            words.append("Variance is distributed over the axes otherwise than in the fit (filters, reference?).")
+            words.append(
+                "Variance is distributed over the axes otherwise than in the fit (filters, reference?)."
+            )
         if self.scaled:
             words.append(f"Scaled: {listed(self.scaled)}, relative to the others.")
         return words
 
 
 def alike(W: Floats) -> float:
-    """Return by how much rows in order have in common: the variance of runs' means over that of rows alone."""
+    """Return what rows in order have in common: the variance of runs' means over that of rows alone."""
     run = min(RUN, len(W) // 4)
     if run < 2:
         return 1.0

@@ -89,7 +89,9 @@ def _encode(m: CorrectionMap) -> bytes:
     if m.fitted is not None:
         tensors |= {FITTED + "features": m.fitted.features, FITTED + "distance": m.fitted.distance}
     if m.population is not None:
-        tensors |= {POPULATION + name: np.ascontiguousarray(a, np.float64) for name, a in m.population.arrays.items()}
+        tensors |= {
+            POPULATION + name: np.ascontiguousarray(a, np.float64) for name, a in m.population.arrays.items()
+        }
     document = _plain(
         {
             "format": FORMAT_VERSION,
