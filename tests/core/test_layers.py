@@ -215,10 +215,14 @@ def test_the_closed_form_runs_through_few_modules():
     evidence = {"source": source, "pairs": (first, first + 1.0 + 0.1 * rng.normal(size=(30, 4)))}
     model = mgpa.ClosedFormMGPA()
     modules = modules_of(lambda: model.fit(X, **evidence))
-    assert len(modules) <= stated_modules(r"`ClosedFormMGPA\(\).fit` runs through") <= 13, modules
+    assert len(modules) <= stated_modules(r"`ClosedFormMGPA\(\).fit` runs through") <= 14, modules
 
 
 def test_an_audit_runs_through_few_modules():
     table = mgpa.tables.simulate_table(16)
     modules = modules_of(lambda: str(mgpa.audit.run(table, readers={"restarts": 0}, verbose=False)))
+<<<<<<< HEAD
     assert len(modules) <= stated_modules("`audit.run` and printing its result run through"), modules
+=======
+    assert len(modules) <= stated_modules("`audit.run` and printing its result run through") <= 53, modules
+>>>>>>> 4e9c93c (Unseen devices: adapt, plan-pairs and leave-one-out commands, chains, benchmark)

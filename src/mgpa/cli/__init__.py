@@ -1,7 +1,7 @@
 """The ``mgpa`` command: files in, files out, nothing half-written.
 
-Exit codes: 0 done; 1 something unexpected; 2 a wrong file, column or option, said in one line;
-130 interrupted.
+Exit codes: 0 done; 1 something unexpected; 2 a wrong file, column or option, said in one line; 3 done, but
+rows are of a device that was not in the fit; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .._common.remote import redacted
 from ..errors import BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError, StudyError, printable
 
 # Importing a module adds its commands.
-from . import audits, corrections, data, machine, studies
+from . import audits, corrections, data, devices, machine, studies
 from .application import UserError, app
 
-__all__ = ["app", "audits", "corrections", "data", "machine", "main", "studies"]
+__all__ = ["app", "audits", "corrections", "data", "devices", "machine", "main", "studies"]
 
 RUNTIME = (BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError)
 

@@ -42,6 +42,7 @@ MOST_LEFT = 3.0  # times the fitted variance, after signs are changed back
 # Of fewer rows a second device is not expected; devices further apart are asked one by one.
 FEW, APART = 0.05, 6.0
 MIXED = 0.3  # of the variance of a mixture of devices is that of one
+TINY = 1e-12
 RUN = 10  # rows that may be alike because they follow each other
 
 
@@ -123,7 +124,7 @@ class Population:
         """Return the median of whitened rows, and how far each is drawn in toward it: 1 is not at all."""
         middle = np.median(W, axis=0)
         away = np.linalg.norm(W - middle, axis=1)
-        return middle, np.minimum(1.0, self.numbers[1] / np.maximum(away, np.finfo(np.float64).tiny))
+        return middle, np.minimum(1.0, self.numbers[1] / np.maximum(away, TINY))
 
     def level(self, W: Floats) -> tuple[Floats, float]:
         """Return the mean of whitened rows, distant ones drawn in, and of how many independent rows it is."""
@@ -171,7 +172,7 @@ class Population:
         known = self.people * (nu - 2.0) / nu + np.eye(len(mean)) / n
         gaps = mean - centers
         length = np.linalg.norm(gaps[:, : self.top], axis=1, keepdims=True)
-        gaps[:, : self.top] *= np.maximum(0.0, 1.0 - CONTENT / np.maximum(length, np.finfo(np.float64).tiny))
+        gaps[:, : self.top] *= np.maximum(0.0, 1.0 - CONTENT / np.maximum(length, TINY))
         as_known = float(log_density(gaps, known, nu).max())
         as_unseen = float(self._as_unseen(mean[None], 1.0 / n)[0])
         distances = np.linalg.norm(mean - self.means, axis=1)
