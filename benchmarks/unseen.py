@@ -32,7 +32,7 @@ import mgpa
 
 Floats = NDArray[np.float64]
 REAL = Path(__file__).resolve().parents[2] / "shared" / "real"
-SEEDS = 4
+SEEDS = 3
 
 
 class Population:

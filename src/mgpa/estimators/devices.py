@@ -13,7 +13,9 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from ..labels import to_numpy
+from ..maps.check import FittedRange
 from ..maps.population import RATE, Population, alike, log_density_of, shape_of
+from ..moments import sample_rows
 from ..statistics import LabelledRows
 
 Floats = NDArray[np.float64]
@@ -34,6 +36,7 @@ SHARES = (
 )  # of the covariance of participants' means, the rest in all directions
 DEGREES = (5.0, 10.0, 20.0, 40.0, 80.0, 1000.0)
 FEWEST_UNITS = 4
+MOST_SHARE = 0.95  # of rows out of range, from which on nobody is usual
 LEAST = 0.1  # standard deviation of a logarithm of variance: less is nobody's fault
 
 
@@ -132,6 +135,7 @@ def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -
         spread=whole,
         varies=np.where(varies & ~usually_dead, np.maximum(differ, 0.05), 0.0),
         usual=usual,
+        limits=_limits(X, which, people),
         numbers=np.array([nu, length, top, people.max() + 1.0, limit, 0.0 if known else WINDOW]),
     )
 
@@ -198,6 +202,28 @@ def _people(
     return shrunk(whole, n_people, share), nu
 
 
+def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64]) -> Floats:
+    """Return the limits of rows out of range, from windows of participants left out of the ranges."""
+    n_people = int(people.max()) + 1
+    folds = np.arange(n_people) % min(FOLDS, n_people)
+    shares = np.zeros((len(people), 3))
+    for fold in range(folds.max() + 1):
+        out = folds[people] == fold
+        fitted = FittedRange.from_rows(sample_rows(X[~out[which]]))
+        for window in np.flatnonzero(out):
+            odd, outside, far = fitted.shares(X[which == window])
+            shares[window] = outside.mean(), far, odd.max()
+    by_person = np.stack([shares[people == p].mean(axis=0) for p in range(n_people)])
+    apart, weight = shares - by_person.mean(axis=0), 1.0 / np.bincount(people)[people]
+    deviation = np.sqrt(weight @ apart**2 / max(1, n_people - 1))
+    return np.asarray(np.minimum(by_person.mean(axis=0) + _beyond(n_people, 3) * deviation, MOST_SHARE))
+
+
+def _beyond(n: int, tests: int) -> float:
+    """Return how many deviations from a mean of n only one new value in a thousand is, in any test."""
+    return float(scipy.stats.t.ppf(1.0 - RATE / tests, n - 1) * np.sqrt(1.0 + 1.0 / n))
+
+
 def _usual(W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: int) -> tuple[Floats, float]:
     """Return mean and deviation of :func:`shape_of` over windows of participants left out of the whitening.
 
@@ -224,5 +250,4 @@ def _usual(W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: 
     apart = shapes - center
     weight = 1.0 / np.bincount(people)[people]
     deviation = np.sqrt(weight @ apart**2 / max(1, n_people - 1))
-    limit = float(scipy.stats.t.ppf(1.0 - RATE / 6.0, n_people - 1) * np.sqrt(1.0 + 1.0 / n_people))
-    return np.stack([center, np.maximum(deviation, LEAST)]), limit
+    return np.stack([center, np.maximum(deviation, LEAST)]), _beyond(n_people, 6)

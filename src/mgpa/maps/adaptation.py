@@ -1,7 +1,7 @@
 """Add a device that was not in the fit, from its unlabelled rows or from pairs with a fitted device.
 
-The new device becomes one more source of a :class:`~mgpa.maps.SpreadMap`. Its rows are brought to the level
-of the fitted devices and then moved as theirs:
+The new device becomes one more source of a :class:`~mgpa.maps.PosteriorMap`. Its rows are brought to the
+level of the fitted devices and then moved as theirs:
 
     from rows alone:        E(h) = Σ_s [δ_s + E_s(h + δ_s)] / K,    δ_s = μ_s - m
     from pairs with t:      E(h) = g(h) - h + E_t(g(h)),            g(h) = h + δ_t + a ridge regression
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
 from ..errors import MapError
-from .affine import AffineMap, SpreadMap
+from .affine import AffineMap, PosteriorMap
 from .base import CorrectionMap
 from .population import FEWEST_ROWS, Population, alike
 
@@ -32,7 +32,7 @@ SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a new device's density relative to 
 FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
 
 
-def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> SpreadMap:
+def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> PosteriorMap:
     """Return the map with one more device, from a batch of its rows; see :meth:`mgpa.CorrectionMap.adapt`."""
     population = _population(m, name)
     rows = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
@@ -55,7 +55,7 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> SpreadMap
     return _with_device(base, population, name, rows, level, edit, offset, words)
 
 
-def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> SpreadMap:
+def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> PosteriorMap:
     """Return the map with one more device, from pairs; see :meth:`mgpa.CorrectionMap.add_source`."""
     population = _population(m, name)
     if known not in m.info.source_names:
@@ -88,7 +88,7 @@ def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> SpreadMap
 
 def _population(m: CorrectionMap, name: str) -> Population:
     """Return what the map knows of devices in general; raise if it cannot take one more."""
-    if not isinstance(m, (AffineMap, SpreadMap)):
+    if not isinstance(m, (AffineMap, PosteriorMap)):
         raise MapError(
             f"A {type(m).__name__} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA()."
         )
@@ -99,13 +99,13 @@ def _population(m: CorrectionMap, name: str) -> Population:
     return m.population
 
 
-def _blended(m: Any, population: Population) -> SpreadMap:
+def _blended(m: Any, population: Population) -> PosteriorMap:
     """Return an affine map as edits blended by the posterior of the source, which are all the same."""
-    if isinstance(m, SpreadMap):
+    if isinstance(m, PosteriorMap):
         return m
     linear, bias = _scores(m, population, population.means)
     K = len(population.levels)
-    return SpreadMap(
+    return PosteriorMap(
         **{
             name: getattr(m, name)
             for name in ("center", "scale", "strength", "info", "coordinates", "fitted")
@@ -131,7 +131,7 @@ def _scores(m: Any, population: Population, means: Floats) -> tuple[Floats, Floa
 
 
 def _scores_with(
-    base: SpreadMap, population: Population, level: Floats, rows: Floats
+    base: PosteriorMap, population: Population, level: Floats, rows: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Return squares' weights, linear part and bias of the scores with one more source, at this level.
 
@@ -170,7 +170,7 @@ def _scores_with(
     return best[1] if best[0] > 0 or margin(*by_means) < best[0] else by_means
 
 
-def _multiplied(m: SpreadMap) -> tuple[Floats, Floats]:
+def _multiplied(m: PosteriorMap) -> tuple[Floats, Floats]:
     """Return the edits of all devices as matrices (K, d, d) and offsets (K, d)."""
     if m.direction is None:
         return m.edit.astype(np.float64), m.edit_offset.astype(np.float64)
@@ -196,7 +196,7 @@ def _ridge(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def _with_device(
-    base: SpreadMap,
+    base: PosteriorMap,
     population: Population,
     name: str,
     rows: Floats,
@@ -204,7 +204,7 @@ def _with_device(
     edit: Floats,
     offset: Floats,
     words: str,
-) -> SpreadMap:
+) -> PosteriorMap:
     """Return the map with one more source at this level, moved by this edit (d, d) and offset (d,)."""
     square_weight, linear, bias = _scores_with(base, population, level, rows)
     d, direction = base.n_features, base.direction

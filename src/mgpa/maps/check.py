@@ -52,6 +52,14 @@ class FittedRange:
         distance = row_distance(rows, features)
         return cls(features, np.array([np.quantile(distance, FAR), distance.max(), len(rows)]))
 
+    def shares(self, rows: Floats) -> tuple[Floats, NDArray[np.bool_], float]:
+        """Return shares of rows beyond each feature's range, which rows are outside, and the share far out."""
+        low, _, high = self.features
+        margin = (high - low) / 2
+        odd = ((low - margin > rows) | (high + margin < rows)).mean(axis=0)
+        distance = row_distance(rows, self.features)
+        return odd, distance > self.distance[1], float((distance > self.distance[0]).mean())
+
 
 def row_distance(rows: Floats, features: Floats) -> Floats:
     """Return the root mean square over features of (row - median) / range; constant features do not count."""
@@ -143,20 +151,18 @@ def check_rows(
             problems += faults.sentences(lambda i: names[i] if len(names) == X.shape[1] else f"feature {i}")
             broken = {"dead": faults.dead, "scaled": faults.scaled, "flipped": faults.flipped}
     low, _, high = fitted.features
-    margin = (high - low) / 2
-    odd = ((low - margin > X) | (high + margin < X)).mean(axis=0)
-    distance = row_distance(X, fitted.features)
-    outside, far = distance > fitted.distance[1], float((distance > fitted.distance[0]).mean())
+    odd, outside, far = fitted.shares(X)
+    most = np.zeros(3) if population is None else population.limits
     features = {
         names[i] if len(names) == X.shape[1] else f"feature {i}": round(float(odd[i]), 4)
         for i in np.argsort(-odd, kind="stable")
-        if odd[i] > MOST_ODD
+        if odd[i] > max(MOST_ODD, most[2])
     }
-    if outside.sum() > len(X) * max(MOST_OUTSIDE, 3 / fitted.distance[2]):
+    if outside.sum() > len(X) * max(MOST_OUTSIDE, 3 / fitted.distance[2], most[0]):
         first = int(np.flatnonzero(outside)[0])
         share = f"{int(outside.sum())} of {len(X)} rows ({outside.mean():.1%})"
         problems.append(f"{share} lie outside what the map was fitted on (first: row {first}).")
-    if far > MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)):
+    if far > max(MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)), most[1]):
         problems.append(f"Drift: {far:.0%} of the rows are farther out than 95 % of the fitting rows.")
     spread = (high - low)[high > low] * LEAST_SPREAD
     if len(X) >= 10 and len(spread) and (X[:, high > low].std(axis=0) < spread).all():

@@ -63,6 +63,9 @@ class Population:
         participants.
     usual : (2, 3)
         Mean and standard deviation, over batches of held-out participants, of what :func:`shape_of` returns.
+    limits : (3,)
+        Shares of a batch that only one batch in a thousand of new participants exceeds: of rows farther out
+        than any, or than most, fitting rows, and of rows outside the range of the feature where they are most.
     numbers : (6,)
         ν; the length that a row is winsorised to; how many axes hold most variance; participants; how many
         standard deviations from ``usual`` only one batch in a thousand of new participants is; and, where
@@ -76,6 +79,7 @@ class Population:
     spread: Floats
     varies: Floats
     usual: Floats
+    limits: Floats
     numbers: Floats
 
     def __post_init__(self) -> None:
@@ -86,7 +90,7 @@ class Population:
             "spread": (d,),
             "varies": (d,),
         }
-        shapes |= {"usual": (2, 3), "numbers": (6,)}
+        shapes |= {"usual": (2, 3), "limits": (3,), "numbers": (6,)}
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
         if wrong or self.levels.ndim != 2 or self.levels.shape[1] != d or not 0 < self.top <= k:
             raise MapError("The population of devices has unexpected shapes.")
