@@ -36,6 +36,7 @@ SHARES = (
 )  # of the covariance of participants' means, the rest in all directions
 DEGREES = (5.0, 10.0, 20.0, 40.0, 80.0, 1000.0)
 FEWEST_UNITS = 4
+ODDS = 0.01  # added to shares before their odds are taken
 MOST_SHARE = 0.95  # of rows out of range, from which on nobody is usual
 LEAST = 0.1  # standard deviation of a logarithm of variance: less is nobody's fault
 
@@ -213,10 +214,12 @@ def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64]) -> F
         for window in np.flatnonzero(out):
             odd, outside, far = fitted.shares(X[which == window])
             shares[window] = outside.mean(), far, odd.max()
-    by_person = np.stack([shares[people == p].mean(axis=0) for p in range(n_people)])
-    apart, weight = shares - by_person.mean(axis=0), 1.0 / np.bincount(people)[people]
+    odds = np.log((shares + ODDS) / (1.0 - shares + ODDS))
+    by_person = np.stack([odds[people == p].mean(axis=0) for p in range(n_people)])
+    apart, weight = odds - by_person.mean(axis=0), 1.0 / np.bincount(people)[people]
     deviation = np.sqrt(weight @ apart**2 / max(1, n_people - 1))
-    return np.asarray(np.minimum(by_person.mean(axis=0) + _beyond(n_people, 3) * deviation, MOST_SHARE))
+    ratio = np.exp(by_person.mean(axis=0) + _beyond(n_people, 3) * deviation)
+    return np.asarray(np.clip((ratio * (1.0 + ODDS) - ODDS) / (1.0 + ratio), 0.0, MOST_SHARE))
 
 
 def _beyond(n: int, tests: int) -> float:

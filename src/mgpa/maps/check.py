@@ -53,7 +53,7 @@ class FittedRange:
         return cls(features, np.array([np.quantile(distance, FAR), distance.max(), len(rows)]))
 
     def shares(self, rows: Floats) -> tuple[Floats, NDArray[np.bool_], float]:
-        """Return shares of rows beyond each feature's range, which rows are outside, and the share far out."""
+        """Return shares of rows beyond features' ranges, which rows are outside, and the share far out."""
         low, _, high = self.features
         margin = (high - low) / 2
         odd = ((low - margin > rows) | (high + margin < rows)).mean(axis=0)

@@ -65,7 +65,7 @@ class Population:
         Mean and standard deviation, over batches of held-out participants, of what :func:`shape_of` returns.
     limits : (3,)
         Shares of a batch that only one batch in a thousand of new participants exceeds: of rows farther out
-        than any, or than most, fitting rows, and of rows outside the range of the feature where they are most.
+        than any, or than most, fitting rows, and of rows outside the range of one feature.
     numbers : (6,)
         ν; the length that a row is winsorised to; how many axes hold most variance; participants; how many
         standard deviations from ``usual`` only one batch in a thousand of new participants is; and, where
