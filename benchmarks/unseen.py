@@ -118,6 +118,7 @@ def boards() -> None:
                 return float(reader.score(corrected.transform(X[rows]), gas[rows]))
 
             found[name, "the map as it is"].append(score(m, new))
+            found[name, "its rows left as they are"].append(score(m.with_strength(0.0), new))
             found[name, "alarm on its rows (share of boards)"].append(m.check(X[new]).unknown_device)
             found[name, "alarm on 10 of its rows"].append(
                 m.check(rng.permutation(X[new])[:10]).unknown_device
@@ -158,7 +159,7 @@ def populations() -> None:
         "devices",
         "differ by",
         "false alarms: new people · mix .2 to .8 · 10 % outliers",
-        "power at 50 rows: half the spread · all of it",
+        "power at 50 rows: half the spread, named · not · all of it, named · not",
         "accuracy: uncorrected · map · adapted · adapted, mix .8 · 10 pairs · 40 pairs",
     ]
     print(f"\n| {' | '.join(columns)} |\n|---|---|---|---|---|")
@@ -170,20 +171,26 @@ def populations() -> None:
                 m, X, y = world.fit(mgpa.MGPA())
 
                 def alarm(
-                    device: Any, share: float = 0.5, outliers: bool = False, m: Any = m, world: Any = world
+                    device: Any,
+                    share: float = 0.5,
+                    outliers: bool = False,
+                    name: str | None = None,
+                    m: Any = m,
+                    world: Any = world,
                 ) -> bool:
                     rows = world.see(world.content(50, share)[0], device)
                     if outliers:
                         rows[::10] += 10 * world.rng.normal(size=(5, world.d))
-                    return bool(m.check(rows).unknown_device)
+                    return bool(m.check(rows, source=None if name is None else [name] * 50).unknown_device)
 
                 for i in range(40):
                     device = world.devices[i % n]
                     alarms["people"].append(alarm(device))
                     alarms["mix"].append(alarm(device, (0.2, 0.8)[i % 2]))
                     alarms["outliers"].append(alarm(device, outliers=True))
-                    alarms["half"].append(alarm(world.between(0.5)))
-                    alarms["all"].append(alarm(world.between(1.0)))
+                    for size in (0.5, 1.0):
+                        alarms[size, "named"].append(alarm(world.between(size), name="new"))
+                        alarms[size, ""].append(alarm(world.between(size)))
                 plain, corrected = head(X, y), head(m.transform(X), y)
                 for _ in range(3):
                     device = world.between(1.0)
@@ -201,7 +208,7 @@ def populations() -> None:
                         added = m.add_source("new", pairs, known="0")
                         scores[n_pairs].append(corrected.score(added.transform(new), classes))
             rates = " · ".join(f"{np.mean(alarms[k]):.3f}" for k in ("people", "mix", "outliers"))
-            power = " · ".join(f"{np.mean(alarms[k]):.2f}" for k in ("half", "all"))
+            power = " · ".join(f"{np.mean(alarms[k]):.2f}" for k in alarms if isinstance(k, tuple))
             worth = " · ".join(f"{np.mean(v):.3f}" for v in scores.values())
             print(f"| {n} | {words} | {rates} | {power} | {worth} |", flush=True)
 
