@@ -136,7 +136,7 @@ def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -
         spread=whole,
         varies=np.where(varies & ~usually_dead, np.maximum(differ, 0.05), 0.0),
         usual=usual,
-        limits=_limits(X, which, people),
+        limits=_limits(X, which, people, odds=known),
         numbers=np.array([nu, length, top, people.max() + 1.0, limit, 0.0 if known else WINDOW]),
     )
 
@@ -203,8 +203,11 @@ def _people(
     return shrunk(whole, n_people, share), nu
 
 
-def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64]) -> Floats:
-    """Return the limits of rows out of range, from windows of participants left out of the ranges."""
+def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64], *, odds: bool) -> Floats:
+    """Return the limits of rows out of range, from windows of participants left out of the ranges.
+
+    Shares vary between participants as their ``odds`` do; windows of unknown participants, as they are.
+    """
     n_people = int(people.max()) + 1
     folds = np.arange(n_people) % min(FOLDS, n_people)
     shares = np.zeros((len(people), 3))
@@ -214,12 +217,14 @@ def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64]) -> F
         for window in np.flatnonzero(out):
             odd, outside, far = fitted.shares(X[which == window])
             shares[window] = outside.mean(), far, odd.max()
-    odds = np.log((shares + ODDS) / (1.0 - shares + ODDS))
-    by_person = np.stack([odds[people == p].mean(axis=0) for p in range(n_people)])
-    apart, weight = odds - by_person.mean(axis=0), 1.0 / np.bincount(people)[people]
+    values = np.log((shares + ODDS) / (1.0 - shares + ODDS)) if odds else shares
+    by_person = np.stack([values[people == p].mean(axis=0) for p in range(n_people)])
+    apart, weight = values - by_person.mean(axis=0), 1.0 / np.bincount(people)[people]
     deviation = np.sqrt(weight @ apart**2 / max(1, n_people - 1))
-    ratio = np.exp(by_person.mean(axis=0) + _beyond(n_people, 3) * deviation)
-    return np.asarray(np.clip((ratio * (1.0 + ODDS) - ODDS) / (1.0 + ratio), 0.0, MOST_SHARE))
+    limits = by_person.mean(axis=0) + _beyond(n_people, 3) * deviation
+    if odds:
+        limits = (np.exp(limits) * (1.0 + ODDS) - ODDS) / (1.0 + np.exp(limits))
+    return np.asarray(np.clip(limits, 0.0, MOST_SHARE))
 
 
 def _beyond(n: int, tests: int) -> float:
