@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from .errors import MapError
     from .estimators.closed_form import ClosedFormMGPA
     from .estimators.iterative import IterativeMGPA
+    from .estimators.left_out import leave_one_source_out
     from .estimators.mgpa import MGPA
+    from .estimators.planning import plan_pairs
     from .estimators.tokens import JointTokens, TokenMean, transform_tokens
     from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .maps import (
@@ -38,6 +40,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ".estimators.mgpa": ("MGPA",),
     ".gate": ("FixedGate", "FullGate", "MeasurementGate", "PCAGate", "RandomGate", "held_out_coverage"),
     ".estimators.iterative": ("IterativeMGPA",),
+    ".estimators.left_out": ("leave_one_source_out",),
+    ".estimators.planning": ("plan_pairs",),
     ".maps": (
         "AffineMap",
         "CorrectionMap",
@@ -85,7 +89,9 @@ __all__ = [
     "__version__",
     "fit_coordinates",
     "held_out_coverage",
+    "leave_one_source_out",
     "load_map",
+    "plan_pairs",
     "transform_tokens",
 ]
 

@@ -8,7 +8,7 @@ import pytest
 
 import mgpa
 from simulated import simulated_table
-from terminal import done, in_process, refused
+from terminal import done, here, in_process, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
@@ -74,9 +74,11 @@ def test_apply_says_when_rows_are_not_like_the_fitted_ones_and_strict_writes_not
     given = ("apply", tmp_path / "m.safetensors", tmp_path / "drift.parquet", "--out", tmp_path / "b.parquet")
     assert "outside what the map was fitted on" in refused(*given, "--strict")
     assert not (tmp_path / "b.parquet").exists()
-    check = json.loads(done(*given, "--json").stdout)["check"]
+    result = here(*given, "--json")
+    check = json.loads(result.stdout)["check"]
     assert not check["ok"]
     assert check["n_outside"] > 0
+    assert check["unknown_device"] == (result.returncode == 3)
 
 
 @pytest.mark.parametrize(

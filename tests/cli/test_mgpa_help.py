@@ -17,7 +17,10 @@ from terminal import done
 pytest.importorskip("cyclopts")
 from mgpa.cli import app, main
 
-COMMANDS = "fit apply audit select inspect export convert check-pairs demo methods doctor simulate"
+COMMANDS = (
+    "fit apply adapt plan-pairs leave-one-out audit select inspect export convert check-pairs demo methods "
+    "doctor simulate"
+)
 GROUPS = {"data": "list fetch verify", "study": "list show run plan paper attack beyond"}
 
 

@@ -1,7 +1,7 @@
 """The ``mgpa`` command: files in, files out, nothing half-written.
 
-Exit codes: 0 done; 1 something unexpected; 2 a wrong file, column or option, said in one line;
-130 interrupted (Ctrl-C), 143 terminated.
+Exit codes: 0 done; 1 something unexpected; 2 a wrong file, column or option, said in one line; 3 done, but
+rows are of a device that was not in the fit; 130 interrupted (Ctrl-C), 143 terminated.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ..errors import (
 )
 
 # Importing a module adds its commands.
-from . import audits, corrections, machine, simulate
+from . import audits, corrections, devices, machine, simulate
 from .application import UserError, app
 from .ending import about_signal, stoppable
 
-__all__ = ["app", "audits", "corrections", "machine", "main", "simulate"]
+__all__ = ["app", "audits", "corrections", "devices", "machine", "main", "simulate"]
 
 # So does this one; by its name, since nothing depends on the paper's room.
 import_module("mgpa.paper.commands")

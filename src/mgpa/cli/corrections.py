@@ -6,7 +6,7 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -120,6 +120,7 @@ def apply(
     overwrite: Overwrite = False,
     force: bool = False,
     strict: bool = False,
+    unknown: Literal["correct", "leave"] = "correct",
     scheduler: shared.Scheduler = None,
     json_: AsJson = False,
 ) -> None:
@@ -128,7 +129,8 @@ def apply(
     Example: mgpa apply adapter.safetensors recordings.parquet --out corrected.parquet
 
     Streams: memory does not grow with the table. Into a folder (a name without suffix), finished parts are
-    kept, and running it again continues there.
+    kept, and running it again continues there. The exit status is 3 if no device of the fit explains the
+    rows.
 
     Parameters
     ----------
@@ -146,6 +148,9 @@ def apply(
         Correct a table that was corrected before, or whose sources the map does not know.
     strict
         Write nothing, and fail, if rows are not like those the map was fitted on. Without it, that is said.
+    unknown
+        What to do with a table that no device of the fit explains: correct it all the same, or leave its rows
+        as they are (`mgpa leave-one-out` says which is better).
     """
     from ..maps import load_map
     from ..tables import check_table, correct_file
@@ -166,10 +171,16 @@ def apply(
         print(printable(f"mgpa: {other}"), file=sys.stderr)
     if strict and not check.ok:
         raise UserError(" ".join(check.problems))
+    left = unknown == "leave" and check.unknown_device and all(entry["alarm"] for entry in check.devices)
+    if left:
+        m = m.with_strength(0.0)
     with connect(scheduler) as client:
         n_rows = correct_file(m, file, out, overwrite=overwrite, force=force, client=client, verbose=True)
-    facts = {"table": str(out), "rows": n_rows, "check": check.to_dict()}
-    shared.show(facts, f"{n_rows} rows corrected into {out}\n{check}", json_)
+    facts = {"table": str(out), "rows": n_rows, "corrected": not left, "check": check.to_dict()}
+    done = "left as they are" if left else "corrected"
+    shared.show(facts, f"{n_rows} rows {done} into {out}\n{check}", json_)
+    if check.unknown_device:
+        raise SystemExit(3)
 
 
 def _of_source(m: Any, file: Any, source: str, force: bool) -> Any:

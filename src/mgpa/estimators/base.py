@@ -33,10 +33,12 @@ from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
 from ..labels import check_labels, check_pair_id, encode_source, refuse_gaps_as_text, source_names, to_numpy
 from ..maps import CorrectionMap, MapInfo, SequentialMap
 from ..maps.check import FittedRange
+from ..maps.population import Population
 from ..moments import Standardizer, sample_rows
 from ..pairs import Pairs, check_views
 from ..position import Position
 from ..statistics import LabelledRows, Statistics, require_several
+from .devices import Window, fit_population, keep_windows, sample_windows
 
 Floats = NDArray[Any]
 # X_val and source_val, as they were passed: read by the methods that hold rows out.
@@ -153,6 +155,8 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
     n_features_in_: int
     map_: Any  # a CorrectionMap
     _sample: Any = None  # some of the fitting rows
+    _windows: tuple[Window, ...] = ()  # and some that follow each other
+    _population: Population | None = None
 
     def fit(
         self,
@@ -202,6 +206,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
             rows, views = self._read(X, y, sample_weight=sample_weight, **evidence)
             self._fit(rows, views, (X_val, source_val))
             self._sample = sample_rows(rows.X) if self._sample is None else self._sample
+            self._keep(sample_windows(rows) if self.tags.needs_source else ())
         except MissingEvidence as reason:
             self._tolerate(reason, "Returning the identity map")
             self._fit_nothing()
@@ -215,6 +220,14 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         """Set everything that a fit sets, for a map that moves nothing."""
         raise NotImplementedError
 
+    def _keep(self, windows: tuple[Window, ...]) -> None:
+        """Keep windows of rows, for what a map says of new ones."""
+        self._windows, self._population = keep_windows(self._windows + windows), None
+
+    def _effects(self) -> Floats | None:
+        """Return the sources' levels relative to the first, from pairs, (K - 1, d); None where none tell."""
+        return None
+
     def _tolerate(self, reason: MissingEvidence, consequence: str) -> None:
         """Raise or, where the estimator has an ``on_missing`` that says so, warn of the consequence."""
         if getattr(self, "on_missing", "raise") == "raise":
@@ -224,7 +237,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
     def _forget(self) -> None:
         """Become unfitted."""
         forget(self)
-        self._provenance, self._sample = None, None
+        self._provenance, self._sample, self._windows, self._population = None, None, (), None
 
     @property
     def _reads_pairs(self) -> bool:
@@ -373,7 +386,11 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         """Return the frozen correction: save it, send it, apply it with numpy alone."""
         check_is_fitted(self)
         m = self._with_provenance(self.map_)
-        return m if self._sample is None else replace(m, fitted=FittedRange.from_rows(self._sample))
+        if self._sample is None:
+            return m
+        if self._population is None:
+            self._population = fit_population(self._windows, self._effects())
+        return replace(m, fitted=FittedRange.from_rows(self._sample), population=self._population)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -425,6 +442,14 @@ class MomentEstimator(CorrectionEstimator):
         """Return a map that moves nothing, for estimators that may be fitted without evidence."""
         raise NotImplementedError
 
+    def _effects(self) -> Floats | None:
+        if not self._reads_pairs:
+            return None
+        try:
+            return self._data.pairs().source_effects(len(self._data.sources))
+        except (MissingEvidence, ValueError):  # no pairs, or they do not connect all sources
+            return None
+
     def _forget(self) -> None:
         super()._forget()
         self._data, self._result = Statistics(), None
@@ -470,6 +495,7 @@ class MomentEstimator(CorrectionEstimator):
             evidence["pair_groups"] = pair_groups
             rows, views = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
             self._data = seen + Statistics.from_rows(rows, views)
+            self._keep(sample_windows(rows))
         except MissingEvidence as reason:
             self._tolerate(reason, "This batch is not used")
             self._data = replace(seen, n_features=self.n_features_in_)
@@ -506,6 +532,7 @@ class MomentEstimator(CorrectionEstimator):
         elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
             raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
         self._data = seen + other._data
+        self._keep(other._windows)
         self._result, self._sample = None, self._data.sample
         return self
 

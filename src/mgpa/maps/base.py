@@ -20,9 +20,11 @@ from .._common.remote import Given, Place, as_place
 from ..errors import MapError, first_few, printable
 from ..labels import to_numpy
 from .check import FittedRange, RowCheck, check_rows
+from .population import Population
 
 if TYPE_CHECKING:
     from ..coordinates import Coordinates
+    from .monitor import Monitor
 
 Floats = NDArray[Any]
 KINDS: dict[str, type[CorrectionMap]] = {}  # filled as the classes are defined
@@ -107,6 +109,8 @@ class CorrectionMap:
         How raw features become the embeddings that this map corrects; see :meth:`from_raw`.
     fitted : FittedRange or None
         What the fitting rows were like, for :meth:`check`.
+    population : Population or None
+        The fitted devices and participants, for :meth:`check`, :meth:`monitor` and :meth:`adapt`.
     """
 
     center: Floats
@@ -115,6 +119,7 @@ class CorrectionMap:
     info: MapInfo = field(default_factory=MapInfo)
     coordinates: Coordinates | None = None
     fitted: FittedRange | None = None
+    population: Population | None = None
     # Prepared forms (per dtype, per torch device); rebuilt on demand, never copied or stored.
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -198,6 +203,8 @@ class CorrectionMap:
         width = d // (info.n_tokens or 1) if joint else d
         if self.fitted is not None and self.fitted.features.shape[1] != d:
             raise MapError(f"The fitted ranges have {self.fitted.features.shape[1]} features, the map {d}.")
+        if self.population is not None and len(self.population.center) != d:
+            raise MapError(f"The population has {len(self.population.center)} features, the map {d}.")
         if self.coordinates is not None and self.coordinates.n_coordinates != width:
             raise MapError(f"The map has {width} features, its coordinates {self.coordinates.n_coordinates}.")
 
@@ -390,7 +397,76 @@ class CorrectionMap:
         rows = self._token_rows(X) if self._takes_tokens(X) else X
         X = as_float_matrix(rows, n_features=self.n_features)
         require_finite(X, "X")
-        return check_rows(X, self.fitted, source, self.info)
+        return check_rows(X, self.fitted, source, self.info, self.population)
+
+    def monitor(self, *, window: int = 200, rate: float = 1e-3) -> Monitor:
+        """Return a monitor of a stream of rows: are they of a fitted device, and vary as they should?
+
+        ``rate`` is the share of windows of ``window`` rows that give a false alarm on new participants.
+
+        Examples
+        --------
+        >>> import numpy as np, mgpa
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(600, 3)); X[::2] += 4.0
+        >>> monitor = mgpa.baselines.LEACE().fit(X, source=np.arange(600) % 2).to_map().monitor()
+        >>> monitor.update(rng.normal(size=(100, 3))).ok, monitor.update(rng.normal(size=(100, 3)) - 9.0).ok
+        (True, False)
+        """
+        from .monitor import Monitor
+
+        return Monitor(self, window=window, rate=rate)
+
+    def adapt(self, X: Any, name: str = "new", *, n_participants: int = 1) -> CorrectionMap:
+        """Return this map with one more device, from a batch of its rows without labels.
+
+        The device's level is estimated, no more: rows are brought to the level of the fitted devices and then
+        moved as theirs. It is assumed that the batch has content in the shares of the fit: what other shares
+        do to its mean is taken for the device's, beyond what fitted participants differ by.
+
+        Parameters
+        ----------
+        X : (n, d) array
+            Uncorrected rows of the new device, best of several participants.
+        name : str
+            What to call it.
+        n_participants : int
+            Of how many participants the rows are: the more, the less of their mean is put down to them.
+
+        Examples
+        --------
+        >>> import numpy as np, mgpa
+        >>> rng = np.random.default_rng(0)
+        >>> source = np.arange(600) % 2
+        >>> X = rng.normal(size=(600, 3)); X[source == 1] += 4.0
+        >>> A = rng.normal(size=(40, 3))
+        >>> m = mgpa.MGPA().fit(X, source=source, pairs=(A, A + 4.0)).to_map()
+        >>> adapted = m.adapt(rng.normal(size=(200, 3)) - 9.0)
+        >>> adapted.info.source_names
+        ('0', '1', 'new')
+        """
+        from .adaptation import adapt
+
+        return adapt(self, X, name, n_participants)
+
+    def add_source(self, name: str, pairs: Any, *, known: str) -> CorrectionMap:
+        """Return this map with one more device, from a few events that a fitted device saw too.
+
+        Assumes nothing about content. The level is shrunk toward the fitted devices', and gains and rotations
+        are corrected as far as left-out pairs support it.
+
+        Parameters
+        ----------
+        name : str
+            What to call the new device.
+        pairs : tuple (A, B) of (m, d) arrays
+            Row i of both is the same event: A as the fitted device saw it, B as the new one did.
+        known : str
+            The fitted device.
+        """
+        from .adaptation import add_source
+
+        return add_source(self, name, pairs, known)
 
     def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import MapError
 from ..labels import encode_source, source_names
+from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, RATE, Evidence, Population
 
 Floats = NDArray[Any]
 
@@ -19,6 +20,7 @@ MOST_FAR = 0.2  # share of rows beyond the distance of 95 % of the fitting rows 
 MOST_OUTSIDE = 0.01
 LEAST_SPREAD = 0.01  # standard deviation, in units of a feature's range; about .2 in the fitting rows
 MOST_ODD = 0.05  # share of rows outside a feature's range, widened by half of it on both sides
+CANNOT_TELL = "This map cannot tell devices that were not in its fit: it has no population of devices."
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,14 @@ class FittedRange:
         distance = row_distance(rows, features)
         return cls(features, np.array([np.quantile(distance, FAR), distance.max(), len(rows)]))
 
+    def shares(self, rows: Floats) -> tuple[Floats, NDArray[np.bool_], float]:
+        """Return shares of rows beyond features' ranges, which rows are outside, and the share far out."""
+        low, _, high = self.features
+        margin = (high - low) / 2
+        odd = ((low - margin > rows) | (high + margin < rows)).mean(axis=0)
+        distance = row_distance(rows, self.features)
+        return odd, distance > self.distance[1], float((distance > self.distance[0]).mean())
+
 
 def row_distance(rows: Floats, features: Floats) -> Floats:
     """Return the root mean square over features of (row - median) / range; constant features do not count."""
@@ -66,8 +76,14 @@ class RowCheck:
     ``n_outside`` rows are farther from the medians than any fitting row sampled; ``far_share`` of them are
     beyond 95 % of the fitting rows (.05 without drift); ``features`` leave their fitted range in more than
     5 % of the rows; sources ``unseen`` were not fitted; ``problems`` has a sentence for each of these, and
-    ``not_checked`` says what could not be compared. Each row is compared with the fitting rows; of the batch,
-    only whether its rows differ at all: the mean of one person or source is rarely that of the fit.
+    ``not_checked`` says what could not be compared.
+
+    ``devices`` has an entry for every source named, or one for all rows: which fitted device they are most
+    like (``nearest``), how far they are from it as a multiple of what two fitted devices differ by
+    (``distance``), how many times likelier a device that was not fitted makes them (``log10_evidence``, a
+    logarithm), the share of rows that say so by themselves (``rows``), and whether that is an ``alarm``: at
+    most one of a thousand batches of a fitted device and new participants is. ``broken`` are features'
+    positions that are dead, scaled or flipped.
     """
 
     n_rows: int
@@ -77,6 +93,13 @@ class RowCheck:
     unseen: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     not_checked: str = ""
+    devices: tuple[dict[str, Any], ...] = ()
+    broken: dict[str, tuple[int, ...]] | None = None
+
+    @property
+    def unknown_device(self) -> bool:
+        """Whether rows are of a device that was not in the fit."""
+        return any(entry["alarm"] for entry in self.devices)
 
     @property
     def ok(self) -> bool:
@@ -85,7 +108,8 @@ class RowCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and ``ok``, ready for JSON."""
-        return {"ok": self.ok, **asdict(self), "unseen": list(self.unseen), "problems": list(self.problems)}
+        return {"ok": self.ok, **asdict(self), "unseen": list(self.unseen), "problems": list(self.problems),
+            "unknown_device": self.unknown_device, "devices": list(self.devices)}  # fmt: skip
 
     def __str__(self) -> str:
         sentence = "No row lies outside what the map was fitted on."
@@ -97,7 +121,9 @@ class RowCheck:
         return "\n".join(filter(None, (*sentences, self.not_checked)))
 
 
-def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: Any) -> RowCheck:
+def check_rows(
+    X: Floats, fitted: FittedRange | None, source: Any, info: Any, population: Population | None = None
+) -> RowCheck:
     """Compare rows with the fitting rows; see :meth:`mgpa.CorrectionMap.check`."""
     problems: list[str] = []
     unseen: tuple[str, ...] = ()
@@ -114,21 +140,29 @@ def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: Any) ->
     if not len(X):
         return RowCheck(0, unseen=unseen, problems=tuple(problems))
     names = info.feature_names or ()
+    given = None if source is None else np.array(present)[encode_source(source, len(X))[1]]
+    devices: tuple[dict[str, Any], ...] = ()
+    broken = None
+    if population is not None:
+        devices, words = check_devices(X, population, info.source_names, given)
+        problems += words
+        if len(X) >= FEWEST_FOR_FAULTS:
+            faults = population.faults(X, _apart(X, population, given))
+            problems += faults.sentences(lambda i: names[i] if len(names) == X.shape[1] else f"feature {i}")
+            broken = {"dead": faults.dead, "scaled": faults.scaled, "flipped": faults.flipped}
     low, _, high = fitted.features
-    margin = (high - low) / 2
-    odd = ((low - margin > X) | (high + margin < X)).mean(axis=0)
-    distance = row_distance(X, fitted.features)
-    outside, far = distance > fitted.distance[1], float((distance > fitted.distance[0]).mean())
+    odd, outside, far = fitted.shares(X)
+    most = np.zeros(3) if population is None else population.limits
     features = {
         names[i] if len(names) == X.shape[1] else f"feature {i}": round(float(odd[i]), 4)
         for i in np.argsort(-odd, kind="stable")
-        if odd[i] > MOST_ODD
+        if odd[i] > max(MOST_ODD, most[2])
     }
-    if outside.sum() > len(X) * max(MOST_OUTSIDE, 3 / fitted.distance[2]):
+    if outside.sum() > len(X) * max(MOST_OUTSIDE, 3 / fitted.distance[2], most[0]):
         first = int(np.flatnonzero(outside)[0])
         share = f"{int(outside.sum())} of {len(X)} rows ({outside.mean():.1%})"
         problems.append(f"{share} lie outside what the map was fitted on (first: row {first}).")
-    if far > MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)):
+    if far > max(MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)), most[1]):
         problems.append(f"Drift: {far:.0%} of the rows are farther out than 95 % of the fitting rows.")
     spread = (high - low)[high > low] * LEAST_SPREAD
     if len(X) >= 10 and len(spread) and (X[:, high > low].std(axis=0) < spread).all():
@@ -137,4 +171,75 @@ def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: Any) ->
         worst = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in list(features.items())[:3])
         more = f", and {len(features) - 3} more" if len(features) > 3 else ""
         problems.append(f"Outside their fitted range: {worst}{more}.")
-    return RowCheck(len(X), int(outside.sum()), far, features, unseen, tuple(problems))
+    told = "" if population is not None else CANNOT_TELL
+    return RowCheck(len(X), int(outside.sum()), far, features, unseen, tuple(problems), told, devices, broken)
+
+
+def _apart(X: Floats, population: Population, given: NDArray[Any] | None) -> Floats:
+    """Return rows about the mean of their device: the one they are said to be of, or are most like."""
+    W = population.read(X)
+    labels = np.zeros(len(X)) if given is None else given
+    if given is None and population.evidence(W, mixed=True).mixture:
+        labels = np.argmin(np.linalg.norm(W[:, None] - population.means, axis=2), axis=1)
+    apart = X.astype(np.float64)
+    for label in np.unique(labels):
+        apart[labels == label] -= apart[labels == label].mean(axis=0)
+    return apart
+
+
+def check_devices(
+    X: Floats,
+    population: Population,
+    fitted: tuple[str, ...],
+    given: NDArray[Any] | None,
+    *,
+    mixed: bool = True,
+) -> tuple[tuple[dict[str, Any], ...], list[str]]:
+    """Return what rows say about their devices, source by source where sources are given, and in sentences.
+
+    Without ``given``, rows may be ``mixed``: of several devices.
+    """
+    W = population.read(X)
+    groups = [("", np.arange(len(W)))]
+    if given is not None:
+        groups = [(str(label), np.flatnonzero(given == label)) for label in np.unique(given)]
+    entries, words = [], []
+    for label, rows in groups:
+        if len(rows) < FEWEST_ROWS:
+            continue
+        any_device = population.evidence(W[rows], mixed=mixed and not label)
+        own = fitted.index(label) if label in fitted else None
+        evidence = any_device if own is None else population.evidence(W[rows], own)
+        rate = RATE / len(groups)
+        alarm, nearest = any_device.alarm(rate), fitted[any_device.nearest]
+        entries.append(
+            {
+                "rows_named": label,
+                "n_rows": len(rows),
+                "nearest": nearest,
+                "distance": round(any_device.distance / any_device.typical, 3),
+                "log10_evidence": round(float(any_device.log_e / np.log(10.0)), 2),
+                "rows": round(float(np.mean(population.row_evidence(W[rows]) > np.log(100.0))), 3),
+                "alarm": alarm,
+            }
+        )
+        named = f" {label!r}" if label else ""
+        if alarm:
+            words.append(_unknown(named, any_device, nearest, population))
+        elif evidence.alarm(rate):
+            words.append(
+                f"Rows named{named} are not like those of {label!r} in the fit, but like {nearest!r}."
+            )
+    return tuple(entries), words
+
+
+def _unknown(named: str, evidence: Evidence, nearest: str, population: Population) -> str:
+    """Return the sentence about rows that no device in the fit explains."""
+    times = evidence.distance / evidence.typical
+    few = len(population.means) < 3
+    caution = " With two devices in the fit, little is known of how a third may differ." if few else ""
+    return (
+        f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most "
+        f"like {nearest!r}, but {times:.2g} times as far from it as fitted devices are from each other. The "
+        f"correction may do harm: adapt the map to these rows (mgpa adapt), or use uncorrected ones.{caution}"
+    )

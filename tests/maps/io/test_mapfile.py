@@ -212,8 +212,8 @@ def nested(depth):
 
 HOSTILE = {
     "newer format": (
-        {"format": 5},
-        r"written by a newer mgpa \(format 5, this library reads up to 4\); upgrade mgpa\.$",
+        {"format": 6},
+        r"written by a newer mgpa \(format 6, this library reads up to 5\); upgrade mgpa\.$",
     ),
     "format huge": ({"format": 10**4000}, "no file format"),
     "unknown kind": ({"kind": "pickle"}, "unknown kind of map"),

@@ -27,9 +27,10 @@ from ...coordinates import Coordinates
 from ...errors import MapError, OutputExists, StoreError
 from ..base import KINDS, CorrectionMap, Floats, MapInfo
 from ..check import FittedRange
+from ..population import Population
 
-FORMAT_VERSION = 4
-COORDINATES, FITTED = "coordinates.", "fitted."
+FORMAT_VERSION = 5
+COORDINATES, FITTED, POPULATION = "coordinates.", "fitted.", "population."
 
 # Bounds on what an unknown file can make us allocate; real maps stay far below all of them.
 MAX_HEADER_BYTES = 2**24
@@ -87,6 +88,10 @@ def _encode(m: CorrectionMap) -> bytes:
         tensors |= {COORDINATES + name: values for name, values in arrays.items() if values is not None}
     if m.fitted is not None:
         tensors |= {FITTED + "features": m.fitted.features, FITTED + "distance": m.fitted.distance}
+    if m.population is not None:
+        tensors |= {
+            POPULATION + name: np.ascontiguousarray(a, np.float64) for name, a in m.population.arrays.items()
+        }
     document = _plain(
         {
             "format": FORMAT_VERSION,
@@ -143,9 +148,9 @@ def _decode(path: Place) -> CorrectionMap:
     cls = KINDS.get(document["kind"])
     if cls is None or document.keys() != {"format", "kind", "scalars", "info"}:
         raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
-    located, ranges = (
+    located, ranges, devices = (
         {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
-        for prefix in (COORDINATES, FITTED)
+        for prefix in (COORDINATES, FITTED, POPULATION)
     )
     optional = set(chain(*cls.optional_tensors)) & tensors.keys()
     if unmatched := sorted(tensors.keys() ^ (set(cls.tensor_names) | optional)):
@@ -158,6 +163,8 @@ def _decode(path: Place) -> CorrectionMap:
         arguments["coordinates"] = Coordinates(**located)
     if ranges:
         arguments["fitted"] = FittedRange(**ranges)
+    if devices:
+        arguments["population"] = Population(**devices)
     return cls(**arguments)
 
 

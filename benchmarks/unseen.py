@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+"""A device that was not in the fit: false alarms, power, what adapting is worth (tables of docs/unseen.md).
+
+python benchmarks/unseen.py                     # all tables (real ones where ../shared/real exists)
+python benchmarks/unseen.py boards              # gas boards, each left out in turn
+python benchmarks/unseen.py populations         # simulated populations of 3, 5 and 8 devices
+python benchmarks/unseen.py seen                # rows of fitted devices and new people: false alarms
+python benchmarks/unseen.py broken              # broken inputs
+python benchmarks/unseen.py stream              # rows until the monitor's alarm
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import mgpa
+
+Floats = NDArray[np.float64]
+REAL = Path(__file__).resolve().parents[2] / "shared" / "real"
+SEEDS = 3
+
+
+class Population:
+    """Devices that differ by shift, gain and rotation, and people and two classes that they see."""
+
+    def __init__(self, seed: int, n: int, *, gain: float = 0.0, rotation: float = 0.0, d: int = 32) -> None:
+        self.rng, self.d, self.gain, self.rotation = np.random.default_rng(seed), d, gain, rotation
+        low = self.rng.normal(size=(8, d)).T @ self.rng.normal(size=(8, d)) / np.sqrt(8 * d)
+        self.mixing = 0.6 * np.eye(d) + 2.1 * low
+        self.task = self.rng.normal(size=d)
+        self.task /= np.linalg.norm(self.task)
+        self.devices = [self.device() for _ in range(n)]
+
+    def device(self, size: float = 1.0) -> tuple[Floats, Floats, Floats]:
+        """Return gains, rotation and shift of a device, ``size`` times as unusual as the known ones."""
+        A = self.rng.normal(size=(self.d, self.d))
+        A = A - A.T
+        turn = scipy.linalg.expm(size * self.rotation * A / np.linalg.norm(A, 2))
+        shift = self.rng.normal(size=self.d) * 2.0 / np.sqrt(self.d) * size
+        return np.exp(size * self.gain * self.rng.normal(size=self.d)), turn, shift
+
+    def between(self, size: float) -> tuple[Floats, Floats, Floats]:
+        """Return a new device whose shift is off the mean of the known ones by a share of their spread."""
+        gains, turn, shift = self.device(size)
+        return gains, turn, shift + np.mean([device[2] for device in self.devices], axis=0)
+
+    def content(self, n: int, share: float = 0.5, person: bool = True) -> tuple[Floats, NDArray[np.int64]]:
+        """Return events of one new person, and their classes."""
+        y = (self.rng.random(n) < share).astype(np.int64)
+        offset = 0.1 * self.rng.normal(size=self.d) * person
+        return self.rng.normal(size=(n, self.d)) @ self.mixing + np.outer(y - 0.5, self.task) * 2 + offset, y
+
+    def see(self, content: Floats, device: tuple[Floats, Floats, Floats]) -> Floats:
+        """Return what a device makes of events."""
+        gains, turn, shift = device
+        return (content * gains) @ turn + shift + 0.1 * self.rng.normal(size=content.shape)
+
+    def fit(self, model: Any, people: int = 12) -> tuple[Any, Floats, NDArray[np.int64]]:
+        """Return the fitted map, and rows with their classes."""
+        X, y, source, groups, ids = [], [], [], [], []
+        for person in range(people):
+            rows, classes = self.content(50 * len(self.devices))
+            for k, device in enumerate(self.devices):
+                part = slice(50 * k, 50 * (k + 1))
+                X.append(self.see(rows[part], device))
+                y.append(classes[part])
+                source += [k] * 50
+                groups += [person] * 50
+                ids.append(np.full(50, -1))
+        rows, classes = self.content(60)
+        for k, device in enumerate(self.devices):
+            X.append(self.see(rows, device))
+            y.append(classes)
+            source += [k] * 60
+            groups += [people] * 60
+            ids.append(np.arange(60))
+        model.fit(np.concatenate(X), source=source, pair_id=np.concatenate(ids), groups=groups)
+        return model.to_map(), np.concatenate(X), np.concatenate(y)
+
+
+def head(X: Floats, y: Any) -> Any:
+    """Return a classifier of corrected rows."""
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(X, y)
+
+
+def boards() -> None:
+    """Each of five gas boards left out in turn, a head refitted on the corrected rows of the others."""
+    data = np.load(REAL / "gas_boards.npz")
+    X = np.sign(data["X"]) * np.log1p(np.abs(data["X"])).astype(float)
+    board, gas = data["board"], data["gas"]
+    names = zip(data["gas"], data["concentration"], data["replicate"], strict=True)
+    event = np.array([" ".join(name) for name in names])
+    rng, found = np.random.default_rng(0), defaultdict(list)
+    for left in np.unique(board):
+        fit, new = board != left, np.flatnonzero(board == left)
+        found["uncorrected", "all"].append(head(X[fit], gas[fit]).score(X[new], gas[new]))
+        for model in (mgpa.ClosedFormMGPA(), mgpa.MGPA()):
+            name = type(model).__name__
+            m = model.fit(X[fit], source=board[fit], pair_id=event[fit]).to_map()
+            reader = head(m.transform(X[fit]), gas[fit])
+
+            def score(corrected: Any, rows: Any, reader: Any = reader) -> float:
+                return float(reader.score(corrected.transform(X[rows]), gas[rows]))
+
+            found[name, "the map as it is"].append(score(m, new))
+            found[name, "its rows left as they are"].append(score(m.with_strength(0.0), new))
+            found[name, "alarm on its rows (share of boards)"].append(m.check(X[new]).unknown_device)
+            found[name, "alarm on 10 of its rows"].append(
+                m.check(rng.permutation(X[new])[:10]).unknown_device
+            )
+            known = m.check(X[fit], source=board[fit]).unknown_device or m.check(X[fit]).unknown_device
+            found[name, "alarm on fitted boards"].append(known)
+            for n in (20, 40, len(new)):
+                some = [rng.choice(new, n, replace=False) for _ in range(1 if n == len(new) else 5)]
+                label = f"adapted, {n if n < 80 else 'all'} rows"
+                found[name, label].append(np.mean([score(m.adapt(X[rows]), new) for rows in some]))
+            tilted = []
+            for _ in range(6):
+                often = np.isin(gas[new], rng.choice(np.unique(gas), 2, replace=False))
+                weight = np.where(often, 0.8, 0.2)
+                rows = rng.choice(new, len(new) // 2, replace=False, p=weight / weight.sum())
+                tilted.append(score(m.adapt(X[rows]), new))
+            found[name, "adapted, two gases .8 of the rows"].append(np.mean(tilted))
+            known = np.unique(board[fit])[0]
+            common = np.array(
+                [(i, j) for j in new for i in np.flatnonzero((board == known) & (event == event[j]))]
+            )
+            for n in (5, 10, 20, 40):
+                scores = []
+                for _ in range(6):
+                    a, b = common[rng.permutation(len(common))[:n]].T
+                    scores.append(score(m.add_source("new", (X[a], X[b]), known=known), np.setdiff1d(new, b)))
+                found[name, f"{n} pairs with {known if n < 0 else 'one fitted board'}"].append(
+                    np.mean(scores)
+                )
+    print("\n| gas boards, each left out in turn | what is done | mean | worst board |\n|---|---|---|---|")
+    for (name, what), values in found.items():
+        print(f"| {name} | {what} | {np.mean(values):.3f} | {np.min(values):.3f} |")
+
+
+def populations() -> None:
+    """Simulated populations: alarms on known and new devices, and accuracy after each remedy."""
+    columns = [
+        "devices",
+        "differ by",
+        "false alarms: new people · mix .2 to .8 · 10 % outliers",
+        "power at 50 rows: half the spread, named · not · all of it, named · not",
+        "accuracy: uncorrected · map · adapted · adapted, mix .8 · 10 pairs · 40 pairs",
+    ]
+    print(f"\n| {' | '.join(columns)} |\n|---|---|---|---|---|")
+    for n in (3, 5, 8):
+        for words, options in (("shift", {}), ("shift, gain, rotation", {"gain": 0.2, "rotation": 0.3})):
+            alarms, scores = defaultdict(list), defaultdict(list)
+            for seed in range(SEEDS):
+                world = Population(seed, n, **options)
+                m, X, y = world.fit(mgpa.MGPA())
+
+                def alarm(
+                    device: Any,
+                    share: float = 0.5,
+                    outliers: bool = False,
+                    name: str | None = None,
+                    m: Any = m,
+                    world: Any = world,
+                ) -> bool:
+                    rows = world.see(world.content(50, share)[0], device)
+                    if outliers:
+                        rows[::10] += 10 * world.rng.normal(size=(5, world.d))
+                    return bool(m.check(rows, source=None if name is None else [name] * 50).unknown_device)
+
+                for i in range(40):
+                    device = world.devices[i % n]
+                    alarms["people"].append(alarm(device))
+                    alarms["mix"].append(alarm(device, (0.2, 0.8)[i % 2]))
+                    alarms["outliers"].append(alarm(device, outliers=True))
+                    for size in (0.5, 1.0):
+                        alarms[size, "named"].append(alarm(world.between(size), name="new"))
+                        alarms[size, ""].append(alarm(world.between(size)))
+                plain, corrected = head(X, y), head(m.transform(X), y)
+                for _ in range(3):
+                    device = world.between(1.0)
+                    content, classes = world.content(400, person=False)
+                    new = world.see(content, device)
+                    scores["uncorrected"].append(plain.score(new, classes))
+                    scores["map"].append(corrected.score(m.transform(new), classes))
+                    for label, share in (("adapted", 0.5), ("mix", 0.8)):
+                        batch = world.see(world.content(200, share, person=False)[0], device)
+                        adapted = m.adapt(batch, n_participants=10)
+                        scores[label].append(corrected.score(adapted.transform(new), classes))
+                    for n_pairs in (10, 40):
+                        events = world.content(n_pairs)[0]
+                        pairs = world.see(events, world.devices[0]), world.see(events, device)
+                        added = m.add_source("new", pairs, known="0")
+                        scores[n_pairs].append(corrected.score(added.transform(new), classes))
+            rates = " · ".join(f"{np.mean(alarms[k]):.3f}" for k in ("people", "mix", "outliers"))
+            power = " · ".join(f"{np.mean(alarms[k]):.2f}" for k in alarms if isinstance(k, tuple))
+            worth = " · ".join(f"{np.mean(v):.3f}" for v in scores.values())
+            print(f"| {n} | {words} | {rates} | {power} | {worth} |", flush=True)
+
+
+def two_views() -> Iterator[tuple[str, Floats, Any, Any, Any, int]]:
+    """Yield real sets of two devices: name, rows, source, participant, label, people to fit on."""
+    z = np.load(REAL / "phone_watch.npz")
+    both = np.concatenate([z["phone"], z["watch"]]).astype(float)
+    half = len(z["phone"])
+    yield (
+        "phone and watch",
+        both,
+        np.repeat(["phone", "watch"], half),
+        np.tile(z["participant"], 2),
+        np.tile(z["label"], 2),
+        12,
+    )
+    tokens, epochs = np.load(REAL / "kalunga_gssc_tokens.npz"), np.load(REAL / "kalunga_epochs.npz")
+    both = np.concatenate([tokens["car"].mean(axis=1), tokens["oz"].mean(axis=1)]).astype(float)
+    half = len(tokens["car"])
+    yield (
+        "EEG, two references",
+        both,
+        np.repeat(["car", "oz"], half),
+        np.tile(epochs["participant"], 2),
+        np.tile(epochs["label"], 2),
+        7,
+    )
+
+
+def fits(X: Floats, source: Any, people: Any, n: int) -> Iterator[tuple[Any, Any, np.random.Generator]]:
+    """Yield maps fitted on some people, the rows of the others, and a generator."""
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        chosen = np.isin(people, rng.permutation(np.unique(people))[:n])
+        event = np.tile(np.arange(len(X) // 2), 2)
+        model = mgpa.ClosedFormMGPA()
+        model.fit(X[chosen], source=source[chosen], pair_id=event[chosen], groups=people[chosen])
+        yield model.to_map(), ~chosen, rng
+
+
+def seen() -> None:
+    """Rows of fitted devices and people who were not in the fit: how often is a device called unknown?"""
+    columns = [
+        "fitted devices, new people",
+        "50 rows in order",
+        "drawn at random",
+        "one class .8 of 50 rows",
+        "10 % outliers",
+        "named as the other device",
+    ]
+    print(f"\n| {' | '.join(columns)} |\n|---|---|---|---|---|---|")
+    for name, X, source, people, label, n in two_views():
+        rates = defaultdict(list)
+        for m, new, rng in fits(X, source, people, n):
+            for person in np.unique(people[new]):
+                for device in np.unique(source):
+                    rows = np.flatnonzero((people == person) & (source == device))
+                    other = [d for d in np.unique(source) if d != device] * 50
+                    for start in range(0, len(rows) - 49, 50):
+                        rates["order"].append(m.check(X[rows[start : start + 50]]).unknown_device)
+                    for c in np.unique(label[rows]):
+                        some = rng.choice(rows, 50)
+                        rates["random"].append(m.check(X[some]).unknown_device)
+                        bad = X[some].copy()
+                        bad[::10] += 10 * X.std(axis=0) * rng.normal(size=bad[::10].shape)
+                        rates["outliers"].append(m.check(bad).unknown_device)
+                        weight = np.where(label[rows] == c, 0.8 / np.mean(label[rows] == c), 0.2)
+                        some = rng.choice(rows, 50, p=weight / weight.sum())
+                        rates["mix"].append(m.check(X[some]).unknown_device)
+                        rates["named"].append(not m.check(X[some], source=other).ok)
+        row = " | ".join(
+            f"{np.mean(rates[k]):.3f} of {len(rates[k])}"
+            for k in ("order", "random", "mix", "outliers", "named")
+        )
+        print(f"| {name} | {row} |", flush=True)
+
+
+def damages(rng: np.random.Generator, d: int) -> dict[str, Callable[[Floats], Floats]]:
+    """Return what can be wrong with the features of a batch."""
+    some, quarter, one = rng.random(d) < 0.2, rng.random(d) < 0.25, np.arange(d) == rng.integers(d)
+    return {
+        "nothing": lambda B: B,
+        "gains × .5": lambda B: 0.5 * B,
+        "gains × .1": lambda B: 0.1 * B,
+        "one feature dead": lambda B: np.where(one, 0.0, B),
+        "a quarter dead": lambda B: np.where(quarter, 0.0, B),
+        "a fifth flipped": lambda B: np.where(some, -B, B),
+        "white noise of the same size": lambda B: B.mean(axis=0) + B.std(axis=0) * rng.normal(size=B.shape),
+    }
+
+
+def broken() -> None:
+    """Broken inputs: how often 50 and 200 rows of new people give a problem."""
+    print(
+        "\n| what is wrong | "
+        + " | ".join(f"{name}: 50 rows · 200" for name, *_ in two_views())
+        + " |\n|---|---|---|"
+    )
+    found = defaultdict(list)
+    names = []
+    for name, X, source, people, _, n in two_views():
+        names.append(name)
+        for m, new, rng in fits(X, source, people, n):
+            for what, change in damages(rng, X.shape[1]).items():
+                for person in np.unique(people[new]):
+                    for device in np.unique(source):
+                        rows = np.flatnonzero((people == person) & (source == device))
+                        for size in (50, 200):
+                            some = X[rng.choice(rows, size, replace=size > len(rows))]
+                            found[what, name, size].append(not m.check(change(some)).ok)
+    for what in dict.fromkeys(key[0] for key in found):
+        cells = (
+            " · ".join(f"{np.mean(found[what, name, size]):.2f}" for size in (50, 200)) for name in names
+        )
+        print(f"| {what} | {' | '.join(cells)} |")
+
+
+def stream() -> None:
+    """A stream of twenty rows at a time: alarms before the device changes, and rows until one after it."""
+    print("\n| new device | false alarm in 1000 rows | rows to the alarm: median · 90 % |\n|---|---|---|")
+    for size in (0.5, 1.0, 2.0):
+        false, delay = [], []
+        for seed in range(SEEDS):
+            world = Population(seed, 5)
+            m, _, _ = world.fit(mgpa.ClosedFormMGPA())
+            for i in range(10):
+                monitor = m.monitor()
+                for _ in range(50):
+                    state = monitor.update(world.see(world.content(20)[0], world.devices[i % 5]))
+                false.append(not state.ok)
+                monitor.reset()
+                device, state = (
+                    world.between(size),
+                    monitor.update(world.see(world.content(20)[0], world.devices[0])),
+                )
+                while state.ok and state.n_rows < 1000:
+                    state = monitor.update(world.see(world.content(20)[0], device))
+                delay.append(state.n_rows - 20)
+        middle, late = np.quantile(delay, [0.5, 0.9])
+        print(
+            f"| {size:g} × the spread | {np.mean(false):.3f} of {len(false)} | {middle:.0f} · {late:.0f} |",
+            flush=True,
+        )
+
+
+TABLES = {"boards": boards, "populations": populations, "seen": seen, "broken": broken, "stream": stream}
+
+if __name__ == "__main__":
+    for table in sys.argv[1:] or TABLES:
+        TABLES[table]()

@@ -1,0 +1,158 @@
+"""Commands about devices that were not in the fit: adding one to a map, and planning the pairs for it."""
+
+from __future__ import annotations
+
+from . import application as shared
+from .application import AS_IT_IS, AnyOut, AnyPlace, AsJson, Overwrite, TableOptions, UserError, app
+
+
+@app.command
+def adapt(
+    map: AnyPlace,
+    table: AnyPlace,
+    *,
+    out: AnyOut,
+    name: str | None = None,
+    known: str | None = None,
+    reading: TableOptions = AS_IT_IS,
+    overwrite: Overwrite = False,
+    json_: AsJson = False,
+) -> None:
+    """Add a device that was not in the fit to a map, from its rows, or from pairs with a fitted device.
+
+    Example: mgpa adapt adapter.safetensors hospital6.parquet --out adapter6.safetensors
+
+    Without --known, the level of the new device is estimated from its rows alone, as if their content were
+    mixed as in the fit. With --known, rows of that device with the same pair_id are compared with them, which
+    assumes nothing about content and also corrects gains and rotations.
+
+    Parameters
+    ----------
+    map
+        A stored correction of MGPA or ClosedFormMGPA.
+    table
+        Uncorrected rows of the new device and, with --known, of a fitted one.
+    out
+        Where to store the new map.
+    name
+        What to call the new device; by default its name in the source column, else new.
+    known
+        The fitted device that saw the same events.
+    """
+    from ..maps import load_map
+    from ..tables.rows import rows_for, vectors
+
+    shared.refuse_existing(out, overwrite, map, table)
+    m = load_map(map)
+    rows = rows_for(m, reading.open(table, m.info.feature_names).read())
+    X, source = vectors(rows, m.info.token_layout), rows.source
+    here = [] if source is None else [str(label) for label in rows.sources]
+    fresh = [label for label in here if label not in m.info.source_names]
+    if name is None and len(fresh) > 1:
+        raise UserError(f"{table} has several new sources ({', '.join(fresh)}); choose one with --name.")
+    name = name or (fresh[0] if fresh else "new")
+    mine = None if source is None or name not in here else source.astype(str) == name
+    if known is None:
+        own = rows if mine is None else rows.take(mine)
+        X = vectors(own, m.info.token_layout)
+        n_participants = 1 if own.participant is None else len(set(own.participant.tolist()))
+        before, adapted = m.check(X), m.adapt(X, name, n_participants=n_participants)
+    else:
+        if mine is None or rows.pair_id is None:
+            raise UserError(f"With --known, {table} needs a source column that names {name!r}, and pair_id.")
+        theirs = source.astype(str) == known
+        views = [dict(zip(rows.pair_id[part].tolist(), X[part], strict=True)) for part in (theirs, mine)]
+        events = [event for event in views[0] if event in views[1]]
+        if not events:
+            raise UserError(f"No pair_id joins {known!r} and {name!r}.")
+        before = m.check(X[mine])
+        pairs = tuple([view[event] for event in events] for view in views)
+        adapted = m.add_source(name, pairs, known=known)
+    adapted.save(out, overwrite=overwrite)
+    sources = list(adapted.info.source_names)
+    facts = {"map": str(out), "device": name, "sources": sources, "before": before.to_dict()}
+    words = adapted.info.evidence.rpartition("; ")[2]
+    if not before.unknown_device:
+        words += "\nA fitted device explained these rows already: compare with the map as it was."
+    shared.show(facts, f"{words}\nStored in {out}", json_)
+
+
+@app.command
+def plan_pairs(
+    table: AnyPlace,
+    *,
+    method: str = "mgpa",
+    sizes: shared.Seeds | None = None,
+    repeats: int = 4,
+    seed: shared.Seed = 0,
+    reading: TableOptions = AS_IT_IS,
+    json_: AsJson = False,
+) -> None:
+    """Say how many paired events a correction needs, from those a table has.
+
+    Example: mgpa plan-pairs recordings.parquet
+
+    Parameters
+    ----------
+    table
+        Embeddings with source and pair_id; with a role column, its FIT rows.
+    method
+        As listed by `mgpa methods`: one that uses pairs.
+    sizes
+        Numbers of events to fit with; by default five up to all.
+    repeats
+        Fits of each size, with other events.
+    """
+    from ..baselines import make
+    from ..estimators.planning import plan_pairs as plan
+    from ..tables.rows import vectors
+
+    rows = reading.open(table).read()
+    rows = rows if rows.role is None else rows.rows("FIT")
+    if rows.source is None or rows.pair_id is None:
+        raise UserError(f"{table} needs source and pair_id columns.")
+    found = plan(
+        make(method), vectors(rows), source=rows.source, pair_id=rows.pair_id, groups=rows.participant,
+        sizes=None if sizes is None else tuple(sizes), repeats=repeats, random_state=seed,
+    )  # fmt: skip
+    shared.show(found.to_dict(), str(found), json_)
+
+
+@app.command
+def leave_one_out(
+    table: AnyPlace,
+    *,
+    method: str = "mgpa",
+    seed: shared.Seed = 0,
+    reading: TableOptions = AS_IT_IS,
+    json_: AsJson = False,
+) -> None:
+    """Fit without each source in turn, and say what becomes of its rows: corrected, left alone, adapted to.
+
+    Example: mgpa leave-one-out recordings.parquet
+
+    Parameters
+    ----------
+    table
+        Embeddings with pair_id and three sources or more; with a role column, its FIT rows.
+    method
+        mgpa or closed_form_mgpa.
+    """
+    from ..baselines import make
+    from ..estimators.left_out import leave_one_source_out
+    from ..tables.rows import vectors
+
+    rows = reading.open(table).read()
+    rows = rows if rows.role is None else rows.rows("FIT")
+    if rows.source is None or rows.pair_id is None:
+        raise UserError(f"{table} needs source and pair_id columns.")
+    people = rows.participant
+    found = leave_one_source_out(
+        make(method),
+        vectors(rows),
+        source=rows.source,
+        pair_id=rows.pair_id,
+        groups=people,
+        random_state=seed,
+    )
+    shared.show(found.to_dict(), str(found), json_)

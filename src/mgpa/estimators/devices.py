@@ -1,0 +1,261 @@
+"""What a fit learns about devices in general: windows of rows, and the devices and people in them."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from ..labels import to_numpy
+from ..maps.check import FittedRange
+from ..maps.population import RATE, Population, alike, log_density_of, shape_of
+from ..moments import sample_rows
+from ..statistics import LabelledRows
+
+Floats = NDArray[np.float64]
+
+WINDOW = 50  # rows of one participant and source that follow each other
+EACH, NUMBERS, MOST = 6, 2**21, 400  # windows of one participant and source; numbers, windows kept in all
+AXES = 64
+BALL = 0.02  # of the covariance, shared by all directions
+VARIANCE = 0.9  # share of it that the larger axes hold
+FOLDS, MOST_FOLDS = 5, 24  # of participants
+SHARES = (
+    0.0,
+    0.1,
+    0.3,
+    0.5,
+    0.7,
+    0.9,
+)  # of the covariance of participants' means, the rest in all directions
+DEGREES = (5.0, 10.0, 20.0, 40.0, 80.0, 1000.0)
+FEWEST_UNITS = 4
+ODDS = 0.01  # added to shares before their odds are taken
+MOST_SHARE = 0.95  # of rows out of range, from which on nobody is usual
+LEAST = 0.1  # standard deviation of a logarithm of variance: less is nobody's fault
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows of one source and participant that follow each other; by ``key`` some windows are kept."""
+
+    rows: NDArray[np.float32]
+    source: Any
+    participant: Any
+    key: int
+
+
+def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
+    """Return windows of some rows, a bounded number of each source and participant."""
+    people = np.zeros(len(rows), dtype=np.int64) if rows.participant is None else rows.participant
+    whose = np.unique(people, return_inverse=True)[1]
+    cell = rows.codes * (int(whose.max(initial=0)) + 1) + whose
+    order = np.argsort(cell, kind="stable")
+    most = MOST if rows.participant is None else EACH
+    windows = []
+    for members in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
+        parts = np.array_split(members, max(1, len(members) // WINDOW))
+        for i in np.unique(np.linspace(0, len(parts) - 1, min(most, len(parts))).astype(int)):
+            part = np.asarray(to_numpy(rows.X[parts[i][:WINDOW]]), dtype=np.float32)
+            who = None if rows.participant is None else rows.participant[members[0]].item()
+            if len(part) > 1:
+                windows.append(Window(part, rows.source[members[0]].item(), who, zlib.crc32(part.tobytes())))
+    return keep_windows(tuple(windows))
+
+
+def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """Return as many windows as are kept, whatever order they came in."""
+    cells: Counter[Any] = Counter()
+    kept = []
+    for window in sorted(windows, key=lambda w: w.key):
+        cells[window.source, window.participant] += 1
+        if window.participant is None or cells[window.source, window.participant] <= EACH:
+            kept.append(window)
+    most = NUMBERS // (WINDOW * max(1, kept[0].rows.shape[1] if kept else 1))
+    return tuple(kept[: max(24, min(MOST, most))])
+
+
+def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -> Population | None:
+    """Return the population of devices and people that windows show; None if they are too few.
+
+    ``effects`` are the devices' levels relative to the first, (K - 1, d), from pairs; without, those of the
+    rows.
+    """
+    if len(windows) < FEWEST_UNITS:
+        return None
+    sources = np.unique([w.source for w in windows]).tolist()
+    effects = effects if effects is not None and len(effects) == len(sources) - 1 else None
+    X = np.concatenate([w.rows for w in windows]).astype(np.float64)
+    which = np.repeat(np.arange(len(windows)), [len(w.rows) for w in windows])
+    code = np.array([sources.index(w.source) for w in windows])
+    n_sources, n_rows = len(sources), len(X)
+    own = np.stack([X[code[which] == s].mean(axis=0) for s in range(n_sources)])
+    residual = X - own[code[which]]
+    scale = np.sqrt(np.mean(residual**2, axis=0))
+    varies = scale > 1e-9 * np.maximum(np.abs(own).max(axis=0), np.finfo(np.float64).tiny)
+    if not varies.any() or n_rows - n_sources < 8:
+        return None
+    inverse = np.where(varies, 1.0 / np.where(varies, scale, 1.0), 0.0)
+    k = int(min(varies.sum(), AXES, max(4, n_rows // 8)))
+    _, sizes, turn = np.linalg.svd(residual * inverse, full_matrices=False)
+    variance = sizes**2 / (n_rows - n_sources)
+    share = np.cumsum(variance) / variance.sum()
+    k = min(k, len(variance))
+    variance = (1.0 - BALL) * variance[:k] + BALL * variance.sum() / varies.sum()
+    whiten = (turn[:k].T * inverse[:, None]) / np.sqrt(variance)
+    top = int(np.clip(np.searchsorted(share, VARIANCE) + 1, 1, k))
+    levels = own if effects is None else own.mean(axis=0) + np.vstack([0 * effects[:1], effects])
+    if effects is not None:
+        levels = levels - effects.sum(axis=0) / n_sources
+    center = own.mean(axis=0)
+    W = residual @ whiten
+    # Units: participants, or windows where participants are unknown.
+    known = all(w.participant is not None for w in windows)
+    names = [str(w.participant) if known else str(i) for i, w in enumerate(windows)]
+    people = np.unique(names, return_inverse=True)[1]
+    if people.max() + 1 < FEWEST_UNITS:
+        return None
+    P, nu = _people(W, code[which], people[which], n_sources)
+    usual, limit = _usual(W, which, people, top)
+    logs = np.stack([_log_spread(w.rows) for w in windows])
+    whole = 0.5 * np.log(np.maximum(np.mean(residual**2, axis=0), np.finfo(np.float64).tiny))
+    differ = np.sqrt(np.mean(np.square(np.clip(logs - whole, -3.0, 3.0)), axis=0))
+    usually_dead = np.quantile(logs - whole, 0.05, axis=0) < np.log(0.1)
+    length = float(np.quantile(np.linalg.norm(W, axis=1), 0.95))
+    return Population(
+        center=center,
+        whiten=whiten,
+        levels=levels,
+        people=P,
+        spread=whole,
+        varies=np.where(varies & ~usually_dead, np.maximum(differ, 0.05), 0.0),
+        usual=usual,
+        limits=_limits(X, which, people, odds=known),
+        numbers=np.array([nu, length, top, people.max() + 1.0, limit, 0.0 if known else WINDOW]),
+    )
+
+
+def _log_spread(rows: Any) -> Floats:
+    variance = rows.astype(np.float64).var(axis=0, ddof=1)
+    return np.asarray(0.5 * np.log(np.maximum(variance, np.finfo(np.float64).tiny)))
+
+
+def _people(
+    W: Floats, code: NDArray[np.int64], people: NDArray[np.int64], n_sources: int
+) -> tuple[Floats, float]:
+    """Return the covariance of participants' means about their sources' means, and its degrees of freedom.
+
+    Every mean is taken as if its participant had been left out of the whitening and of the source's mean. How
+    far the covariance is shrunk toward all directions alike, and its degrees of freedom, are those under
+    which the means of participants left out are most likely.
+    """
+    k, n_rows, n_people = W.shape[1], len(W), int(people.max()) + 1
+    cell = code * n_people + people
+    cells, inverse, counts = np.unique(cell, return_inverse=True, return_counts=True)
+    means = np.zeros((len(cells), k))
+    np.add.at(means, inverse, W)
+    means /= counts[:, None]
+    source, whose = cells // n_people, cells % n_people
+    in_source = np.bincount(code, minlength=n_sources)
+    apart = np.zeros_like(means)
+    noise = np.zeros(len(cells))
+    for person in range(n_people):
+        mine = np.flatnonzero(whose == person)
+        parted = means[mine] * np.sqrt(counts[mine] / n_rows)[:, None]
+        _, sizes, axes = np.linalg.svd(parted, full_matrices=False)
+        grown = 1.0 / np.sqrt(1.0 - np.minimum(sizes, 0.95) ** 2) - 1.0
+        for i in mine:
+            x = means[i] / max(0.1, 1.0 - counts[i] / in_source[source[i]])
+            apart[i] = x + ((x @ axes.T) * grown) @ axes
+            noise[i] = alike(W[inverse == i]) / counts[i]
+    weight = 1.0 / np.bincount(whose)[whose]
+    parts = np.zeros((n_people, k, k))
+    np.add.at(parts, whose, weight[:, None, None] * apart[:, :, None] * apart[:, None, :])
+    whole = parts.sum(axis=0)
+
+    def shrunk(total: Floats, n: int, toward: float) -> Floats:
+        cov = total / max(1, n)
+        cov = cov - float(np.mean(noise)) * np.eye(k)  # that of means of so many rows
+        values, vectors = np.linalg.eigh(cov)
+        least = 0.05 * np.trace(total) / max(1, n) / k
+        cov = (vectors * np.maximum(values, least)) @ vectors.T
+        return np.asarray(toward * cov + (1.0 - toward) * np.trace(cov) / k * np.eye(k))
+
+    likely: dict[tuple[float, float], float] = dict.fromkeys(itertools.product(SHARES, DEGREES), 0.0)
+    for share in SHARES:
+        for fold in range(min(MOST_FOLDS, n_people)):
+            left_out = parts[fold::MOST_FOLDS]
+            others = shrunk(whole - left_out.sum(axis=0), n_people - len(left_out), share)
+            values, vectors = np.linalg.eigh(others)
+            for i in np.flatnonzero(whose % MOST_FOLDS == fold):
+                squares = np.square(apart[i] @ vectors)
+                for nu in DEGREES:
+                    scatter = values * (nu - 2.0) / nu + noise[i]
+                    density = log_density_of(float(np.sum(squares / scatter)), k, nu)
+                    likely[share, nu] += weight[i] * (density - 0.5 * float(np.log(scatter).sum()))
+    share, nu = max(likely, key=lambda choice: likely[choice])
+    return shrunk(whole, n_people, share), nu
+
+
+def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64], *, odds: bool) -> Floats:
+    """Return the limits of rows out of range, from windows of participants left out of the ranges.
+
+    Shares vary between participants as their ``odds`` do; windows of unknown participants, as they are.
+    """
+    n_people = int(people.max()) + 1
+    folds = np.arange(n_people) % min(FOLDS, n_people)
+    shares = np.zeros((len(people), 3))
+    for fold in range(folds.max() + 1):
+        out = folds[people] == fold
+        fitted = FittedRange.from_rows(sample_rows(X[~out[which]]))
+        for window in np.flatnonzero(out):
+            odd, outside, far = fitted.shares(X[which == window])
+            shares[window] = outside.mean(), far, odd.max()
+    values = np.log((shares + ODDS) / (1.0 - shares + ODDS)) if odds else shares
+    by_person = np.stack([values[people == p].mean(axis=0) for p in range(n_people)])
+    apart, weight = values - by_person.mean(axis=0), 1.0 / np.bincount(people)[people]
+    deviation = np.sqrt(weight @ apart**2 / max(1, n_people - 1))
+    limits = by_person.mean(axis=0) + _beyond(n_people, 3) * deviation
+    if odds:
+        limits = (np.exp(limits) * (1.0 + ODDS) - ODDS) / (1.0 + np.exp(limits))
+    return np.asarray(np.clip(limits, 0.0, MOST_SHARE))
+
+
+def _beyond(n: int, tests: int) -> float:
+    """Return how many deviations from a mean of n only one new value in a thousand is, in any test."""
+    return float(scipy.stats.t.ppf(1.0 - RATE / tests, n - 1) * np.sqrt(1.0 + 1.0 / n))
+
+
+def _usual(W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: int) -> tuple[Floats, float]:
+    """Return mean and deviation of :func:`shape_of` over windows of participants left out of the whitening.
+
+    And the multiple of the deviation that one window of new participants in a thousand exceeds, in any of the
+    three.
+    """
+    n_people = int(people.max()) + 1
+    folds = np.arange(n_people) % min(FOLDS, n_people)
+    shapes = np.zeros((len(people), 3))
+    k, total = W.shape[1], W.T @ W
+    for fold in range(folds.max() + 1):
+        out = folds[people[which]] == fold
+        rest = (total - W[out].T @ W[out]) / max(1, len(W) - out.sum())
+        rest = (1.0 - BALL) * rest + BALL * np.eye(k)
+        turned = W.copy()
+        for part in (slice(0, top), slice(top, k)):
+            if part.start < k:
+                lower = np.linalg.cholesky(rest[part, part])
+                turned[:, part] = np.linalg.solve(lower, W[:, part].T).T
+        for window in np.flatnonzero(folds[people] == fold):
+            shapes[window] = shape_of(turned[which == window], top)
+    by_person = np.stack([shapes[people == p].mean(axis=0) for p in range(n_people)])
+    center = by_person.mean(axis=0)
+    apart = shapes - center
+    weight = 1.0 / np.bincount(people)[people]
+    deviation = np.sqrt(weight @ apart**2 / max(1, n_people - 1))
+    return np.stack([center, np.maximum(deviation, LEAST)]), _beyond(n_people, 6)

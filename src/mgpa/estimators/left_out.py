@@ -1,0 +1,159 @@
+"""What a device that is not in the fit gets: every source left out in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from ..labels import is_paired
+from ..maps import CorrectionMap
+
+Floats = NDArray[np.float64]
+
+PAIRS = 10
+FEWEST_EVENTS = 4
+BATCH = 50
+# What may be done with rows of an unknown device, and the strength that the map is applied with.
+TREATMENTS = {"uncorrected": 0.0, "half of the correction": 0.5, "the correction": 1.0}
+ADAPTED, ADDED = "adapted to its rows", f"{PAIRS} pairs with one device"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What became of sources that were left out; prints as a table and a sentence.
+
+    ``distance`` has for every source, and everything that may be done with its rows, the mean squared
+    distance of its views to the corrected views of the same events by the other sources, as a share of that
+    to other events: 0 is where they belong, 1 says nothing. ``noticed`` is the share of batches of 50 rows
+    with an alarm.
+    """
+
+    distance: dict[str, dict[str, float]]
+    noticed: dict[str, float]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """The distances, over sources."""
+        names = dict.fromkeys(name for row in self.distance.values() for name in row)
+        return {name: float(np.mean([row[name] for row in self.distance.values()])) for name in names}
+
+    @property
+    def fallback(self) -> str:
+        """What is nearest of all that can be done without rows or pairs of the device."""
+        return min(TREATMENTS, key=lambda name: self.mean[name])
+
+    @property
+    def strength(self) -> float:
+        """The strength that the map should be applied with to an unknown device."""
+        return TREATMENTS[self.fallback]
+
+    def __str__(self) -> str:
+        names = list(self.mean)
+        width = max(map(len, names))
+        sources = list(self.distance)
+        lines = [f"{'left out':<{width}}  " + "  ".join(f"{s[:8]:>8}" for s in sources) + "      mean"]
+        for name in names:
+            cells = "  ".join(f"{self.distance[s][name]:8.3f}" for s in sources)
+            lines.append(f"{name:<{width}}  {cells}  {self.mean[name]:8.3f}")
+        noticed = "  ".join(f"{self.noticed[s]:8.0%}" for s in sources)
+        lines.append(f"{'noticed in ' + str(BATCH) + ' rows':<{width}}  {noticed}")
+        sentence = (
+            f"Rows of an unknown device are nearest to where they belong with {self.fallback}; adapting "
+            f"to its rows brings them to {self.mean[ADAPTED]:.3f}, {PAIRS} pairs to {self.mean[ADDED]:.3f}."
+        )
+        return "\n".join([*lines, sentence])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers, ready for JSON."""
+        return {
+            "distance": self.distance,
+            "noticed": self.noticed,
+            "fallback": self.fallback,
+            "strength": self.strength,
+        }
+
+
+def leave_one_source_out(
+    model: Any, X: Any, *, source: Any, pair_id: Any, groups: Any = None, random_state: int = 0
+) -> LeftOut:
+    """Fit without each source in turn, and say what becomes of its rows.
+
+    Parameters
+    ----------
+    model : estimator
+        Of maps that take another device: ``MGPA`` or ``ClosedFormMGPA``.
+    X, source, pair_id, groups
+        As for ``fit``; three sources or more, since with two nothing is known about a third.
+
+    Examples
+    --------
+    >>> import numpy as np, mgpa
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.repeat(["a", "b", "c", "d"], 200)
+    >>> shift = np.repeat(rng.normal(size=(4, 5)) * 2, 200, axis=0)
+    >>> X = np.tile(rng.normal(size=(200, 5)), (4, 1)) + shift + 0.2 * rng.normal(size=(800, 5))
+    >>> ids = np.tile(np.arange(200), 4)
+    >>> found = leave_one_source_out(mgpa.ClosedFormMGPA(), X, source=source, pair_id=ids)
+    >>> found.mean["10 pairs with one device"] < found.mean["uncorrected"]
+    True
+    """
+    X, source, ids = np.asarray(X, dtype=np.float64), np.asarray(source).astype(str), np.asarray(pair_id)
+    names = np.unique(source).tolist()
+    if len(names) < 3:
+        raise ValueError(
+            f"source has {len(names)} values ({', '.join(names)}); with two devices nothing is known about a "
+            "third, so at least three are needed."
+        )
+    rng = np.random.default_rng(random_state)
+    distance, noticed = {}, {}
+    for name in names:
+        rest, new = source != name, np.flatnonzero(source == name)
+        whose = None if groups is None else np.asarray(groups)[rest]
+        _, event, views = np.unique(ids[rest], return_inverse=True, return_counts=True)
+        event = np.where(is_paired(ids[rest]) & (views[event] > 1), event, -1)
+        m = clone(model).fit(X[rest], source=source[rest], pair_id=event, groups=whose).to_map()
+        goal = {
+            one: m.transform(X[rest & (ids == one)]).mean(axis=0)
+            for one in np.intersect1d(ids[new][is_paired(ids[new])], ids[rest])
+        }
+        mine = np.array([row for row in new if ids[row] in goal], dtype=np.int64)
+        if len(mine) < FEWEST_EVENTS:
+            continue
+        goals = np.stack([goal[ids[row]] for row in mine])
+        rows = {label: m.transform(X[mine], strength=s) for label, s in TREATMENTS.items()}
+        people = 1 if groups is None else len(np.unique(np.asarray(groups)[new]))
+        rows[ADAPTED] = m.adapt(X[new], n_participants=people).transform(X[mine])
+        found = {label: closeness(moved, goals, m) for label, moved in rows.items()}
+        known, pairs, others = _few_pairs(X, source, ids, mine, rest, rng)
+        moved = m.add_source("new", pairs, known=known).transform(X[mine[others]])
+        found[ADDED] = closeness(moved, goals[others], m)
+        distance[name] = {label: round(value, 4) for label, value in found.items()}
+        batches = [rng.choice(new, min(BATCH, len(new)), replace=False) for _ in range(10)]
+        noticed[name] = float(np.mean([m.check(X[batch]).unknown_device for batch in batches]))
+    if not distance:
+        raise ValueError("No source shares enough events with the others to be left out.")
+    return LeftOut(distance, noticed)
+
+
+def closeness(moved: Floats, goals: Floats, m: CorrectionMap) -> float:
+    """Return the mean squared distance of rows to their goals, as a share of that to others' goals."""
+    apart = (moved - goals) / m.scale
+    others = np.concatenate([(moved - np.roll(goals, k, axis=0)) / m.scale for k in (1, len(goals) // 2)])
+    return float(np.mean(apart**2) / max(np.mean(others**2), np.finfo(np.float64).tiny))
+
+
+def _few_pairs(
+    X: Floats, source: Any, ids: Any, mine: NDArray[np.int64], rest: Any, rng: np.random.Generator
+) -> tuple[str, tuple[Floats, Floats], NDArray[np.bool_]]:
+    """Return the device with most common events, some pairs with it, and which rows are not in them."""
+    candidates = np.unique(source[rest]).tolist()
+    shared = {name: np.intersect1d(ids[mine], ids[source == name]) for name in candidates}
+    known = max(candidates, key=lambda name: len(shared[name]))
+    events = rng.permutation(shared[known])[: min(PAIRS, len(shared[known]) // 2)]
+    a = np.array([np.flatnonzero((source == known) & (ids == event))[0] for event in events])
+    b = np.array([mine[np.flatnonzero(ids[mine] == event)[0]] for event in events])
+    return known, (X[a], X[b]), ~np.isin(ids[mine], events)

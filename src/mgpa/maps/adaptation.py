@@ -1,0 +1,242 @@
+"""Add a device that was not in the fit, from its unlabelled rows or from pairs with a fitted device.
+
+The new device becomes one more source of a :class:`~mgpa.maps.PosteriorMap`. Its rows are brought to the
+level of the fitted devices and then moved as theirs:
+
+    from rows alone:        E(h) = Σ_s [δ_s + E_s(h + δ_s)] / K,    δ_s = μ_s - m
+    from pairs with t:      E(h) = g(h) - h + E_t(g(h)),            g(h) = h + δ_t + a ridge regression
+
+m, the new device's level, is shrunk toward the population of devices: of what a batch's mean differs by, its
+people and its content explain a part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.checks import as_float_matrix, require_finite
+from ..errors import MapError
+from .affine import AffineMap, PosteriorMap
+from .base import CorrectionMap
+from .population import FEWEST_ROWS, Population, alike
+
+Floats = NDArray[np.float64]
+
+PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # of the regression in whitened coordinates
+FEWEST_PAIRS, FEWEST_TO_REGRESS = 2, 5
+SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a new device's density relative to a known one's
+FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
+
+
+def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> PosteriorMap:
+    """Return the map with one more device, from a batch of its rows; see :meth:`mgpa.CorrectionMap.adapt`."""
+    population = _population(m, name)
+    rows = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
+    require_finite(rows, "X")
+    if len(rows) < FEWEST_ROWS:
+        raise ValueError(f"X has {len(rows)} rows; adapt needs at least {FEWEST_ROWS} of the new device.")
+    W = population.read(rows)
+    _, weight = population.weights(W)
+    level = weight @ rows / weight.sum()
+    unit = population.numbers[5]
+    n_units = max(n_participants, len(rows) / unit if unit else 1.0)
+    noise = population.people / n_units + np.eye(W.shape[1]) * alike(W) / len(W)
+    level = population.toward_known(level, noise)
+    base = _blended(m, population)
+    steps = (population.levels - level) / m.scale * m.varies
+    edits, offsets = _multiplied(base)
+    edit = edits.mean(axis=0)
+    offset = np.mean([d + e + d @ D for d, e, D in zip(steps, offsets, edits, strict=True)], axis=0)
+    words = f"{name} added from {len(rows)} rows without labels, as if their content were mixed as in the fit"
+    return _with_device(base, population, name, rows, level, edit, offset, words)
+
+
+def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> PosteriorMap:
+    """Return the map with one more device, from pairs; see :meth:`mgpa.CorrectionMap.add_source`."""
+    population = _population(m, name)
+    if known not in m.info.source_names:
+        raise ValueError(f"known is {known!r}; the map was fitted on {', '.join(m.info.source_names)}.")
+    A, B = (as_float_matrix(side, n_features=m.n_features).astype(np.float64) for side in pairs)
+    if A.shape != B.shape or len(A) < FEWEST_PAIRS:
+        raise ValueError(
+            f"pairs are {len(A)} rows of {known!r} and {len(B)} of {name!r}; expected the same events in "
+            f"both, at least {FEWEST_PAIRS}."
+        )
+    require_finite(A, f"the rows of {known}")
+    require_finite(B, f"the rows of {name}")
+    t, k, n = m.info.source_names.index(known), population.whiten.shape[1], len(A)
+    contrasts = (B - A) @ population.whiten
+    noise = np.trace(np.atleast_2d(np.cov(contrasts.T))) / k / n * np.eye(k)
+    level = population.toward_known(population.levels[t] + (B - A).mean(axis=0), noise)
+    base = _blended(m, population)
+    step = (population.levels[t] - level) / m.scale * m.varies
+    inside = (B - level) @ population.whiten
+    slope, shift = _ridge(inside, ((A - B) / m.scale - step) * m.varies)
+    # g(h) = h + step + shift + w slope, w = (h scale + center - level) whiten
+    turn = m.scale[:, None] * (population.whiten @ slope)
+    add = step + shift + (m.center - level) @ population.whiten @ slope
+    edits, offsets = _multiplied(base)
+    edit = turn + edits[t] + turn @ edits[t]
+    offset = add + offsets[t] + add @ edits[t]
+    words = f"{name} added from {n} pairs with {known}"
+    return _with_device(base, population, name, B, level, edit, offset, words)
+
+
+def _population(m: CorrectionMap, name: str) -> Population:
+    """Return what the map knows of devices in general; raise if it cannot take one more."""
+    if not isinstance(m, (AffineMap, PosteriorMap)):
+        raise MapError(
+            f"A {type(m).__name__} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA()."
+        )
+    if m.population is None:
+        raise MapError("This map holds no population of devices; fit it again with this version.")
+    if name in m.info.source_names:
+        raise ValueError(f"{name!r} is a device of the fit; give the new one another name.")
+    return m.population
+
+
+def _blended(m: Any, population: Population) -> PosteriorMap:
+    """Return an affine map as edits blended by the posterior of the source, which are all the same."""
+    if isinstance(m, PosteriorMap):
+        return m
+    linear, bias = _scores(m, population, population.means)
+    K = len(population.levels)
+    return PosteriorMap(
+        **{
+            name: getattr(m, name)
+            for name in ("center", "scale", "strength", "info", "coordinates", "fitted")
+        },
+        population=population,
+        square=np.zeros((0, m.n_features)),
+        square_weight=np.zeros((0, K)),
+        linear=linear,
+        bias=bias,
+        edit=np.repeat(-(m.scale[:, None] * m.readout)[None], K, axis=0),
+        edit_offset=np.repeat(-m.offset[None], K, axis=0),
+        direction=m.direction.T / m.scale,
+    )
+
+
+def _scores(m: Any, population: Population, means: Floats) -> tuple[Floats, Floats]:
+    """Return linear scores of devices at these whitened means, relative to the first, of standard rows."""
+    covariance = np.eye(means.shape[1]) + population.people
+    weights = np.linalg.solve(covariance, (means - means[0]).T)  # (k, K)
+    at = np.sum(weights.T * (means + means[0]), axis=1) / 2.0
+    linear = m.scale[:, None] * (population.whiten @ weights)
+    return linear.T, (m.center - population.center) @ population.whiten @ weights - at
+
+
+def _scores_with(
+    base: PosteriorMap, population: Population, level: Floats, rows: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return squares' weights, linear part and bias of the scores with one more source, at this level.
+
+    Its density is that of a known device, moved. Whose, and how sharply, is what tells best the known
+    devices' means and rows of the new one apart. Where nothing does, all sources are read by their means
+    alone.
+    """
+    new = population.read(level[None])[0]
+    known = (population.levels - base.center) / base.scale
+    rows = (rows - base.center) / base.scale
+    points = np.concatenate([known, rows])
+    truth = np.append(np.arange(len(known)), np.full(len(rows), len(known)))
+    squares = np.square(points @ base.square.T)
+
+    def margin(weight: Floats, linear: Floats, bias: Floats) -> float:
+        scores = squares @ weight + points @ linear.T + bias
+        right = scores[np.arange(len(points)), truth].copy()
+        scores[np.arange(len(points)), truth] = -np.inf
+        apart = right - scores.max(axis=1)
+        return float(min(apart[: len(known)].min(), np.quantile(apart[len(known) :], 0.1)))
+
+    best: tuple[float, tuple[Floats, Floats, Floats]] | None = None
+    for like, mean in enumerate(population.means):
+        linear, bias = _scores(base, population, np.stack([mean, new]))
+        for sharp in SHARPNESS:
+            scores = (
+                np.concatenate([base.square_weight, base.square_weight[:, [like]]], axis=1),
+                np.concatenate([base.linear, (base.linear[like] + sharp * linear[1])[None]]),
+                np.append(base.bias, base.bias[like] + sharp * bias[1]),
+            )
+            if best is None or margin(*scores) > best[0]:
+                best = margin(*scores), scores
+    assert best is not None  # there are known devices
+    linear, bias = _scores(base, population, np.concatenate([population.means, new[None]]))
+    by_means = np.zeros((len(base.square), len(bias))), linear, bias
+    return best[1] if best[0] > 0 or margin(*by_means) < best[0] else by_means
+
+
+def _multiplied(m: PosteriorMap) -> tuple[Floats, Floats]:
+    """Return the edits of all devices as matrices (K, d, d) and offsets (K, d)."""
+    if m.direction is None:
+        return m.edit.astype(np.float64), m.edit_offset.astype(np.float64)
+    return m.edit @ m.direction, m.edit_offset @ m.direction
+
+
+def _ridge(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Return slope and intercept of y on x, with the penalty that predicts left-out pairs best."""
+    n = len(x)
+    center, mean = x.mean(axis=0), y.mean(axis=0)
+    x, y = x - center, y - mean
+    best, slope = float(np.sum((y * n / (n - 1.0)) ** 2)), np.zeros((x.shape[1], y.shape[1]))
+    if n >= FEWEST_TO_REGRESS:
+        for penalty in PENALTIES:
+            weights = np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T)
+            leverage = np.einsum("ij,ji->i", x, weights) + 1.0 / n
+            left_out = float(
+                np.sum(((y - x @ (weights @ y)) / (1.0 - np.minimum(leverage, 0.999))[:, None]) ** 2)
+            )
+            if left_out < best:
+                best, slope = left_out, weights @ y
+    return slope, mean - center @ slope
+
+
+def _with_device(
+    base: PosteriorMap,
+    population: Population,
+    name: str,
+    rows: Floats,
+    level: Floats,
+    edit: Floats,
+    offset: Floats,
+    words: str,
+) -> PosteriorMap:
+    """Return the map with one more source at this level, moved by this edit (d, d) and offset (d,)."""
+    square_weight, linear, bias = _scores_with(base, population, level, rows)
+    d, direction = base.n_features, base.direction
+    edits, offsets = base.edit, base.edit_offset
+    if direction is not None:
+        _, sizes, extra = np.linalg.svd(np.concatenate([edit, offset[None]]), full_matrices=False)
+        extra = extra[sizes > sizes[0] * d * np.finfo(np.float64).eps]
+        rows = np.concatenate([direction, extra])
+        if len(rows) < FULL * d:
+            empty, r = np.zeros((*edits.shape[:2], len(extra))), len(direction)
+            edits = np.concatenate([edits, empty], axis=2)
+            offsets = np.concatenate([offsets, empty[:, 0]], axis=1)
+            edit, offset = (
+                np.hstack([np.zeros((len(part), r)), part @ extra.T]) for part in (edit, offset[None])
+            )
+            direction, offset = rows, offset[0]
+        else:
+            (edits, offsets), direction = _multiplied(base), None
+    info = base.info
+    info = replace(
+        info,
+        source_names=(*info.source_names, name),
+        evidence="; ".join(filter(None, [info.evidence, words])),
+    )
+    return replace(
+        base,
+        info=info,
+        population=replace(population, levels=np.concatenate([population.levels, level[None]])),
+        square_weight=square_weight,
+        linear=linear,
+        bias=bias,
+        edit=np.concatenate([edits, edit[None]]),
+        edit_offset=np.concatenate([offsets, offset[None]]),
+        direction=direction,
+    )

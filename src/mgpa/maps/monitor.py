@@ -1,0 +1,102 @@
+"""Watching a stream of rows of one device: is it one of the fit, and do its features vary as they should?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.checks import as_float_matrix, require_finite
+from ..errors import MapError
+from .check import CANNOT_TELL, check_devices
+from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, RATE
+
+if TYPE_CHECKING:
+    from .base import CorrectionMap
+
+Floats = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class MonitorState:
+    """What the rows so far say; prints as sentences.
+
+    ``nearest`` is the fitted device that they are most like, ``log10_evidence`` how many times likelier a
+    device that was not fitted makes them (a logarithm), ``first_alarm`` the number of rows seen at the first
+    alarm.
+    """
+
+    n_rows: int
+    nearest: str = ""
+    log10_evidence: float = 0.0
+    first_alarm: int | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong now, and nothing was since the start."""
+        return not self.problems and self.first_alarm is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and ``ok``, ready for JSON."""
+        return {"ok": self.ok, **asdict(self), "problems": list(self.problems)}
+
+    def __str__(self) -> str:
+        if self.problems:
+            return "\n".join(self.problems)
+        before = "" if self.first_alarm is None else f" There was an alarm at row {self.first_alarm}."
+        return f"{self.n_rows} rows, most like {self.nearest!r}: nothing unusual.{before}"
+
+
+class Monitor:
+    """Watch the rows of one device as they come; made by :meth:`mgpa.CorrectionMap.monitor`.
+
+    The last ``window`` rows and the last ten windows are compared with the fitted devices, and the spread of
+    the last window with what new participants' rows vary by. Of a fitted device and new participants, at most
+    a share ``rate`` of windows gives an alarm.
+    """
+
+    def __init__(self, m: CorrectionMap, *, window: int = 200, rate: float = RATE) -> None:
+        if m.population is None:
+            raise MapError(f"{CANNOT_TELL} Fit it again with this version.")
+        if window < FEWEST_FOR_FAULTS:
+            raise ValueError(f"window is {window}; expected at least {FEWEST_FOR_FAULTS} rows.")
+        self.map, self.window, self.rate = m, window, rate
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all rows, as for another device or participant."""
+        self._rows: Floats = np.zeros((0, self.map.n_features))
+        self._n = 0
+        self._first: int | None = None
+
+    def update(self, X: Any) -> MonitorState:
+        """Add rows (n, d), in the order in which they were recorded, and return what all of them say."""
+        rows = as_float_matrix(X, n_features=self.map.n_features)
+        require_finite(rows, "X")
+        self._rows = np.concatenate([self._rows, rows])[-10 * self.window :]
+        self._n += len(rows)
+        population, names = self.map.population, self.map.info.source_names
+        assert population is not None  # asked in __init__
+        if len(self._rows) < FEWEST_ROWS:
+            return MonitorState(self._n, first_alarm=self._first)
+        last = self._rows[-self.window :]
+        parts = [last, self._rows] if len(self._rows) > len(last) else [last]
+        problems: list[str] = []
+        evidences = [population.evidence(population.read(part)) for part in parts]
+        strongest = max(evidences, key=lambda e: e.log_e)
+        if strongest.alarm(self.rate / 2.0):
+            _, problems = check_devices(
+                parts[evidences.index(strongest)], population, names, None, mixed=False
+            )
+        features = self.map.info.feature_names or ()
+        if len(last) >= FEWEST_FOR_FAULTS:
+            named = len(features) == self.map.n_features
+            faults = population.faults(last.astype(np.float64))
+            problems += faults.sentences(lambda i: features[i] if named else f"feature {i}")
+        if problems and self._first is None:
+            self._first = self._n
+        evidence = round(float(strongest.log_e / np.log(10.0)), 2)
+        return MonitorState(self._n, names[strongest.nearest], evidence, self._first, tuple(problems))

@@ -1,0 +1,104 @@
+"""`mgpa apply` and `mgpa adapt` where a sixth hospital appears that was not in the fit."""
+
+import json
+
+import numpy as np
+import pytest
+
+from terminal import done, here, refused
+
+pytest.importorskip("cyclopts")
+pytest.importorskip("pyarrow")
+
+from mgpa.tables import Table, open_table, write_table
+
+D = 12
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory):
+    """Return a folder with five hospitals to fit on, a sixth, and events that it shares with the first."""
+    folder, rng = tmp_path_factory.mktemp("hospitals"), np.random.default_rng(0)
+    mixing = np.eye(D) + 0.3 * rng.normal(size=(D, D))
+    shifts = 1.5 * rng.normal(size=(6, D))
+
+    def table(plan, ids=None):
+        X, source, people = [], [], []
+        for hospital, person, content in plan:
+            X.append(content + shifts[hospital] + 0.1 * rng.normal(size=content.shape))
+            source += [f"H{hospital}"] * len(content)
+            people += [person] * len(content)
+        arrays = {"source": np.array(source), "participant": np.array(people)}
+        return Table(np.concatenate(X), **arrays, **({} if ids is None else {"pair_id": ids}))
+
+    def content(n):
+        return rng.normal(size=(n, D)) @ mixing
+
+    events = content(40)
+    plan = [(h, f"p{h}{i}", content(40)) for h in range(5) for i in range(4)]
+    plan += [(h, "t", events) for h in range(5)]
+    ids = np.concatenate([np.full(800, -1), np.tile(np.arange(40), 5)])
+    write_table(table(plan, ids), folder / "five.parquet")
+    write_table(table([(5, f"n{i}", content(40)) for i in range(3)]), folder / "sixth.parquet")
+    write_table(table([(5, "n0", content(40)), (0, "p00", content(40))]), folder / "both.parquet")
+    shared = content(15)
+    pairs = table([(0, "s", shared), (5, "s", shared)], np.tile(np.arange(15), 2))
+    write_table(pairs, folder / "pairs.parquet")
+    done("fit", "five.parquet", "--out", "five.safetensors", folder=folder)
+    return folder
+
+
+def test_the_sixth_hospital_is_refused_then_noticed_then_added(hospitals):
+    said = refused("apply", "five.safetensors", "sixth.parquet", "--out", "x.parquet", folder=hospitals)
+    assert "Add a new device first (mgpa adapt), or pass force" in said
+    given = ("apply", "five.safetensors", "sixth.parquet", "--out", "x.parquet", "--force", "--overwrite")
+    result = here(*given, folder=hospitals)
+    assert result.returncode == 3
+    assert "Unknown device: no device of the fit explains the 120 rows 'H5'" in result.stdout
+    assert "mgpa adapt" in result.stdout
+    facts = json.loads(here(*given, "--json", folder=hospitals).stdout)["check"]
+    assert facts["unknown_device"]
+    assert facts["devices"][0]["alarm"]
+    assert facts["devices"][0]["n_rows"] == 120
+    left = here(*given, "--unknown", "leave", folder=hospitals)
+    assert (left.returncode, "120 rows left as they are" in left.stdout) == (3, True)
+    raw, out = (open_table(hospitals / name).read().X for name in ("sixth.parquet", "x.parquet"))
+    np.testing.assert_array_equal(out, raw)
+    added = done("adapt", "five.safetensors", "sixth.parquet", "--out", "six.safetensors", folder=hospitals)
+    assert "H5 added from 120 rows without labels" in added.stdout
+    later = done("apply", "six.safetensors", "sixth.parquet", "--out", "y.parquet", folder=hospitals)
+    assert "Unknown device" not in later.stdout
+    done("inspect", "six.safetensors", folder=hospitals)
+
+
+def test_pairs_with_a_fitted_hospital_add_the_sixth(hospitals):
+    given = ("adapt", "five.safetensors", "pairs.parquet", "--out", "pairs.safetensors", "--overwrite")
+    said = done(*given, "--known", "H0", "--json", folder=hospitals).stdout
+    assert json.loads(said)["sources"] == ["H0", "H1", "H2", "H3", "H4", "H5"]
+    assert "No pair_id joins 'H3' and 'H5'" in refused(*given, "--known", "H3", folder=hospitals)
+    arguments = ("adapt", "five.safetensors", "sixth.parquet", "--out", "z.safetensors", "--known", "H0")
+    assert "and pair_id" in refused(*arguments, folder=hospitals)
+
+
+def test_rows_of_fitted_hospitals_leave_the_exit_status_zero(hospitals):
+    done("apply", "five.safetensors", "five.parquet", "--out", "five-out.parquet", folder=hospitals)
+    assert len(open_table(hospitals / "five-out.parquet").read()) == 1000
+    result = here(
+        "apply", "five.safetensors", "both.parquet", "--out", "b.parquet", "--force", folder=hospitals
+    )
+    assert result.returncode == 3  # one of two sources is new
+    assert "'H5'" in result.stdout
+    assert "'H0' are not like" not in result.stdout
+
+
+def test_planning_says_how_many_events_are_enough_and_what_a_new_hospital_gets(hospitals):
+    method = ("--method", "closed_form_mgpa")
+    words = done("plan-pairs", "five.parquet", *method, "--repeats", 2, folder=hospitals).stdout
+    assert "Enough: about " in words
+    given = ("leave-one-out", "five.parquet", *method)
+    found = json.loads(done(*given, "--json", folder=hospitals).stdout)
+    assert set(found["distance"]) == {f"H{i}" for i in range(5)}
+    assert found["fallback"] in ("uncorrected", "half of the correction", "the correction")
+    words = done(*given, folder=hospitals).stdout
+    assert "Rows of an unknown device are nearest to where they belong with" in words
+    assert "at least three are needed" in refused("leave-one-out", "pairs.parquet", folder=hospitals)

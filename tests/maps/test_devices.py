@@ -1,0 +1,290 @@
+"""Devices that were not in the fit: noticed, watched in a stream, and added from rows or from pairs."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.estimators.devices import fit_population, sample_windows
+from mgpa.maps import MapError, PosteriorMap
+from mgpa.maps.population import alike, flips, log_density, nearest_mixture
+from mgpa.statistics import LabelledRows
+from shared import SHARED
+
+D, PEOPLE = 24, 12
+
+
+class Devices:
+    """Content with two classes and people in it, seen by devices that differ by shifts."""
+
+    def __init__(self, seed, n_devices=4, size=2.0):
+        self.rng = np.random.default_rng(seed)
+        low = self.rng.normal(size=(6, D)).T @ self.rng.normal(size=(6, D)) / np.sqrt(6 * D)
+        self.mixing = 0.6 * np.eye(D) + 1.8 * low
+        self.task = np.linalg.qr(self.rng.normal(size=(D, 1)))[0][:, 0]
+        self.shifts = self.rng.normal(size=(n_devices, D)) * size / np.sqrt(D)
+
+    def person(self):
+        return 0.1 * self.rng.normal(size=D)
+
+    def content(self, n, person=0.0, share=0.5):
+        y = (self.rng.random(n) < share).astype(int)
+        return self.rng.normal(size=(n, D)) @ self.mixing + np.outer(y - 0.5, self.task) * 2 + person, y
+
+    def see(self, content, shift):
+        return content + shift + 0.1 * self.rng.normal(size=content.shape)
+
+    def rows(self, n, shift, share=0.5):
+        return self.see(self.content(n, self.person(), share)[0], shift)
+
+    def new(self, size=1.0):
+        """Return a shift that differs from the mean of the devices by a share of what they do."""
+        away = self.rng.normal(size=D)
+        spread = np.linalg.norm(self.shifts - self.shifts.mean(axis=0), axis=1).mean()
+        return self.shifts.mean(axis=0) + away * size * spread / np.linalg.norm(away)
+
+    def fit(self, model=None):
+        X, source, people = [], [], []
+        for person in range(PEOPLE):
+            offset = self.person()
+            for k, shift in enumerate(self.shifts):
+                X.append(self.see(self.content(50, offset)[0], shift))
+                source += [f"B{k}"] * 50
+                people += [person] * 50
+        events = self.content(60)[0]
+        ids = [np.full(len(source), -1)]
+        for k, shift in enumerate(self.shifts):
+            X.append(self.see(events, shift))
+            source += [f"B{k}"] * 60
+            people += [PEOPLE] * 60
+            ids.append(np.arange(60))
+        model = mgpa.ClosedFormMGPA() if model is None else model
+        return model.fit(
+            np.concatenate(X), source=source, pair_id=np.concatenate(ids), groups=people
+        ).to_map()
+
+
+@pytest.fixture(scope="module")
+def world():
+    return Devices(0)
+
+
+@pytest.fixture(scope="module")
+def m(world):
+    return world.fit()
+
+
+def test_rows_of_new_people_are_of_a_fitted_device_whatever_their_mix(world, m):
+    alarms = []
+    for i in range(150):
+        rows = world.rows(50, world.shifts[i % 4], share=(0.2, 0.5, 0.8)[i % 3])
+        if i % 2:  # outliers
+            rows[::10] += 10 * world.rng.normal(size=(5, D))
+        check = m.check(rows)
+        alarms.append(check.unknown_device)
+        assert check.devices[0]["nearest"] == f"B{i % 4}"
+    assert not any(alarms)
+
+
+def test_half_the_devices_spread_is_noticed(world, m):
+    def power(n_rows):
+        return np.mean([m.check(world.rows(n_rows, world.new(0.5))).unknown_device for _ in range(25)])
+
+    assert power(50) >= 0.7
+    assert power(100) >= 0.9
+    assert m.check(world.rows(10, world.new(2.0))).unknown_device
+
+
+def test_the_unknown_device_is_described_in_words_and_json(world, m):
+    check = m.check(world.rows(60, world.new(2.0)))
+    assert check.problems[0].startswith("Unknown device: no device of the fit explains the 60 rows.")
+    said = json.loads(json.dumps(check.to_dict()))
+    assert said["unknown_device"]
+    assert said["devices"][0]["log10_evidence"] > 3
+    assert said["devices"][0]["nearest"] in m.info.source_names
+    two = Devices(3, n_devices=2)
+    words = str(two.fit().check(two.rows(60, two.new(3.0))))
+    assert "With two devices in the fit, little is known of how a third may differ." in words
+
+
+def test_rows_of_several_fitted_devices_are_not_unknown(world, m):
+    alarms = []
+    for i in range(40):
+        a, b = world.shifts[[i % 4, (i + 1) % 4]]
+        alarms.append(m.check(np.concatenate([world.rows(25, a), world.rows(25, b)])).unknown_device)
+    assert not any(alarms)
+
+
+def test_rows_under_another_device_s_name_are_told(world, m):
+    rows = world.rows(60, world.shifts[1])
+    assert m.check(rows, source=["B1"] * 60).ok
+    check = m.check(rows, source=["B2"] * 60)
+    assert check.problems == ("Rows named 'B2' are not like those of 'B2' in the fit, but like 'B1'.",)
+    assert not check.unknown_device
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda X: 0.5 * X, r"Scaled: rows vary 0\.[45]\d? times"),
+        (lambda X: 0.1 * X, r"Scaled: rows vary 0\.(1|09)\d* times"),
+        (lambda X: np.where(np.arange(D) == 7, 0.0, X), r"Dead: 1 features \(feature 7\)"),
+        (lambda X: np.where(np.arange(D) % 4 == 0, 0.0, X), "Dead: 6 features"),
+        (lambda X: np.where(np.isin(np.arange(D), (1, 5, 9, 20)), -X, X), "4 features .* look flipped"),
+        (lambda X: X.mean(axis=0) + X.std(axis=0) * np.random.default_rng(0).normal(size=X.shape), "noise"),
+    ],
+    ids=["half", "a tenth", "one dead", "a quarter dead", "flipped", "white noise"],
+)
+def test_broken_features_are_named(world, m, damage, words):
+    rows = world.rows(200, world.shifts[0])
+    assert m.check(rows).ok
+    found = "\n".join(m.check(damage(rows)).problems)
+    assert re.search(words, found), found
+
+
+def test_flipped_features_are_the_ones_that_were_flipped(world, m):
+    wrong = [1, 5, 9, 20]
+    rows = world.rows(200, world.shifts[0])
+    rows[:, wrong] *= -1
+    assert m.check(rows).broken["flipped"] == tuple(wrong)
+    whole = flips(rows - rows.mean(axis=0), m.population.whiten, np.zeros(D, dtype=bool))
+    assert np.flatnonzero(whole).tolist() == wrong
+
+
+def test_a_monitor_is_silent_on_new_people_and_speaks_when_the_device_changes(world, m):
+    silent = []
+    for i in range(10):
+        monitor = m.monitor()
+        for _ in range(20):
+            state = monitor.update(world.rows(20, world.shifts[i % 4]))
+        silent.append(state.ok)
+    assert all(silent)
+    assert str(state) == f"400 rows, most like 'B{i % 4}': nothing unusual."
+    new = world.new(1.0)
+    while state.ok and state.n_rows < 800:
+        state = monitor.update(world.rows(20, new))
+    assert 400 < state.first_alarm <= 600
+    assert json.loads(json.dumps(state.to_dict()))["ok"] is False
+    monitor.reset()
+    assert monitor.update(world.rows(20, world.shifts[0])).ok
+    with pytest.raises(ValueError, match="window is 3"):
+        m.monitor(window=3)
+
+
+@pytest.mark.parametrize("estimator", [mgpa.ClosedFormMGPA, mgpa.MGPA])
+def test_adapt_and_add_source_bring_a_new_device_to_the_others(world, estimator, tmp_path):
+    m = world.fit(estimator())
+    shift = world.new(1.5)
+    events = world.content(400)[0]
+    new, known = world.see(events, shift), world.see(events, world.shifts[0])
+    goal = m.transform(known)
+
+    def error(found):
+        return float(np.mean((found.transform(new) - goal) ** 2))
+
+    before = error(m)
+    adapted = m.adapt(world.see(world.content(300)[0], shift), "C", n_participants=8)
+    assert error(adapted) < 0.5 * before
+    errors = []
+    for n in (3, 10, 40):
+        views = world.content(n)[0]
+        pairs = world.see(views, world.shifts[0]), world.see(views, shift)
+        errors.append(error(m.add_source("C", pairs, known="B0")))
+    assert errors[-1] < 0.3 * before
+    assert errors[0] < before
+    # Fitted devices are corrected as before, and the new one is known from now on.
+    moved = np.abs(adapted.transform(known) - goal).max(axis=1)
+    assert np.quantile(moved, 0.9) < 0.05
+    assert isinstance(adapted, PosteriorMap)
+    assert adapted.info.source_names == ("B0", "B1", "B2", "B3", "C")
+    assert not adapted.check(world.rows(60, shift)).unknown_device
+    loaded = mgpa.load_map(adapted.save(tmp_path / "m.safetensors"))
+    np.testing.assert_array_equal(loaded.transform(new), adapted.transform(new))
+    assert "C added from 300 rows without labels" in loaded.summary()
+
+
+def test_adapting_is_refused_with_a_reason(world, m):
+    rows = world.rows(20, world.new())
+    for wrong, message in (
+        (lambda: m.adapt(rows[:3]), "X has 3 rows"),
+        (lambda: m.adapt(rows, "B1"), "is a device of the fit"),
+        (lambda: m.add_source("C", (rows, rows[:4]), known="B0"), "the same events in both"),
+        (lambda: m.add_source("C", (rows, rows), known="Z"), "fitted on B0, B1, B2, B3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong()
+    with pytest.raises(MapError, match="no population of devices"):
+        replace(m, population=None).adapt(rows)
+
+
+def test_a_map_of_before_works_and_says_that_it_cannot_tell(world, m, tmp_path):
+    old = mgpa.load_map(replace(m, population=None).save(tmp_path / "m.safetensors"))
+    rows = world.rows(50, world.new(1.0))
+    np.testing.assert_array_equal(old.transform(rows), m.transform(rows))
+    check = old.check(rows)
+    assert check.not_checked == (
+        "This map cannot tell devices that were not in its fit: it has no population of devices."
+    )
+    assert not check.unknown_device
+    with pytest.raises(MapError, match="cannot tell"):
+        old.monitor()
+
+
+def test_a_stream_of_batches_gives_the_same_population(world):
+    X = np.concatenate([world.rows(100, shift) for shift in world.shifts])
+    source = np.repeat(["a", "b", "c", "d"], 100)
+    one, several = mgpa.baselines.make("leace"), mgpa.baselines.make("leace")
+    whole = one.fit(X, source=source, groups=np.arange(400) // 50).to_map().population
+    for part in np.split(np.arange(400), 4):
+        several.partial_fit(X[part], source=source[part], groups=part // 50)
+    streamed = several.to_map().population
+    for name, array in whole.arrays.items():
+        np.testing.assert_allclose(streamed.arrays[name], array, atol=1e-9, err_msg=name)
+
+
+def test_few_rows_have_no_population_and_say_so():
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    assert fit_population(sample_windows(LabelledRows(X, np.repeat(["a", "b"], 6)))) is None
+
+
+def test_density_and_mixture_agree_with_their_definitions():
+    scipy_stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(4, 4))
+    scatter, gaps = root @ root.T + np.eye(4), rng.normal(size=(5, 4))
+    expected = scipy_stats.multivariate_t(np.zeros(4), scatter, df=7).logpdf(gaps)
+    np.testing.assert_allclose(log_density(gaps, scatter, 7.0) - 2 * np.log(np.pi), expected)
+    centers = rng.normal(size=(3, 4))
+    shares = nearest_mixture(np.array([0.2, 0.5, 0.3]) @ centers, centers, np.eye(4))
+    np.testing.assert_allclose(shares, [0.2, 0.5, 0.3], atol=1e-3)
+    assert alike(rng.normal(size=(400, 4))) < 1.5
+    assert alike(np.repeat(rng.normal(size=(40, 4)), 10, axis=0)) > 5
+
+
+@pytest.mark.skipif(not (SHARED / "real" / "gas_boards.npz").exists(), reason="needs the real measurements")
+def test_boards_that_were_not_in_the_fit_are_noticed_and_adapted_to():
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    data = np.load(SHARED / "real" / "gas_boards.npz")
+    X = np.sign(data["X"]) * np.log1p(np.abs(data["X"])).astype(float)
+    event = [
+        f"{g} {c} {r}" for g, c, r in zip(data["gas"], data["concentration"], data["replicate"], strict=True)
+    ]
+    scores = []
+    for board in np.unique(data["board"]):
+        fit = data["board"] != board
+        model = mgpa.MGPA().fit(X[fit], source=data["board"][fit], pair_id=np.array(event)[fit])
+        m = model.to_map()
+        assert m.check(X[~fit]).unknown_device
+        assert m.check(X[~fit][::16]).unknown_device
+        assert not m.check(X[fit]).unknown_device
+        assert not m.check(X[fit], source=data["board"][fit]).unknown_device
+        head = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+        head.fit(m.transform(X[fit]), data["gas"][fit])
+        scores.append(head.score(m.adapt(X[~fit]).transform(X[~fit]), data["gas"][~fit]))
+    assert np.mean(scores) >= 0.91
