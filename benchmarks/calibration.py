@@ -91,6 +91,45 @@ def draw(cell: Cell, rng: np.random.Generator, effect: float) -> dict[str, Any]:
     return {"X": np.concatenate(X), "source": np.array(source), "groups": groups, "pairs": pairs}
 
 
+def draw_associated(
+    rng: np.random.Generator,
+    association: float,
+    cosine: float,
+    effect: float,
+    *,
+    design: str = "crossed",
+    people: int = 12,
+    rows: int = 30,
+    d: int = 10,
+) -> dict[str, Any]:
+    """Return what a fit takes: rows whose task goes with the source, and pairs in which it does not.
+
+    Classes differ by two, at this cosine to the pairs' shift of one; rows of the second source are shifted by
+    ``effect``.
+    """
+    mix = rng.normal(size=(d, d)) / np.sqrt(d) + 0.5 * np.eye(d)
+    across = rng.normal(size=d) * (np.arange(d) > 0)
+    shift = np.eye(d)[0]
+    task = 2.0 * (cosine * shift + np.sqrt(1 - cosine**2) * across / np.linalg.norm(across))
+
+    def noise(n: int) -> Any:
+        return rng.normal(size=(n, d)) @ mix + 0.3 * rng.normal(size=(n, d))
+
+    X, source, person = [], [], []
+    for p in range(people):
+        trait = PERSON * rng.normal(size=d) @ mix
+        for k in (0, 1) if design == "crossed" else (p % 2,):
+            label = rng.random(rows) < (association if k else 1 - association)
+            session = SESSION * rng.normal(size=d) @ mix
+            X.append(noise(rows) + trait + session + effect * k * shift + (label - 0.5)[:, None] * task)
+            source += [k] * rows
+            person += [p] * rows
+    events = noise(40) + (rng.integers(0, 2, 40) - 0.5)[:, None] * task
+    views = [events + k * shift + 0.1 * rng.normal(size=events.shape) for k in (0, 1)]
+    return {"X": np.concatenate(X), "source": np.array(source), "groups": np.array(person),
+            "pairs": tuple(views), "pair_groups": np.arange(40) % 8}  # fmt: skip
+
+
 def acts(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     """Return whether the closed form moves rows."""
     data = draw(cell, rng, effect)

@@ -25,6 +25,9 @@ number of features, and (i) becomes, by Woodbury's identity with D = (1 - s) S +
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,6 +37,36 @@ from .moments import Means, Moments
 Floats = NDArray[np.float64]
 
 MOST_PEOPLE = 64  # more are left out in groups
+
+
+def _groups(participants: Means) -> dict[Any, int]:
+    """Return which participants are left out together."""
+    names = sorted({name for _, name in participants.parts}, key=repr)
+    return {name: i % MOST_PEOPLE for i, name in enumerate(names)}
+
+
+def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floats]:
+    """Return the sources' means (K, d) without each participant, of those without whom no source is empty."""
+    group = _groups(participants)
+    whole = Means({})
+    left_out: dict[int, Means] = {}
+    for (label, name), part in participants.parts.items():
+        if part[0]:
+            whole += Means({label: part})
+            left_out[group[name]] = left_out.get(group[name], Means({})) + Means({label: part})
+    found = []
+    for part in left_out.values():
+        weights = {label: whole.parts[label][0] - part.parts.get(label, (0.0, 0.0))[0] for label in sources}
+        if min(weights.values()) > 0:
+            means = [
+                whole.parts[label][1] * (whole.parts[label][0] / weights[label])
+                - part.parts[label][1] * (part.parts[label][0] / weights[label])
+                if label in part.parts
+                else whole.parts[label][1]
+                for label in sources
+            ]
+            found.append(np.stack(means))
+    return found
 
 
 def effects_without_each(
@@ -52,8 +85,7 @@ def effects_without_each(
     ``scale`` what features are divided by. NaN: a source has no other participant.
     """
     sources = list(moments.sources)
-    names = sorted({name for _, name in participants.parts}, key=repr)
-    group = {name: i % MOST_PEOPLE for i, name in enumerate(names)}
+    group = _groups(participants)
     cells = Means({})
     for (label, name), (weight, mean) in participants.parts.items():
         if weight:
