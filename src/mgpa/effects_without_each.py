@@ -55,16 +55,14 @@ def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floa
             whole += Means({label: part})
             left_out[group[name]] = left_out.get(group[name], Means({})) + Means({label: part})
     found = []
-    for part in left_out.values():
-        weights = {label: whole.parts[label][0] - part.parts.get(label, (0.0, 0.0))[0] for label in sources}
-        if min(weights.values()) > 0:
-            means = [
-                whole.parts[label][1] * (whole.parts[label][0] / weights[label])
-                - part.parts[label][1] * (part.parts[label][0] / weights[label])
-                if label in part.parts
-                else whole.parts[label][1]
-                for label in sources
-            ]
+    for own in left_out.values():
+        means = []
+        for label in sources:
+            weight, mean = whole.parts[label]
+            out, of_own = own.parts.get(label, (0.0, mean))
+            if weight > out:
+                means.append(mean + (out / (weight - out)) * (mean - of_own))
+        if len(means) == len(sources):
             found.append(np.stack(means))
     return found
 

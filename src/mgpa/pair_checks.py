@@ -108,8 +108,9 @@ def examine_pairs(
     if len(chosen) > MOST:
         chosen = np.sort(rng.choice(chosen, MOST, replace=False))
     who = None if participants is None else np.unique(participants, return_inverse=True)[1].ravel()[chosen]
-    known = who is not None and len(np.unique(who)) > 1
-    units = np.unique(who, return_inverse=True)[1] if known else np.arange(len(chosen))
+    units = np.arange(len(chosen)) if who is None else np.unique(who, return_inverse=True)[1]
+    known = who is not None and units.max(initial=0) > 0
+    units = units if known else np.arange(len(chosen))
     kind = np.zeros(len(chosen), np.int64)
     if kinds is not None:
         kind = np.unique(kinds, return_inverse=True)[1].ravel()[chosen]
@@ -400,10 +401,10 @@ def wrong_pairs(distances: Floats) -> tuple[float, float, Floats, Ints]:
         for j in np.flatnonzero(shares <= 1.0 - w):
             mixed = (1 - w - shares[j]) * ratio + w * elsewhere + shares[j]
             found[i, j] = np.sum(np.log(mixed + 1e-300))
-    i, j = np.unravel_index(int(found.argmax()), found.shape)
-    w, noise = float(shares[i]), float(shares[j])
+    best = np.unravel_index(int(found.argmax()), found.shape)
+    w, noise = float(shares[best[0]]), float(shares[best[1]])
     of_wrong = w * elsewhere / ((1 - w - noise) * ratio + w * elsewhere + noise + 1e-300)
-    return w, float(2.0 * (found[i, j] - found[0].max())), of_wrong, others.argmax(axis=1)
+    return w, float(2.0 * (found[best] - found[0].max())), of_wrong, others.argmax(axis=1)
 
 
 def swapped_units(units: Ints, wrong: NDArray[np.intp], belongs_to: Ints) -> tuple[tuple[int, int], ...]:

@@ -142,7 +142,7 @@ def repeated_pairs(A: Any, B: Any, kind: Any = None) -> NDArray[np.intp]:
     >>> repeated_pairs(A, A + 1).tolist()
     [2]
     """
-    key = np.zeros(len(A), np.uint64)
+    key: NDArray[Any] = np.zeros(len(A), np.uint64)
     for side in (A, B) if kind is None else (A, B, kind):
         # Bit patterns, added up with random weights: whole numbers, so that equal rows stay equal.
         bits = (np.ascontiguousarray(side, dtype=np.float64) + 0.0).view(np.uint64)

@@ -27,7 +27,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from .effects_without_each import effects_without_each, means_without_each
-from .errors import MissingEvidence
+from .errors import MissingEvidence, PairingError
 from .evidence import LEVEL, contrast_folds, jackknife, mean_over_units, t_quantile
 from .gate import fit_gate, identical_views
 from .linalg import PrincipalAxes, Scatter, cross_validated_ridge, outside, resolved_axes
@@ -269,6 +269,11 @@ def solve_within(
     C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
     effect = measured_effect(moments, participants, shift.mean, anchor, C, scale)
     effect = replace(effect, in_pairs=pairs_agree(shift, C, K))
+    if do_no_harm and effect.is_reversed:
+        raise PairingError(
+            f"Rows differ between sources the other way round than pairs do: {effect}. Were the views "
+            "exchanged? A holds the views of the source that comes first in order, B those of the second."
+        )
     if calibration.parts and effect.matches_pairs:
         # Both views of the same events: rows in which the source is associated with nothing.
         spread = spread + calibration.within.scaled(scale)

@@ -93,6 +93,13 @@ def data(seed=0):
 
 
 @pytest.mark.parametrize("make", [mgpa.MGPA, mgpa.ClosedFormMGPA])
+def test_a_fit_refuses_views_that_were_exchanged(make):
+    X, source, A, B = data()
+    with pytest.raises(PairingError, match="the other way round"):
+        make().fit(X, source=source, pairs=(B, A))
+
+
+@pytest.mark.parametrize("make", [mgpa.MGPA, mgpa.ClosedFormMGPA])
 def test_a_fit_refuses_pairs_of_different_events_and_counts_copies_once(make):
     X, source, A, B = data()
     bad = np.arange(0, 60, 5)
