@@ -42,7 +42,7 @@ FEWEST = 6  # pairs; of fewer nothing can be told
 ENOUGH = 20  # pairs that can be called mismatched: fewer cannot tell a rotation from a mismatch
 MOST = 1000  # pairs examined; of more, a draw
 MOST_AXES = 32
-PERMUTATIONS = 199
+PERMUTATIONS = 99
 CLIP = 6.0  # robust standard deviations: no cell weighs more
 FOLDS, TRIM = 5, 4.0  # of regressions; median absolute deviations from which on a pair takes no part in them
 RIDGE = 0.1  # of the mean variance of midpoints
@@ -395,16 +395,15 @@ def wrong_pairs(distances: Floats) -> tuple[float, float, Floats, Ints]:
     others[off] = scipy.stats.norm.pdf(distances[off], middle, width) / unlike(distances[off])
     elsewhere = others.sum(axis=1) / np.maximum(off.sum(axis=1), 1)
     # Each at its best shares: of wrong pairs, and of right ones that noise alone made unlike the others.
-    shares = np.concatenate([[0.0], np.geomspace(0.5 / m, 0.95, 40)])
-    found = np.full((len(shares), len(shares)), -np.inf)
-    for i, w in enumerate(shares):
-        for j in np.flatnonzero(shares <= 1.0 - w):
-            mixed = (1 - w - shares[j]) * ratio + w * elsewhere + shares[j]
-            found[i, j] = np.sum(np.log(mixed + 1e-300))
+    shares = np.concatenate([[0.0], np.geomspace(0.5 / m, 0.95, 20)])
+    w, noise = shares[:, None, None], shares[None, :, None]
+    mixed = (1 - w - noise) * ratio + w * elsewhere + noise
+    possible = (w + noise <= 1.0)[:, :, 0]
+    found = np.where(possible, np.sum(np.log(np.maximum(mixed, 1e-300)), axis=2), -np.inf)
     best = np.unravel_index(int(found.argmax()), found.shape)
-    w, noise = float(shares[best[0]]), float(shares[best[1]])
-    of_wrong = w * elsewhere / ((1 - w - noise) * ratio + w * elsewhere + noise + 1e-300)
-    return w, float(2.0 * (found[best] - found[0].max())), of_wrong, others.argmax(axis=1)
+    share = float(shares[best[0]])
+    of_wrong = share * elsewhere / np.maximum(mixed[best], 1e-300)
+    return share, float(2.0 * (found[best] - found[0].max())), of_wrong, others.argmax(axis=1)
 
 
 def swapped_units(units: Ints, wrong: NDArray[np.intp], belongs_to: Ints) -> tuple[tuple[int, int], ...]:
