@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ._common.checks import as_float_matrix, require_finite
 from .labels import is_paired, require_distinct, to_numpy, warn_of_singles
+from .linalg import BLOCK, blocks
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -145,11 +146,12 @@ def repeated_pairs(A: Any, B: Any, kind: Any = None) -> NDArray[np.intp]:
     key: NDArray[Any] = np.zeros(len(A), np.uint64)
     for side in (A, B) if kind is None else (A, B, kind):
         # Bit patterns, added up with random weights: whole numbers, so that equal rows stay equal.
-        bits = (np.ascontiguousarray(side, dtype=np.float64) + 0.0).view(np.uint64)
-        weight = np.random.default_rng(bits.shape[1]).integers(
-            2**63, size=bits.shape[1], dtype=np.uint64
-        ) | np.uint64(1)
-        key = key * np.uint64(0x9E3779B97F4A7C15) + (bits ^ (bits >> np.uint64(29))) @ weight
+        d = side.shape[1]
+        weight = np.random.default_rng(d).integers(2**63, size=d, dtype=np.uint64) | np.uint64(1)
+        for part in blocks(len(key), max(1, BLOCK // (16 * d))):
+            bits = (np.ascontiguousarray(side[part], dtype=np.float64) + 0.0).view(np.uint64)
+            bits ^= bits >> np.uint64(29)
+            key[part] = key[part] * np.uint64(0x9E3779B97F4A7C15) + bits @ weight
     return np.setdiff1d(np.arange(len(key)), np.unique(key, return_index=True)[1])
 
 

@@ -26,6 +26,7 @@ Codes = NDArray[np.int64]
 BALL = 0.02  # of every covariance, shared by all directions
 SMALL = 0.1  # of the mean variance: directions with less count less when spreads are compared
 UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown or have fewer
+ORDERS, CLEARLY = 50, 3.0  # random orders, and standard deviations beyond them
 ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # units of pairs that are alike, and pairs they are made of
 
 
@@ -125,8 +126,9 @@ class Views:
             return grouped(np.unique(self.participants, return_inverse=True)[1], self.kind, self.length)
         if self.kind.max() == 0:
             pairs = np.arange(len(self))
-            midpoints = (self.moved(pairs) + self.moved(pairs + len(self))) / 2
-            return alike(midpoints, self.contrasts(pairs))
+            contrasts = self.contrasts(pairs)
+            if neighbours_agree(contrasts):
+                return alike((self.moved(pairs) + self.moved(pairs + len(self))) / 2, contrasts)
         n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
         return np.asarray(self.place % max(1, n_units))
 
@@ -193,12 +195,28 @@ def unpaired_scatters(
     return scatters
 
 
+def neighbours_agree(contrasts: Floats) -> bool:
+    """Return whether contrasts are like the ones before them, in the given order, by more than chance.
+
+    So are neighbouring windows of a recording, whose noise goes on.
+    """
+    centred = contrasts - contrasts.mean(axis=0)
+    centred /= np.maximum(np.linalg.norm(centred, axis=1), EPS)[:, None]
+    if len(centred) < 2 * UNIT_PAIRS:
+        return False
+    rng, found = np.random.default_rng(0), np.empty(ORDERS + 1)
+    for i in range(ORDERS + 1):
+        order = rng.permutation(len(centred)) if i else np.arange(len(centred))
+        found[i] = np.einsum("ij,ij->", centred[order[1:]], centred[order[:-1]])
+    return bool(found[0] - found[1:].mean() > CLEARLY * found[1:].std())
+
+
 def alike(midpoints: Floats, contrasts: Floats) -> Codes:
     """Return the unit of each pair where participants are unknown: pairs that are alike are in one unit.
 
-    Windows of one recording follow each other, and near copies in different units would confirm each other
-    whatever they show. Units are clusters of midpoints and contrasts together (Ward's method), whatever the
-    order of the pairs: every pair belongs to the nearest cluster, of at most :data:`MOST_CLUSTERED` of them.
+    Where windows of one recording follow each other (:func:`neighbours_agree`), near copies in different
+    units would confirm each other whatever they show. Units are clusters of midpoints and contrasts together
+    (Ward's method): every pair belongs to the nearest, of at most :data:`MOST_CLUSTERED` pairs.
     """
     parts = [part - part.mean(axis=0) for part in (midpoints, contrasts)]
     Z = np.concatenate([part / max(float(np.linalg.norm(part)), EPS) for part in parts], axis=1)
