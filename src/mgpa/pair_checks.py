@@ -47,6 +47,7 @@ CLIP = 6.0  # robust standard deviations: no cell weighs more
 FOLDS, TRIM = 5, 4.0  # of regressions; median absolute deviations from which on a pair takes no part in them
 RIDGE = 0.1  # of the mean variance of midpoints
 LAGS = 5  # neighbours among which a shift of clocks is looked for
+CLEARLY_LATE = 4.0  # standard errors
 
 
 class Pairing(Enum):
@@ -74,7 +75,9 @@ class PairExamination:
     wrong: tuple[int, ...]  # such pairs, the clearest first
     belongs_to: tuple[int, ...]  # whose first view fits the second view of each of them best
     swapped: tuple[tuple[Any, Any], ...]  # participants whose second views fit each other's first views
-    lag: int  # pairs, in the given order, by which the second views come late; 0: none that is clear
+    lag: (
+        int  # how many pairs later, in the given order, the first views are that the second ones fit; 0: none
+    )
     n_identical: int  # pairs whose views are the same numbers
     repeats: tuple[int, ...]  # pairs that are given before, number for number
 
@@ -131,8 +134,9 @@ def examine_pairs(
     upper = signal + t_quantile(LEVEL, df) * error
     facts["closeness_low"] = float(np.sqrt(np.clip(1.0 - upper, 0.0, None)))
     chance = match_chance(a, b, blocks, rng)
-    if upper < LEAST_SIGNAL and chance > RESCUED and len(chosen) >= ENOUGH:
-        return PairExamination(Pairing.MISMATCHED, **(facts | {"lag": late_by(a, b, blocks)}))
+    facts["lag"] = late_by(a, b, units if known else kind) if ENOUGH <= len(chosen) == n else 0
+    if facts["lag"] or (upper < LEAST_SIGNAL and chance > RESCUED and len(chosen) >= ENOUGH):
+        return PairExamination(Pairing.MISMATCHED, **facts)
     distances = pair_distances(*principal_coordinates(a, b), units, kind, rng)
     share, evidence, own, other = wrong_pairs(distances)
     matched = signal - t_quantile(LEVEL, df) * error > 0 or chance <= LEVEL
@@ -157,7 +161,7 @@ def require_right_pairs(pairs: Pairs) -> PairExamination:
     """Return what the views say about the pairs; raise if some of them join views of different events."""
     kinds = pairs.first * (1 + max(pairs.second.max(initial=0), pairs.first.max(initial=0))) + pairs.second
     found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds)
-    if found.pairing is Pairing.PARTLY_WRONG:
+    if found.pairing is Pairing.PARTLY_WRONG or found.lag:
         raise PairingError(sentence(found, pairs.ids))
     return found
 
@@ -182,17 +186,17 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
                 "Participants were exchanged: " + first_few([f"{p} and {q}" for p, q in found.swapped]) + ". "
             )
         return text + "Mend their ids, or leave them out."
+    if found.lag:
+        where = f"{abs(found.lag)} pairs {'later' if found.lag > 0 else 'earlier'}"
+        return (
+            f"The second views fit the first views {where} better than their own: check the clocks of both "
+            "recordings."
+        )
     if found.pairing is Pairing.MISMATCHED:
-        text = (
+        return (
             f"Views of one event are no closer than those of different events ({found.closeness:.2f} of "
             f"their distance, {n} pairs): the pairs' mean difference may be right, the ids are not."
         )
-        if found.lag:
-            text += (
-                f" The second views fit {abs(found.lag)} pairs {'later' if found.lag > 0 else 'earlier'}: "
-            )
-            text += "check the clocks of both recordings."
-        return text
     if found.pairing is Pairing.UNCLEAR:
         return f"{n} pairs of this noise cannot tell whether they join views of one event."
     return f"Views of one event are closer than those of different events ({found.closeness:.2f} as far)."
@@ -272,21 +276,22 @@ def match_chance(a: Floats, b: Floats, blocks: Ints, rng: np.random.Generator) -
     return float(min(1.0, 2.0 * scipy.stats.norm.sf(z.max())))
 
 
-def late_by(a: Floats, b: Floats, blocks: Ints) -> int:
-    """Return by how many places later second views fit the first ones best; 0 if none fits clearly.
+def late_by(a: Floats, b: Floats, units: Ints) -> int:
+    """Return how many pairs later the first views are that the second views fit better than their own.
 
-    Neighbours in the given order are compared within blocks, as clocks that are shifted leave them.
+    Negative: earlier; 0: none is clearly better. Neighbours in the given order are compared within units, as
+    clocks that are shifted leave them. Of right pairs none fits better than its own.
     """
-    fits = {}
+    own, best, found = np.sum(a * b, axis=1), CLEARLY_LATE, 0
     for lag in [lag for lag in range(-LAGS, LAGS + 1) if lag]:
-        first = np.arange(max(0, -lag), len(a) - max(0, lag))
-        first = first[blocks[first] == blocks[first + lag]]
-        if len(first) < FEWEST:
+        second = np.arange(max(0, -lag), len(a) - max(0, lag))
+        second = second[units[second] == units[second + lag]]
+        if len(second) < ENOUGH // 2:
             continue
-        products = np.sum(a[first] * b[first + lag], axis=1)
-        fits[lag] = float(products.mean() / max(products.std(ddof=1), 1e-300) * np.sqrt(len(first)))
-    best = max(fits, key=lambda lag: fits[lag], default=0)
-    return best if best and fits[best] > 5.0 else 0
+        better = np.sum(a[second + lag] * b[second], axis=1) - own[second]
+        t = float(better.mean() / max(better.std(ddof=1), 1e-300) * np.sqrt(len(second)))
+        best, found = (t, lag) if t > best else (best, found)
+    return found
 
 
 def principal_coordinates(a: Floats, b: Floats) -> tuple[Floats, Floats]:

@@ -39,9 +39,9 @@ from .statistics import Statistics
 Floats = NDArray[np.float64]
 
 PUBLISHED_RIDGE = 10.0
-# What populations may differ by along the shift, as a standard deviation, for what they differ by across it.
-# A difference at a cosine of .7 to the shift is as long along it as across.
-ALONG_PER_ACROSS = 0.8
+# What populations may differ by along the shift, as a standard deviation, for what they differ by across it:
+# as much as a difference at a cosine of .7.
+ALONG_PER_ACROSS = 1.0
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,12 @@ def test_pairs_of_different_events_are_mismatched_and_late_clocks_are_told():
     A, B, who = world(3, m=60, per=10)
     within = np.concatenate([np.roll(np.flatnonzero(who == p), 4) for p in range(6)])
     assert examine_pairs(A, B[within], who).pairing is Pairing.MISMATCHED
-    late = np.concatenate([np.roll(np.flatnonzero(who == p), 1) for p in range(6)])
-    found = examine_pairs(A, B[late], who)
-    assert found.pairing is Pairing.MISMATCHED
-    assert found.lag == 1
-    assert "check the clocks" in sentence(found)
+    late = np.concatenate([np.roll(np.flatnonzero(who == p), -2) for p in range(6)])
+    for participants in (who, None):
+        found = examine_pairs(A, B[late], participants)
+        assert found.pairing is Pairing.MISMATCHED
+        assert found.lag == 2
+        assert "fit the first views 2 pairs later" in sentence(found)
 
 
 def test_a_rotated_device_is_no_mismatch():

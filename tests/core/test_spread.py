@@ -36,11 +36,11 @@ DEVICES = {
 class World:
     """Content of which class 1 comes mostly from device 1, and pairs of new content."""
 
-    def __init__(self, device, n=300, n_pairs=60, seed=0, n_sources=2):
+    def __init__(self, device, n=300, n_pairs=60, seed=0, n_sources=2, association=0.9):
         self.rng, self.device = np.random.default_rng(seed), DEVICES.get(device, device)
         self.mixing = np.diag(np.linspace(1.5, 0.5, D)) @ rotation(D, 1.0, 5)
         content, y = self.content(n)
-        mostly = self.rng.random(n) < np.where(y == 1, 0.9, 0.1)
+        mostly = self.rng.random(n) < np.where(y == 1, association, 1.0 - association)
         self.source = np.where(mostly, n_sources - 1, self.rng.integers(0, n_sources - 1, n))
         self.X = np.stack([self.see(c[None], k)[0] for c, k in zip(content, self.source, strict=True)])
         self.pairs = self.views(n_pairs)

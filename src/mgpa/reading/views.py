@@ -27,6 +27,7 @@ BALL = 0.02  # of every covariance, shared by all directions
 SMALL = 0.1  # of the mean variance: directions with less count less when spreads are compared
 UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown or have fewer
 ORDERS, CLEARLY = 50, 3.0  # random orders, and standard deviations beyond them
+MOST_NEIGHBOURS = 500  # pairs that are asked
 ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # units of pairs that are alike, and pairs they are made of
 
 
@@ -126,9 +127,9 @@ class Views:
             return grouped(np.unique(self.participants, return_inverse=True)[1], self.kind, self.length)
         if self.kind.max() == 0:
             pairs = np.arange(len(self))
-            contrasts = self.contrasts(pairs)
-            if neighbours_agree(contrasts):
-                return alike((self.moved(pairs) + self.moved(pairs + len(self))) / 2, contrasts)
+            if neighbours_agree(self.contrasts(pairs[:MOST_NEIGHBOURS])):
+                midpoints = (self.moved(pairs) + self.moved(pairs + len(self))) / 2
+                return alike(midpoints, self.contrasts(pairs))
         n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
         return np.asarray(self.place % max(1, n_units))
 
