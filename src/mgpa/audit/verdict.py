@@ -30,7 +30,7 @@ FIRST = ("S", "A_f", "RMSEP_f", "T_f", "M")
 # What users' heads would notice, in the order in which it is told.
 HEADS = ("A_f", "RMSEP_f", "bias_f", "T_f", "T_r", "RMSEP_r")
 # More units than this many times the present number are not worth asking for.
-MOST_MORE = 50
+MOST_MORE = 100
 PLANNED = (1.96 + 0.84) ** 2 / 1.96**2  # times as many participants give 80 % power instead of 50 %
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 #: What became of a metric, in words.
