@@ -2,7 +2,8 @@
 
 How often each decision goes wrong: simulated people, sessions and devices, without an effect and with one.
 
-    python benchmarks/calibration.py --fits 40 act    # some decisions, quickly
+    python benchmarks/calibration.py --quick act      # some decisions, 60 fits each
+    python benchmarks/calibration.py --quick --cells association=0.9    # some cells, by a part of their names
     python benchmarks/calibration.py --markdown       # the tables of docs/how_often_wrong.md, from the file
 
 A decision is a function ``(cell, rng, effect) -> bool``: does it say yes? Without an effect the share of yes
@@ -27,12 +28,17 @@ from joblib import Parallel, delayed
 import mgpa
 from mgpa.errors import MissingEvidence
 from mgpa.linalg import Scatter
+from mgpa.pair_checks import Pairing, examine_pairs
 from mgpa.statistics import LabelledRows
 
 N_FITS = 400
+QUICK = 60
 CHUNK = 10  # fits of one task
 RECORD = Path(__file__).with_suffix(".json")
-NOMINAL = {"act": 0.05, "gate": 0.01, "more": 0.01, "begin": 0.05, "go on": 0.16, "spread": 0.05}
+NOMINAL = {
+    "act": 0.05, "gate": 0.01, "more": 0.01, "begin": 0.05, "go on": 0.16, "spread": 0.05, "doubt": 0.05,
+    "mismatched": 0.05, "associated": 0.05, "windows": 0.05,
+}  # fmt: skip
 PERSON, SESSION = 1.0, 0.5  # spread of people, and of their sessions with one device, in spreads of rows
 
 
@@ -48,10 +54,16 @@ class Cell:
     rows: str = "normal"  # "heavy": Student's t, 3 degrees of freedom; "alone": independent, people unknown
     unequal: bool = False  # people have very different numbers of rows
     features: int = 10  # 200: more than rows
+    noise: float = 0.0  # of a view, in standard deviations of what both views show
+    association: float = 0.5  # how often the task goes with the source
+    cosine: float = 0.0  # of what classes differ by to the pairs' shift
 
     def __str__(self) -> str:
         extra = [self.rows] * (self.rows != "normal") + ["unequal"] * self.unequal
         extra += [f"d={self.features}"] * (self.features != 10)
+        extra += [f"noise={self.noise}"] * (self.noise > 0)
+        if self.association != 0.5:
+            extra += [f"association={self.association}", f"cosine={self.cosine}"]
         return " ".join([self.decision, self.design, f"P={self.people}", f"K={self.sources}", *extra])
 
 
@@ -91,6 +103,45 @@ def draw(cell: Cell, rng: np.random.Generator, effect: float) -> dict[str, Any]:
     return {"X": np.concatenate(X), "source": np.array(source), "groups": groups, "pairs": pairs}
 
 
+def draw_associated(
+    rng: np.random.Generator,
+    association: float,
+    cosine: float,
+    effect: float,
+    *,
+    design: str = "crossed",
+    people: int = 12,
+    rows: int = 30,
+    d: int = 10,
+) -> dict[str, Any]:
+    """Return what a fit takes: rows whose task goes with the source, and pairs in which it does not.
+
+    Classes differ by two, at this cosine to the pairs' shift of one; rows of the second source are shifted by
+    ``effect``.
+    """
+    mix = rng.normal(size=(d, d)) / np.sqrt(d) + 0.5 * np.eye(d)
+    across = rng.normal(size=d) * (np.arange(d) > 0)
+    shift = np.eye(d)[0]
+    task = 2.0 * (cosine * shift + np.sqrt(1 - cosine**2) * across / np.linalg.norm(across))
+
+    def noise(n: int) -> Any:
+        return rng.normal(size=(n, d)) @ mix + 0.3 * rng.normal(size=(n, d))
+
+    X, source, person = [], [], []
+    for p in range(people):
+        trait = PERSON * rng.normal(size=d) @ mix
+        for k in (0, 1) if design == "crossed" else (p % 2,):
+            label = rng.random(rows) < (association if k else 1 - association)
+            session = SESSION * rng.normal(size=d) @ mix
+            X.append(noise(rows) + trait + session + effect * k * shift + (label - 0.5)[:, None] * task)
+            source += [k] * rows
+            person += [p] * rows
+    events = noise(40) + (rng.integers(0, 2, 40) - 0.5)[:, None] * task
+    views = [events + k * shift + 0.1 * rng.normal(size=events.shape) for k in (0, 1)]
+    return {"X": np.concatenate(X), "source": np.array(source), "groups": np.array(person),
+            "pairs": tuple(views), "pair_groups": np.arange(40) % 8}  # fmt: skip
+
+
 def acts(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     """Return whether the closed form moves rows."""
     data = draw(cell, rng, effect)
@@ -100,8 +151,9 @@ def acts(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
 
 def takes_a_direction(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     """Return whether a gate has any direction; sessions differ, and devices by twice the effect."""
-    d, n = cell.features, 30
-    person = np.repeat(np.arange(cell.people), n)
+    d = cell.features
+    # Unequal: one person has most of the pairs.
+    person = np.repeat(np.arange(cell.people), [100] + [8] * (cell.people - 1) if cell.unequal else 30)
     contrasts = (
         0.4 * rng.normal(size=(len(person), d))
         + np.sqrt(2) * SESSION * rng.normal(size=(cell.people, d))[person]
@@ -177,6 +229,53 @@ def corrects_spread(cell: Cell, rng: np.random.Generator, effect: float) -> bool
     return isinstance(model.to_map(), mgpa.PosteriorMap)
 
 
+def paired_views(cell: Cell, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Return two views of one event of each participant, shifted by one."""
+    m, d = cell.people, cell.features
+    events = rng.normal(size=(m, d)) @ rng.normal(size=(d, d))
+    events /= events.std()
+    draw = rng.standard_t(3, (2, m, d)) / np.sqrt(3) if cell.rows == "heavy" else rng.normal(size=(2, m, d))
+    return events + cell.noise * draw[0], events + 1.0 + cell.noise * draw[1]
+
+
+def doubts_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
+    """Return whether pairs are called wrong; with an effect, a fifth of the second views was shuffled."""
+    A, B = paired_views(cell, rng)
+    if effect:
+        some = rng.choice(len(A), len(A) // 5, replace=False)
+        B[some] = B[np.roll(some, 1)]
+    return examine_pairs(A, B).is_wrong
+
+
+def doubts_all_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
+    """Return whether pairs are called mismatched; with an effect, all second views were shuffled."""
+    A, B = paired_views(cell, rng)
+    return examine_pairs(A, B[rng.permutation(len(B))] if effect else B).pairing is Pairing.MISMATCHED
+
+
+def acts_associated(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
+    """Return whether the closed form moves rows whose task goes with the source; the effect is the pairs'."""
+    settings = {"design": cell.design, "people": cell.people}
+    data = draw_associated(rng, cell.association, cell.cosine, 2.0 * effect, **settings)
+    return mgpa.ClosedFormMGPA().fit(**data).to_map().rank > 0
+
+
+def finds_spread_in_windows(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
+    """Return whether spread is found in windows of unknown participants, each .9 of the one before."""
+    m, d = 200, cell.features
+
+    def wander() -> Any:
+        steps = rng.normal(size=(m, d))
+        for i in range(1, m):
+            steps[i] = 0.9 * steps[i - 1] + np.sqrt(1 - 0.81) * steps[i]
+        return steps
+
+    gain = 1.0 + effect * (np.arange(d) < 3)
+    rows, views = ((x + 0.3 * wander(), (x + 0.3 * wander()) * gain + 1.0) for x in (wander(), wander()))
+    model = mgpa.MGPA().fit(np.concatenate(rows), source=np.repeat([0, 1], m), pairs=views)
+    return bool(model.spread_ is not None and model.spread_.is_shown)
+
+
 DECISIONS: dict[str, Callable[[Cell, np.random.Generator, float], bool]] = {
     "act": acts,
     "gate": takes_a_direction,
@@ -184,6 +283,10 @@ DECISIONS: dict[str, Callable[[Cell, np.random.Generator, float], bool]] = {
     "begin": begins,
     "go on": goes_on,
     "spread": corrects_spread,
+    "doubt": doubts_pairs,
+    "mismatched": doubts_all_pairs,
+    "associated": acts_associated,
+    "windows": finds_spread_in_windows,
 }
 
 PEOPLE = (3, 4, 6, 8, 12, 24)
@@ -210,6 +313,21 @@ OTHERS = (
     + [Cell("go on", people=P) for P in (6, 12)]
     + [Cell("spread", people=P, features=20) for P in PEOPLE]
     + [Cell("spread", people=8, features=20, rows=rows) for rows in ("heavy", "alone")]
+    + [Cell("gate", people=P, unequal=True) for P in (4, 6, 12)]
+    + [
+        Cell(decision, people=P, features=16, noise=noise, rows=rows)
+        for decision in ("doubt", "mismatched")
+        for rows in ("normal", "heavy")
+        for P in (6, 20, 60)
+        for noise in (0.1, 0.5, 1.0, 2.0)
+    ]
+    + [
+        Cell("associated", design=design, people=12, association=association, cosine=cosine)
+        for design in DESIGNS
+        for association in (0.75, 0.9)
+        for cosine in (0.0, 0.3, 0.7)
+    ]
+    + [Cell("windows", rows="alone")]
 )
 WORDS = {
     "gate": "a gate has a direction",
@@ -217,6 +335,10 @@ WORDS = {
     "begin": "the iterative correction begins",
     "go on": "it goes on after the closed form removed a shift",
     "spread": "spread is corrected",
+    "doubt": "right pairs are doubted (power: a fifth is shuffled)",
+    "mismatched": "right pairs are called mismatched (power: all are shuffled)",
+    "associated": "the closed form acts, source and task associated (power: the pairs' whole shift)",
+    "windows": "spread is found in neighbouring windows",
 }
 
 
@@ -273,7 +395,7 @@ def markdown(record: dict[str, Any]) -> str:
     lines = ["| design | sources | rows | " + " | ".join(map(str, PEOPLE)) + " people |"]
     lines.append("|---" * (3 + len(PEOPLE)) + "|")
     kinds: dict[tuple[Any, ...], dict[int, str]] = {}
-    for cell in CELLS:
+    for cell in (cell for cell in CELLS if str(cell) in record):
         rates, extra = record[str(cell)], [cell.rows] * (cell.rows != "normal")
         extra += ["unequal people"] * cell.unequal + [f"d = {cell.features}"] * (cell.features != 10)
         rate = f"{number(rates['false'], 3)} ({number(rates['power'], 2)})"
@@ -282,9 +404,12 @@ def markdown(record: dict[str, Any]) -> str:
     for kind, rates in kinds.items():
         lines.append(f"| {' | '.join(map(str, kind))} | {' | '.join(rates.get(P, '') for P in PEOPLE)} |")
     lines += ["", "| decision | design | people | nominal | measured | power |", "|---|---|---|---|---|---|"]
-    for cell in OTHERS:
+    for cell in (cell for cell in OTHERS if str(cell) in record):
         rates, people = record[str(cell)], "unknown" if cell.rows == "alone" else str(cell.people)
         people += ", heavy-tailed" * (cell.rows == "heavy") + ", four sources" * (cell.sources == 4)
+        people += ", one has most pairs" * cell.unequal + f", noise {cell.noise:g}" * (cell.noise > 0)
+        if cell.association != 0.5:
+            people += f", association {cell.association:g}, cosine {cell.cosine:g}"
         lines.append(
             f"| {WORDS[cell.decision]} | {cell.design} | {people} | {number(NOMINAL[cell.decision], 2)} "
             f"| {number(rates['false'], 3)} | {number(rates['power'], 2)} |"
@@ -296,13 +421,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Error rates and power of every decision of a fit.")
     parser.add_argument("decisions", nargs="*", help=f"some of: {', '.join(DECISIONS)}; none: all")
     parser.add_argument("--fits", type=int, default=N_FITS, help="simulations for each rate and each power")
+    parser.add_argument("--quick", action="store_const", dest="fits", const=QUICK, help=f"{QUICK} of them")
+    parser.add_argument("--cells", default="", help="only cells whose name has this in it")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=RECORD, help="where rates are kept (JSON)")
     parser.add_argument("--markdown", action="store_true", help="print the page's tables from --out")
     options = parser.parse_args()
     if not options.markdown:
         chosen = options.decisions or list(DECISIONS)
-        cells = [cell for cell in (*CELLS, *OTHERS) if cell.decision in chosen]
+        cells = [c for c in (*CELLS, *OTHERS) if c.decision in chosen and options.cells in str(c)]
         measure(cells, options.fits, options.jobs, options.out)
     else:
         print(markdown(json.loads(options.out.read_text())))

@@ -103,6 +103,8 @@ def changes(seed: int, n: int, spread: str) -> tuple[bool, bool, bool]:
         "normal": rng.normal(size=n),
         "heavy": rng.standard_t(3, n) / 3**0.5,
         "skewed": rng.exponential(size=n) - 1,
+        "lognormal": (np.exp(rng.normal(size=n)) - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e),
+        "one in ten": ((rng.random(n) < 0.1) - 0.1) / 0.3,
     }
     loss, zero = 0.02 * draws[spread] - 0.01, np.zeros(n)
     kept, percentiles = (
@@ -113,7 +115,7 @@ def changes(seed: int, n: int, spread: str) -> tuple[bool, bool, bool]:
 
 def kept(audits: int, jobs: int) -> None:
     """Print how often "kept" and "improved" are said wrongly (nominal .025)."""
-    for spread in ("normal", "heavy", "skewed"):
+    for spread in ("normal", "heavy", "skewed", "lognormal", "one in ten"):
         for n in (4, 6, 8, 12, 24):
             calls = (delayed(changes)(seed, n, spread) for seed in range(audits))
             rates = np.mean(Parallel(jobs)(calls), axis=0)

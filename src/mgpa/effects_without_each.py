@@ -25,6 +25,9 @@ number of features, and (i) becomes, by Woodbury's identity with D = (1 - s) S +
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,6 +37,34 @@ from .moments import Means, Moments
 Floats = NDArray[np.float64]
 
 MOST_PEOPLE = 64  # more are left out in groups
+
+
+def _groups(participants: Means) -> dict[Any, int]:
+    """Return which participants are left out together."""
+    names = sorted({name for _, name in participants.parts}, key=repr)
+    return {name: i % MOST_PEOPLE for i, name in enumerate(names)}
+
+
+def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floats]:
+    """Return the sources' means (K, d) without each participant, of those without whom no source is empty."""
+    group = _groups(participants)
+    whole = Means({})
+    left_out: dict[int, Means] = {}
+    for (label, name), part in participants.parts.items():
+        if part[0]:
+            whole += Means({label: part})
+            left_out[group[name]] = left_out.get(group[name], Means({})) + Means({label: part})
+    found = []
+    for own in left_out.values():
+        means = []
+        for label in sources:
+            weight, mean = whole.parts[label]
+            out, of_own = own.parts.get(label, (0.0, mean))
+            if weight > out:
+                means.append(mean + (out / (weight - out)) * (mean - of_own))
+        if len(means) == len(sources):
+            found.append(np.stack(means))
+    return found
 
 
 def effects_without_each(
@@ -52,8 +83,7 @@ def effects_without_each(
     ``scale`` what features are divided by. NaN: a source has no other participant.
     """
     sources = list(moments.sources)
-    names = sorted({name for _, name in participants.parts}, key=repr)
-    group = {name: i % MOST_PEOPLE for i, name in enumerate(names)}
+    group = _groups(participants)
     cells = Means({})
     for (label, name), (weight, mean) in participants.parts.items():
         if weight:

@@ -44,18 +44,22 @@ def t_quantile(level: float, df: float) -> float:
 def mean_over_units(values: Any, units: Any = None) -> tuple[Any, Any, int]:
     """Return the mean of values (m,) or (m, k), its standard error, and the error's degrees of freedom.
 
-    ``units`` (m,) are participants, whose values rise and fall together. None, or a single one: every value
-    is a unit. The error is infinite where there is one unit only.
+    ``units`` (m,) are participants, whose values rise and fall together: the mean is that of their means, so
+    that nobody counts more for having more pairs, and the t-test holds. None, or a single one: every value is
+    a unit. The error is infinite where there is one unit only.
     """
     values = np.asarray(values, dtype=np.float64)
     names, codes = np.unique(np.zeros(len(values)) if units is None else units, return_inverse=True)
     if len(names) == 1:  # of one person, or of unknown people, rows are all there is
         codes = np.arange(len(values))
-    mean, n = values.mean(axis=0), int(codes.max()) + 1
+    n = int(codes.max()) + 1
     sums = np.zeros((n, *values.shape[1:]))
-    np.add.at(sums, codes, values - mean)
-    error = np.sqrt(n / max(n - 1, 1) * np.sum(sums**2, axis=0)) / len(values)
-    return mean, error if n > 1 else error + np.inf, n - 1
+    np.add.at(sums, codes, values)
+    means = (sums.T / np.bincount(codes)).T
+    mean = means.mean(axis=0)
+    if n == 1:
+        return mean, mean + np.inf, 0
+    return mean, means.std(axis=0, ddof=1) / np.sqrt(n), n - 1
 
 
 def jackknife(value: float, left_out: Any, n_sources: int, crossed: bool) -> tuple[float, int]:
@@ -177,7 +181,7 @@ def supported_directions(
         # What two people share is one number: it cannot tell how far it varies.
         excess, excess_error, _ = mean_over_units(energy - 2.0 * noise, units)
         supported = (excess > t_quantile(CHANCE, df) * excess_error) & (df > 1)
-        enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed
+        enough = np.cumsum(mean_over_units(shared, units)[0]) >= ENERGY * agreed
         n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
         if n_mean <= n_shared:
             supported[:n_mean] = True

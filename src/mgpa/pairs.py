@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ._common.checks import as_float_matrix, require_finite
 from .labels import is_paired, require_distinct, to_numpy, warn_of_singles
+from .linalg import BLOCK, blocks
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -32,6 +33,8 @@ class Pairs:
         The source of each, as its position among the sorted sources.
     participants : (m,) array or None
         Whose event it was, where that is known of all.
+    ids : (m,) array or None
+        The pair ids, of pairs that have them.
     """
 
     a: Floats
@@ -39,6 +42,7 @@ class Pairs:
     first: Codes
     second: Codes
     participants: NDArray[Any] | None = None
+    ids: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.first)
@@ -70,23 +74,33 @@ class Pairs:
                 sides[1].append(members[:, j])
         first, second = map(np.concatenate, sides)
         a, b = (np.asarray(X[side], dtype=np.float64) for side in (first, second))
-        return cls(a, b, codes[first], codes[second], None if participants is None else participants[first])
+        whose = None if participants is None else participants[first]
+        return cls(a, b, codes[first], codes[second], whose, pair_id[first])
 
     @classmethod
     def concatenate(cls, many: Sequence[Pairs]) -> Pairs:
         """Return all pairs in one."""
         if len(many) == 1:
             return many[0]
-        known = [pairs.participants for pairs in many if pairs.participants is not None]
+        known, named = (
+            [value for pairs in many if (value := getattr(pairs, name)) is not None]
+            for name in ("participants", "ids")
+        )
         a, b, first, second = (
             np.concatenate([getattr(pairs, name) for pairs in many]) for name in ("a", "b", "first", "second")
         )
-        return cls(a, b, first, second, np.concatenate(known) if len(known) == len(many) else None)
+        whose, ids = (np.concatenate(x) if len(x) == len(many) else None for x in (known, named))
+        return cls(a, b, first, second, whose, ids)
 
     def take(self, pairs: NDArray[np.intp]) -> Pairs:
         """Return some of the pairs."""
-        whose = None if self.participants is None else self.participants[pairs]
-        return Pairs(self.a[pairs], self.b[pairs], self.first[pairs], self.second[pairs], whose)
+        whose, ids = (None if x is None else x[pairs] for x in (self.participants, self.ids))
+        return Pairs(self.a[pairs], self.b[pairs], self.first[pairs], self.second[pairs], whose, ids)
+
+    def distinct(self) -> Pairs:
+        """Return the pairs without those given before, number for number: copies are no further evidence."""
+        again = repeated_pairs(self.a, self.b, self.kind)
+        return self.take(np.setdiff1d(np.arange(len(self)), again)) if len(again) else self
 
     @property
     def contrasts(self) -> Floats:
@@ -118,6 +132,27 @@ class Pairs:
                 "linked to every other, directly or through a third."
             )
         return np.asarray(effects[1:] - effects[0])
+
+
+def repeated_pairs(A: Any, B: Any, kind: Any = None) -> NDArray[np.intp]:
+    """Return the positions of pairs that occur before, number for number in both views, of the same sources.
+
+    Examples
+    --------
+    >>> A = np.array([[1.0], [2.0], [1.0]])
+    >>> repeated_pairs(A, A + 1).tolist()
+    [2]
+    """
+    key: NDArray[Any] = np.zeros(len(A), np.uint64)
+    for side in (A, B) if kind is None else (A, B, kind):
+        # Bit patterns, added up with random weights: whole numbers, so that equal rows stay equal.
+        d = side.shape[1]
+        weight = np.random.default_rng(d).integers(2**63, size=d, dtype=np.uint64) | np.uint64(1)
+        for part in blocks(len(key), max(1, BLOCK // (16 * d))):
+            bits = (np.ascontiguousarray(side[part], dtype=np.float64) + 0.0).view(np.uint64)
+            bits ^= bits >> np.uint64(29)
+            key[part] = key[part] * np.uint64(0x9E3779B97F4A7C15) + bits @ weight
+    return np.setdiff1d(np.arange(len(key)), np.unique(key, return_index=True)[1])
 
 
 def zero_sum_effects(values: Floats, first: Codes, second: Codes, n_sources: int) -> tuple[Floats, int]:

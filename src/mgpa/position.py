@@ -26,8 +26,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from .effects_without_each import effects_without_each
-from .errors import MissingEvidence
+from .effects_without_each import effects_without_each, means_without_each
+from .errors import MissingEvidence, PairingError
 from .evidence import LEVEL, contrast_folds, jackknife, mean_over_units, t_quantile
 from .gate import fit_gate, identical_views
 from .linalg import PrincipalAxes, Scatter, cross_validated_ridge, outside, resolved_axes
@@ -39,24 +39,34 @@ from .statistics import Statistics
 Floats = NDArray[np.float64]
 
 PUBLISHED_RIDGE = 10.0
+# What populations may differ by along the shift, as a standard deviation, for what they differ by across it:
+# as much as a difference at a cosine of .7.
+ALONG_PER_ACROSS = 1.0
 
 
 @dataclass(frozen=True)
 class Effect:
     """The source effect in the rows, as a multiple of the mean contrast, with its error over people.
 
-    Given what is preserved, and within sources: what differs between sources in q is not part of it.
+    Given what is preserved, and within sources: what differs between sources in q is not part of it. Where
+    populations differ (source and task may go together), their difference has a part along the shift too,
+    which rows alone cannot tell from the device's: the error includes how large that part may be.
     """
 
     size: float
-    error: float  # its standard error: over people where they are known, over rows where not
+    error: float  # its standard error: over people (rows where they are unknown), and for populations
     df: float = np.inf  # of the error
     units: str = ""  # what the units were
     in_pairs: bool = True  # whether pairs agree on a shift; if not, what rows show of it is noise
 
     def is_clear(self, level: float) -> bool:
-        """Return whether the effect is significant at ``level``."""
-        return self.in_pairs and abs(self.size) > t_quantile(level / 2, self.df) * self.error
+        """Return whether the effect is significant at ``level``, and of the pairs' sign."""
+        return self.in_pairs and self.size > t_quantile(level / 2, self.df) * self.error
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether rows differ the other way round, by about as much: the views of pairs were exchanged."""
+        return replace(self, size=-self.size).matches_pairs
 
     @property
     def exists(self) -> bool:
@@ -66,7 +76,7 @@ class Effect:
     @property
     def matches_pairs(self) -> bool:
         """Whether pairs and rows show the same effect, so that paired views can be used as rows."""
-        return self.exists and 0.5 < abs(self.size) < 2.0
+        return self.exists and 0.5 < self.size < 2.0
 
     def __str__(self) -> str:
         if not self.in_pairs:
@@ -259,6 +269,11 @@ def solve_within(
     C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
     effect = measured_effect(moments, participants, shift.mean, anchor, C, scale)
     effect = replace(effect, in_pairs=pairs_agree(shift, C, K))
+    if do_no_harm and effect.is_reversed:
+        raise PairingError(
+            f"Rows differ between sources the other way round than pairs do: {effect}. Were the views "
+            "exchanged? A holds the views of the source that comes first in order, B those of the second."
+        )
     if calibration.parts and effect.matches_pairs:
         # Both views of the same events: rows in which the source is associated with nothing.
         spread = spread + calibration.within.scaled(scale)
@@ -310,10 +325,45 @@ def measured_effect(
             moments, participants, weights, anchor.basis, anchor.axes, anchor.products, anchor.ridge, scale
         )
         error, df = jackknife(size, left_out, len(moments.sources), crossed)
-        return Effect(size, error, df, f"{len(left_out)} people")
+        across = gap_across(moments, participants, delta, anchor, C, scale)
+        return Effect(size, float(np.hypot(error, ALONG_PER_ACROSS * across)), df, f"{len(left_out)} people")
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
-    return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows")
+    across = gap_across(moments, participants, delta, anchor, C, scale)
+    error = float(np.hypot(np.sqrt(variance), ALONG_PER_ACROSS * across))
+    return Effect(size, error, np.inf, f"{moments.n_rows} rows")
+
+
+def gap_across(
+    moments: Moments, participants: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
+) -> float:
+    """Return the length of what sources differ by across the shift, relative to the shift's.
+
+    Lengths are Mahalanobis distances within sources, gate and preserved coordinates together. A device that
+    does to rows what it does to pairs adds nothing across. What chance adds over participants is taken off by
+    the jackknife, and half a standard error besides, so that few participants do not look like populations;
+    where they are unknown, what independent rows would give.
+    """
+    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
+    shift = float(np.sum(weights * delta))
+
+    def squared(means: Floats) -> float:
+        gaps = (means[1:] - means[0]) / scale
+        inside = gaps @ anchor.residual
+        whole = np.sum(inside * scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), inside.T).T)
+        whole += anchor.n_free * np.trace(anchor.leverage(gaps))
+        return float(whole / shift - (np.sum(weights * inside) / shift) ** 2)
+
+    found = squared(moments.means)
+    without = means_without_each(participants, moments.sources)
+    if len(without) > 1:
+        left_out, P = np.array([squared(means) for means in without]), len(without)
+        found += (P - 1) * (found - float(left_out.mean())) - 0.5 * np.sqrt(P - 1) * float(left_out.std())
+    elif len({name for _, name in participants.parts}) < 2:
+        values = anchor.axes.values
+        dimensions = len(C) - 1 + float(np.sum(values / (values + anchor.ridge)))
+        found -= dimensions * float(np.sum(1.0 / moments.counts[1:] + 1.0 / moments.counts[0])) / shift
+    return float(np.sqrt(max(found, 0.0)))
 
 
 def pairs_agree(shift: GateShift, C: Floats, n_sources: int) -> bool:

@@ -188,6 +188,7 @@ class Statistics:
         require_two_sources(self.aligned, self.sources)
         total = Moments({})
         for pairs in self.aligned:
+            pairs = pairs.distinct()
             for label, side in zip(self.sources, (pairs.a, pairs.b), strict=True):
                 total = total + Moments.from_rows(side, np.full(len(side), label))
         return total
@@ -222,7 +223,7 @@ def collect_pairs(aligned: Sequence[Pairs], labelled: Sequence[LabelledRows], so
     if not sum(map(len, found)):
         raise MissingEvidence(NO_PAIRS)
     require_two_sources(aligned, sources)
-    return Pairs.concatenate(found)
+    return Pairs.concatenate(found).distinct()
 
 
 def require_two_sources(aligned: Sequence[Pairs], sources: NDArray[Any]) -> None:

@@ -252,8 +252,9 @@ def test_how_many_more_follows_from_the_spread(labelled, loss, needed):
         assert entry["sentence"] == "More participants will hardly show that LEACE keeps the task within .01."
     else:
         change = result.contrast("leace", metric="T_f")
-        again = 8 * ((change.value - change.low) / (change.value + 0.01)) ** 2
-        assert entry["needed"] == pytest.approx(again, abs=1)
+        again = 8 * (2.8 / 1.96) ** 2 * ((change.value - change.low) / (change.value + 0.01)) ** 2
+        assert entry["needed"] == pytest.approx(again, abs=1.1)
+        assert entry["sentence"].endswith("(80 % power).")
         assert entry["needed"] > needed
         assert entry["sentence"] in caveats(result)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mgpa
+from mgpa import position
 from mgpa.evidence import jackknife, mean_over_units
 from mgpa.moments import Means, Moments, Standardizer
 from mgpa.pairs import Pairs
@@ -32,6 +33,42 @@ def test_errors_over_units_are_those_of_their_means():
     assert jackknife(5.0, [4.9, 5.1, np.nan], 2, crossed=False)[0] == np.inf
 
 
+def test_nobody_counts_more_for_having_more_pairs():
+    rng = np.random.default_rng(0)
+    values, units = rng.normal(size=(50, 3)), np.repeat(np.arange(5), [30, 5, 5, 5, 5])
+    means = np.array([values[units == u].mean(axis=0) for u in range(5)])
+    mean, error, df = mean_over_units(values, units)
+    np.testing.assert_allclose(mean, means.mean(axis=0))
+    np.testing.assert_allclose(error, means.std(axis=0, ddof=1) / np.sqrt(5))
+    assert df == 4
+    # One person with most of the pairs makes no direction: .15 to .4 of gates had one.
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng([seed, 4])
+        who = np.repeat(np.arange(4), [400, 8, 8, 8])
+        contrasts = 0.4 * rng.normal(size=(len(who), 10)) + 0.7 * rng.normal(size=(4, 10))[who]
+        found += mgpa.MeasurementGate().fit(contrasts, groups=who).rank_ > 0
+    assert found <= 2
+
+
+def test_a_difference_of_populations_is_not_taken_for_the_devices():
+    """Without a device effect; the task goes with the source, at a cosine of .7 to the shift."""
+    acts = {0.0: 0, 1.0: 0}
+    for seed in range(8):
+        for effect in acts:
+            data = calibration.draw_associated(np.random.default_rng(seed), 0.9, 0.7, effect)
+            acts[effect] += mgpa.ClosedFormMGPA().fit(**data).map_.rank > 0
+    assert acts[0.0] <= 1
+    assert acts[1.0] >= 4
+
+
+def test_an_effect_of_the_wrong_sign_never_acts():
+    effect = Effect(-0.9, 0.05, 11)
+    assert effect.is_reversed
+    assert not effect.exists
+    assert not Effect(-9.0, 0.05, 11).is_reversed
+
+
 @pytest.mark.parametrize(
     ("size", "error", "df", "clear"),
     [(2.5, 1.0, 100, True), (2.5, 1.0, 3, False), (1e9, 1.0, 0, False), (5.0, np.inf, 9, False)],
@@ -40,7 +77,7 @@ def test_few_units_must_be_surer_and_a_lost_source_says_nothing(size, error, df,
     assert Effect(size, error, df).exists == clear
 
 
-def test_leaving_people_out_equals_refitting_without_them():
+def test_leaving_people_out_equals_refitting_without_them(monkeypatch):
     """Where people's rows scatter alike about their means, to what that leaves open."""
     rng = np.random.default_rng(1)
     P, n, d = 5, 40, 6
@@ -58,6 +95,7 @@ def test_leaving_people_out_equals_refitting_without_them():
         shift = GateShift.of(pairs, pairs.source_effects(2), one.scale, np.eye(d)[:, :1])
         return solve_within(moments, people, Moments({}), one, shift, ridge=ridge)[2]
 
+    monkeypatch.setattr(position, "ALONG_PER_ACROSS", 0.0)  # the error over people alone
     whole = effect(np.ones(len(X), bool), groups=True)
     left_out = [effect(person != p).size for p in range(P)]
     assert whole.error == pytest.approx(jackknife(whole.size, left_out, 2, crossed=True)[0], rel=1e-6)

@@ -197,3 +197,16 @@ def test_a_table_without_rows_has_nothing_to_fit_on(method, tmp_path):
     for given in (empty, path):
         with pytest.raises(TableError, match="has no rows to fit on"):
             fit_table(make(method), given)
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+@pytest.mark.parametrize("method", ["closed_form_mgpa", "leace"])
+def test_the_last_fit_is_on_everyone(method, from_file, tmp_path):
+    table = simulated_table(n_people=12, events=8)
+    told = write_table(table, tmp_path / "t.parquet") if from_file else table
+    last = fit_table(make(method), told, everyone=True).to_map()
+    without_roles = Table(table.X, **{k: v for k, v in table.columns.items() if k != "role"})
+    expected = fit_table(make(method), without_roles).to_map()
+    np.testing.assert_allclose(last.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-12)
+    assert last.info.n_rows == len(table) > fit_table(make(method), told).to_map().info.n_rows
+    assert "the rows of every role" in last.info.notes

@@ -18,6 +18,7 @@ from ..estimators.tokens import gate_of, token_rows
 from ..gate import held_out_coverage
 from ..labels import is_paired, source_names
 from ..maps.affine import PosteriorMap
+from ..pair_checks import PairExamination, Pairing, examine_pairs, sentence
 from ..position import Effect
 from ..reading.spread import SpreadEvidence
 from ..reading.words import spread_in_words
@@ -32,8 +33,6 @@ Floats = NDArray[np.float64]
 UNASSOCIATED = 0.1
 MAX_ROWS = 20_000  # paired rows are few; should they be many, these will do
 FOLDS, SHUFFLES = 5, 20  # of pairs; exchanges of views between events
-# Mismatched pairs this close to matched ones say that ids join no views of one event.
-NO_CLOSER = 0.95
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,8 @@ class PairCheck:
         What pairs show beyond a shift: gain, rotation, noise.
     units : str
         What the table calls participants.
+    examined : PairExamination or None
+        Whether pairs join views of one event, which do not, and which are copies.
     """
 
     sources: dict[str, int]
@@ -76,6 +77,7 @@ class PairCheck:
     effect: Effect | None
     spread: SpreadEvidence | None = None
     units: str = "participants"
+    examined: PairExamination | None = None
 
     @property
     def n_pairs(self) -> int:
@@ -89,7 +91,15 @@ class PairCheck:
 
     @property
     def verdict(self) -> str:
-        """The answer in a sentence."""
+        """The answer in a sentence; what is doubtful about the pairs comes first."""
+        found = self.examined
+        if found is not None and found.pairing in (Pairing.MISMATCHED, Pairing.PARTLY_WRONG):
+            return f"{sentence(found)} {self._shown}"
+        return self._shown
+
+    @property
+    def _shown(self) -> str:
+        """What pairs and rows show, of pairs that are right."""
         if self.effect is None and self.spread is not None and self.spread.is_shown:
             return f"The pairs show no common shift, but {spread_in_words(self.spread)}."
         if self.effect is None:
@@ -103,13 +113,7 @@ class PairCheck:
                 f"{text}, but the rows do not clearly show it ({self.effect}): there is nothing to "
                 "remove, or too few rows to tell. A fit leaves the rows unchanged."
             )
-        text += f", and {self.effect}."
-        if self.closeness > NO_CLOSER and not (self.spread and self.spread.is_shown):
-            text += (
-                " But views of one event differ as much as views of different events: the mean shift is "
-                "reliable, the ids are not."
-            )
-        return text
+        return f"{text}, and {self.effect}."
 
     @property
     def facts(self) -> dict[str, str]:
@@ -125,10 +129,16 @@ class PairCheck:
             "pairs": f"{self.n_pairs}{people} ({between})",
             "held out": f"rank {k + 1} covers {self.coverage[k]:.1%} of held-out pairs; of permuted "
             f"pairs {np.median(self.shuffled[:, k]):.1%}",
-            "matched": f"distance within pairs is {self.closeness:.2f} of that in mismatched pairs",
+            "matched": f"distance within pairs is {self.closeness:.2f} of that in mismatched pairs"
+            + self._copies,
             "spread": spread_in_words(self.spread) if self.spread else "not tested",
             "MGPA()": acts,
         }
+
+    @property
+    def _copies(self) -> str:
+        copies = 0 if self.examined is None else len(self.examined.repeats)
+        return f"; {copies} pairs are copies of others and count once" if copies else ""
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(f"  {name:<10}{text}" for name, text in self.facts.items())])
@@ -136,6 +146,8 @@ class PairCheck:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers and text."""
         facts = asdict(self) | {"coverage": self.coverage.tolist(), "shuffled": self.shuffled.tolist()}
+        if self.examined is not None:
+            facts["examined"] |= {"pairing": self.examined.pairing.value}
         return {"verdict": self.verdict, "shows_something": self.shows_something, **facts}
 
 
@@ -203,6 +215,7 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
         effect=effect and replace(effect, units=in_units(effect.units, info)),
         spread=spread and replace(spread, unit=in_units(spread.unit, info)),
         units=in_units("participants", info),
+        examined=examine_pairs(A, B, people, kind),
     )
 
 

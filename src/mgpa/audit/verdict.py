@@ -30,7 +30,8 @@ FIRST = ("S", "A_f", "RMSEP_f", "T_f", "M")
 # What users' heads would notice, in the order in which it is told.
 HEADS = ("A_f", "RMSEP_f", "bias_f", "T_f", "T_r", "RMSEP_r")
 # More units than this many times the present number are not worth asking for.
-MOST_MORE = 50
+MOST_MORE = 100
+PLANNED = (1.96 + 0.84) ** 2 / 1.96**2  # times as many participants give 80 % power instead of 50 %
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 #: What became of a metric, in words.
 OUTCOMES = {"improved": "better", "kept": "kept", "suffered": "worse", "unclear": "not clearly different"}
@@ -331,7 +332,10 @@ def shortcut_note(audit: Audit) -> str:
 
 
 def plan(audit: Audit) -> list[dict[str, Any]]:
-    """Return how many participants would settle open questions, from the width of intervals.
+    """Return how many participants would settle open questions with 80 % power, from the width of intervals.
+
+    With a half-width of the interval as large as what is looked for, every second audit would miss it: the
+    number is (1.96 + .84)² / 1.96² times as large.
 
     Each entry has ``question`` ("separate" or "kept"), ``methods``, ``metric``, participants ``now`` and
     ``needed`` (None: more will hardly help), and a ``sentence``.
@@ -341,12 +345,14 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
 
     def ask(question: str, methods: tuple[str, ...], measured: str, margin: float, spread: float) -> None:
         now, more, who = audit.n_people, audit.design.plural, listed(map(label, methods))
-        needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
+        needed = now * PLANNED * (spread / margin) ** 2 if margin > 0 else math.inf
         enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
         goal = f"tell {who} apart on {measured}"
         if question == "kept":
             goal = f"show that {who} keeps the task within {number(METRICS[measured].kept or 0, '.2f')}"
-        sentence = f"About {enough} {more} would {goal}." if enough else f"More {more} will hardly {goal}."
+        sentence = f"More {more} will hardly {goal}."
+        if enough:
+            sentence = f"About {enough} {more} would {goal}, in four of five audits (80 % power)."
         entries.append({"question": question, "methods": methods, "metric": measured, "now": now,
                         "needed": enough, "sentence": sentence})  # fmt: skip
 

@@ -18,6 +18,7 @@ from .application import (
     AnyOut,
     AnyPlace,
     AsJson,
+    Flag,
     Overwrite,
     Rank,
     Seed,
@@ -45,6 +46,7 @@ def fit(
     tokens: shared.Tokens = "mean",
     seed: Seed | None = None,
     parameters: Params = None,
+    everyone: Flag = False,
     reading: TableOptions = AS_IT_IS,
     overwrite: Overwrite = False,
     scheduler: shared.Scheduler = None,
@@ -76,6 +78,9 @@ def fit(
     tokens
         For a table of tokens: correct their mean and shift all alike (mean), or all tokens of a row together
         (joint).
+    everyone
+        Fit on the rows of every role: the last step, after an audit. The audit then refers to fits on FIT
+        rows; nobody is left to audit this map with.
     """
     with waiting("fit: loading"):
         from ..baselines import make
@@ -100,9 +105,13 @@ def fit(
     file = reading.open(table)
     model = shared.with_tokens(model, tokens, file)
     with connect(scheduler) as client, waiting("fit: fitting"):
-        m = fit_table(model, file, pairs=pairs, components=components, client=client, verbose=True).to_map()
+        settings: dict[str, Any] = {"everyone": everyone, "client": client, "verbose": True}
+        m = fit_table(model, file, pairs=pairs, components=components, **settings).to_map()
     m.save(out, overwrite=overwrite)
-    if "role" not in file.columns:
+    if everyone:
+        text = "mgpa: fitted on the rows of every role; an audit of this table judged fits on its FIT rows,"
+        print(f"{text} and cannot judge this map.", file=sys.stderr)
+    elif "role" not in file.columns:
         text = "mgpa: the table has no roles, so all rows were fitted on; audit other participants, or"
         print(f"{text} give each participant a role first (mgpa convert --roles).", file=sys.stderr)
     shared.show({"map": str(out), **_map_facts(m)}, m.summary(), json_)

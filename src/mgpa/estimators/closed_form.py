@@ -12,6 +12,7 @@ from .._common.parameters import Constraint, flag, gate, nothing, number, one_of
 from ..gate import MeasurementGate, no_gate
 from ..labels import reference_code, source_names
 from ..maps import AffineMap, MapInfo
+from ..pair_checks import require_right_pairs
 from ..position import Effect, Position, solve_position
 from ..statistics import Statistics
 from .base import Fitted, GatedEstimator, MomentEstimator
@@ -154,6 +155,7 @@ class ClosedFormMGPA(GatedMomentEstimator):
     def _solve(self, data: Statistics) -> Fitted:
         data.require_sources()
         pairs = data.pairs()
+        require_right_pairs(pairs)
         settings = self.get_params(deep=False)
         del settings["on_missing"]
         code = settings["reference"] = reference_code(self.reference, data.sources)

@@ -33,6 +33,7 @@ from ..gate import MeasurementGate, fit_gate
 from ..linalg import Scatter
 from ..maps import AffineMap, MapInfo, StagedMap
 from ..moments import Means, Moments, Standardizer
+from ..pair_checks import require_right_pairs
 from ..pairs import Pairs
 from ..position import Effect, GateShift, solve_within
 from ..stages import AffinePoint, Recipe, Rows, Trajectory, staged_map
@@ -235,6 +236,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         require_several(data.sources, data.source_weights)
         labelled = () if data.pair_id is None else (data.paired(),)
         pairs = collect_pairs(() if views is None else (views,), labelled, data.sources)
+        require_right_pairs(pairs)
         if self.early_stopping and all(given is None for given in held_out):
             raise UsageError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
         purpose = "early_stopping and do_no_harm need them (or turn both off)"

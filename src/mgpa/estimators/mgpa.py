@@ -20,6 +20,7 @@ from ..gate import FixedGate, no_gate
 from ..labels import reference_code, source_names
 from ..maps import AffineMap
 from ..moments import Standardizer
+from ..pair_checks import require_right_pairs
 from ..pairs import Pairs
 from ..position import Position, solve_position
 from ..reading.edits import Action, Reading, decide, posterior_map, read_sources
@@ -123,6 +124,7 @@ class MGPA(GatedMomentEstimator):
     def _solve(self, data: Statistics) -> Fitted:
         data.require_sources()
         pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
+        require_right_pairs(pairs)
         target, divisor, moments = (
             reference_code(self.reference, data.sources),
             standardizer.divisor,

@@ -19,6 +19,7 @@ from .regressions import Regressions, Step
 from .views import SMALL, Floats, Views, centre, members
 
 SIGN_FLIPS = 1999
+SURE = 0.02  # chance of a common slope, where no other rows can confirm it
 ALL_NOISE = 0.99  # share of noise from which on there is nothing to undo
 
 
@@ -50,8 +51,10 @@ class SpreadEvidence:
 
     @property
     def matches_rows(self) -> bool:
-        """Whether rows differ in spread as the pairs do."""
-        return not (self.scale < 0.4 or self.scale > 2.5)
+        """Whether rows differ in spread as the pairs do; where rows are the pairs, whether these are sure."""
+        if np.isnan(self.scale):
+            return self.p_value <= SURE and self.removed > 2.0 * self.error
+        return 0.4 <= self.scale <= 2.5
 
 
 def show_spread(views: Views) -> tuple[float, int, str]:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
 
 from ..evidence import Folds, contrast_folds, orthonormal
-from ..linalg import BLOCK, Scatter, blocks
+from ..linalg import BLOCK, EPS, Scatter, blocks
 from ..maps import AffineMap
 from ..moments import Moments, Standardizer
 from ..pairs import Pairs
@@ -25,6 +26,9 @@ Codes = NDArray[np.int64]
 BALL = 0.02  # of every covariance, shared by all directions
 SMALL = 0.1  # of the mean variance: directions with less count less when spreads are compared
 UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown or have fewer
+ORDERS, CLEARLY = 50, 3.0  # random orders, and standard deviations beyond them
+MOST_NEIGHBOURS = 500  # pairs that are asked
+ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # units of pairs that are alike, and pairs they are made of
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +125,11 @@ class Views:
         """Each pair's unit: its participant, or a group of pairs where participants are unknown."""
         if self.participants is not None:
             return grouped(np.unique(self.participants, return_inverse=True)[1], self.kind, self.length)
+        if self.kind.max() == 0:
+            pairs = np.arange(len(self))
+            if neighbours_agree(self.contrasts(pairs[:MOST_NEIGHBOURS])):
+                midpoints = (self.moved(pairs) + self.moved(pairs + len(self))) / 2
+                return alike(midpoints, self.contrasts(pairs))
         n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
         return np.asarray(self.place % max(1, n_units))
 
@@ -185,6 +194,43 @@ def unpaired_scatters(
             scatter -= np.outer(gap, gap) * (views.weight * part.weight / max(n, 1.0))
         scatters.append((n, scatter) if n > 1.5 else (0.0, np.zeros_like(scatter)))
     return scatters
+
+
+def neighbours_agree(contrasts: Floats) -> bool:
+    """Return whether contrasts are like the ones before them, in the given order, by more than chance.
+
+    So are neighbouring windows of a recording, whose noise goes on.
+    """
+    centred = contrasts - contrasts.mean(axis=0)
+    centred /= np.maximum(np.linalg.norm(centred, axis=1), EPS)[:, None]
+    if len(centred) < 2 * UNIT_PAIRS:
+        return False
+    rng, found = np.random.default_rng(0), np.empty(ORDERS + 1)
+    for i in range(ORDERS + 1):
+        order = rng.permutation(len(centred)) if i else np.arange(len(centred))
+        found[i] = np.einsum("ij,ij->", centred[order[1:]], centred[order[:-1]])
+    return bool(found[0] - found[1:].mean() > CLEARLY * found[1:].std())
+
+
+def alike(midpoints: Floats, contrasts: Floats) -> Codes:
+    """Return the unit of each pair where participants are unknown: pairs that are alike are in one unit.
+
+    Where windows of one recording follow each other (:func:`neighbours_agree`), near copies in different
+    units would confirm each other whatever they show. Units are clusters of midpoints and contrasts together
+    (Ward's method): every pair belongs to the nearest, of at most :data:`MOST_CLUSTERED` pairs.
+    """
+    parts = [part - part.mean(axis=0) for part in (midpoints, contrasts)]
+    Z = np.concatenate([part / max(float(np.linalg.norm(part)), EPS) for part in parts], axis=1)
+    n_units = min(ALIKE_UNITS, len(Z) // UNIT_PAIRS)
+    if n_units < 2:
+        return np.zeros(len(Z), np.int64)
+    order = np.argsort(np.sum(Z**2, axis=1), kind="stable")
+    drawn = order[np.linspace(0, len(Z) - 1, min(len(Z), MOST_CLUSTERED)).astype(np.int64)]
+    found = fcluster(linkage(Z[drawn], "ward"), n_units, "maxclust")
+    means = np.stack([Z[drawn][found == k].mean(axis=0) for k in np.unique(found)])
+    means = means[np.argsort(np.sum(means**2, axis=1), kind="stable")]
+    nearest = np.argmin(np.sum(means**2, axis=1) - 2.0 * Z @ means.T, axis=1)
+    return np.asarray(np.unique(nearest, return_inverse=True)[1])
 
 
 def grouped(whose: Codes, kind: Codes, length: Floats) -> Codes:

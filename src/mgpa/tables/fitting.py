@@ -48,6 +48,7 @@ def fit_table(
     coordinates: Coordinates | None = None,
     max_rows: int = 200_000,
     random_state: int = 0,
+    everyone: bool = False,
     client: Any = None,
     verbose: bool = False,
 ) -> Any:
@@ -75,6 +76,9 @@ def fit_table(
         Or correct in these coordinates, fitted before.
     max_rows, random_state : int
         Rows for methods that do not stream, and the seed they are drawn with.
+    everyone : bool
+        Fit on the rows of every role: the last step, after an audit. What was audited are fits on FIT rows
+        alone; this map has seen the people they were judged by, and nobody is left to audit it with.
     client : dask.distributed.Client or None
         Where to work on a file; None is here.
     verbose : bool
@@ -92,7 +96,7 @@ def fit_table(
     >>> fit_table(mgpa.ClosedFormMGPA(), simulate_table(8)).to_map()
     <AffineMap: affine, 1 direction, 16 features>
     """
-    rows = FitRows(table)
+    rows = FitRows(table, everyone)
     if components is not None:
         if coordinates is not None:
             raise ValueError("Set components or coordinates, not both.")
@@ -106,12 +110,15 @@ def fit_table(
         model = TokenMean(model)
     notes: list[str] = []
     if isinstance(row_estimator(model), MomentEstimator):
-        jobs = [partial(summarise, model, part, coordinates, calibration is None) for part in rows.parts]
+        settings = coordinates, calibration is None, everyone
+        jobs = [partial(summarise, model, part, *settings) for part in rows.parts]
         on = None if isinstance(rows.table, Table) else client
         model, fitted = reduce_parts(jobs, merged, client=on, verbose=verbose)
         model = model if calibration is None else model.add_pairs(calibration)
     else:
         model, fitted, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state)
+    if everyone:
+        notes += ["fitted on the rows of every role: audits of the table judged fits on its FIT rows"]
     people = set() if rows.people is None else {*rows.people.tolist()}
     if isinstance(calibration, LabelledRows) and calibration.participant is not None:
         people |= {*calibration.participant.tolist()}
@@ -135,14 +142,15 @@ def fit_table(
 class FitRows:
     """The rows of a table in memory or in a file, by their roles; checked together, as batches cannot be."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, everyone: bool = False) -> None:
         self.table: Table | TableFile = table if isinstance(table, (Table, TableFile)) else open_table(table)
         self.name = "The table" if isinstance(self.table, Table) else str(self.table.path)
         require_columns(["source"], self.table.columns, self.name)
         columns = self.table.columns if isinstance(self.table, Table) else self.table.survey()
         if not len(columns["source"]):
             raise TableError(f"{self.name} has no rows to fit on.")
-        fit = columns.get("role", np.array("FIT")) == "FIT"
+        self.everyone = everyone
+        fit = (columns.get("role", np.array("FIT")) == "FIT") | everyone
         if not fit.any():
             roles = ", ".join(np.unique(columns["role"]))
             raise TableError(f"{self.name} has no FIT rows; its roles are {roles}.")
@@ -168,8 +176,8 @@ class FitRows:
         return check_columns(read, len(read["source"]))
 
     def positions(self, role: str) -> NDArray[np.intp]:
-        """Return the rows of a role; without roles, all rows are fitted on."""
-        if "role" in self.columns:
+        """Return the rows of a role; without roles, or of everyone, all rows are fitted on."""
+        if "role" in self.columns and not self.everyone:
             return np.flatnonzero(self.columns["role"] == role)
         return np.arange(len(self.columns["source"]) if role == "FIT" else 0)
 
@@ -193,7 +201,8 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     require_columns(["source", "pair_id"], table.columns, "The table of pairs")
     if table.X.ndim == 3 and not rows.tokens:
         raise TableError("The table of pairs holds tokens, and the table to fit vectors.")
-    table = table if table.role is None else table.rows("FIT")  # other people are for judging
+    if table.role is not None and not rows.everyone:
+        table = table.rows("FIT")  # other people are for judging
     require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
     require_features(table.info, rows.table.info, "The table of pairs", "the table")
     table = table.take(is_paired(np.asarray(table.pair_id)))
@@ -213,12 +222,16 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
 
 
 def summarise(
-    model: Any, part: Table | TableFile, coordinates: Coordinates | None, own_pairs: bool = True
+    model: Any,
+    part: Table | TableFile,
+    coordinates: Coordinates | None,
+    own_pairs: bool = True,
+    everyone: bool = False,
 ) -> tuple[Any, Digests] | None:
     """Return a clone of the model that has seen one part's FIT rows, and which they are; None without any."""
     fresh, seen = clone(model), []
     for batch in [part] if isinstance(part, Table) else batches(part):
-        fit = batch if batch.role is None else batch.rows("FIT")
+        fit = batch if batch.role is None or everyone else batch.rows("FIT")
         if len(fit):
             rows = in_coordinates(coordinates, fit)
             ids = rows.pair_id if own_pairs else None

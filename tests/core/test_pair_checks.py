@@ -1,0 +1,112 @@
+"""Pairs are examined before they are used: right ones pass, wrong ones are named, copies count once."""
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.errors import PairingError
+from mgpa.pair_checks import Pairing, examine_pairs, sentence
+from mgpa.pairs import repeated_pairs
+
+D = 16
+
+
+def world(seed, m=60, per=1, noise=0.2, heavy=False):
+    """Return two views of m events of participants with ``per`` events each, and whose they are."""
+    rng = np.random.default_rng(seed)
+    who = np.repeat(np.arange(m // per), per)
+    mix = rng.normal(size=(D, D)) / np.sqrt(D)
+    events = (rng.normal(size=(m, D)) + rng.normal(size=(m, D))[who]) @ mix
+    events /= events.std()
+    draw = rng.standard_t(3, (2, m, D)) / np.sqrt(3) if heavy else rng.normal(size=(2, m, D))
+    return events + noise * draw[0], events + 1.0 + noise * draw[1], who
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 2.0])
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("m", [6, 20, 60])
+def test_noisy_but_right_pairs_are_not_doubted(m, heavy, noise):
+    found = [examine_pairs(*world(seed, m, noise=noise, heavy=heavy)[:2]) for seed in range(5)]
+    assert not any(each.is_wrong for each in found)
+
+
+def test_shuffled_pairs_are_named_with_where_they_belong():
+    A, B, _ = world(0, noise=0.1)
+    bad = np.array([3, 17, 18, 25, 30, 31, 40, 41, 42, 50, 55, 59])
+    B[bad] = B[np.roll(bad, 1)]
+    found = examine_pairs(A, B)
+    assert found.pairing is Pairing.PARTLY_WRONG
+    assert set(found.wrong) == set(bad)
+    assert dict(zip(found.wrong, found.belongs_to, strict=True)) == dict(
+        zip(bad.tolist(), np.roll(bad, 1).tolist(), strict=True)
+    )
+    assert found.wrong_share == pytest.approx(0.2, abs=0.05)
+    assert "pairs join views of different events" in sentence(found)
+    # A draw of noise with heavy tails hides none of it.
+    A, B, _ = world(1, noise=0.1, heavy=True)
+    B[bad] = B[np.roll(bad, 1)]
+    assert examine_pairs(A, B).pairing is Pairing.PARTLY_WRONG
+
+
+def test_participants_that_were_exchanged_are_named():
+    A, B, who = world(2, m=60, per=6)
+    names = np.array([f"p{i}" for i in who])
+    first, second = np.flatnonzero(who == 2), np.flatnonzero(who == 7)
+    B[np.r_[first, second]] = B[np.r_[second, first]]
+    found = examine_pairs(A, B, names)
+    assert found.swapped == (("p2", "p7"),)
+    assert "Participants were exchanged: p2 and p7" in sentence(found)
+
+
+def test_pairs_of_different_events_are_mismatched_and_late_clocks_are_told():
+    A, B, who = world(3, m=60, per=10)
+    within = np.concatenate([np.roll(np.flatnonzero(who == p), 4) for p in range(6)])
+    assert examine_pairs(A, B[within], who).pairing is Pairing.MISMATCHED
+    late = np.concatenate([np.roll(np.flatnonzero(who == p), -2) for p in range(6)])
+    for participants in (who, None):
+        found = examine_pairs(A, B[late], participants)
+        assert found.pairing is Pairing.MISMATCHED
+        assert found.lag == 2
+        assert "fit the first views 2 pairs later" in sentence(found)
+
+
+def test_a_rotated_device_is_no_mismatch():
+    A, B, _ = world(4, m=60, noise=0.3)
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(D, D)))[0]
+    assert examine_pairs(A, B @ Q).pairing is Pairing.MATCHED
+
+
+def test_few_pairs_and_copies_say_so():
+    A, B, _ = world(5, m=6)
+    assert examine_pairs(A[:4], B[:4]).pairing is Pairing.UNCLEAR
+    assert examine_pairs(A, A).pairing is Pairing.IDENTICAL
+    again = examine_pairs(np.r_[A, A[:2]], np.r_[B, B[:2]])
+    assert again.repeats == (6, 7)
+    assert repeated_pairs(np.array([[0.0], [-0.0]]), np.ones((2, 1))).tolist() == [1]
+    assert not len(repeated_pairs(A, B))
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    A, B, _ = world(seed, noise=0.1)
+    source = np.repeat([0, 1], 200)
+    return rng.normal(size=(400, D)) + source[:, None], source, A, B
+
+
+@pytest.mark.parametrize("make", [mgpa.MGPA, mgpa.ClosedFormMGPA])
+def test_a_fit_refuses_views_that_were_exchanged(make):
+    X, source, A, B = data()
+    with pytest.raises(PairingError, match="the other way round"):
+        make().fit(X, source=source, pairs=(B, A))
+
+
+@pytest.mark.parametrize("make", [mgpa.MGPA, mgpa.ClosedFormMGPA])
+def test_a_fit_refuses_pairs_of_different_events_and_counts_copies_once(make):
+    X, source, A, B = data()
+    bad = np.arange(0, 60, 5)
+    with pytest.raises(PairingError, match="pairs join views of different events"):
+        make().fit(X, source=source, pairs=(A, np.concatenate([B])[np.where(
+            np.isin(np.arange(60), bad), np.roll(np.arange(60), 5), np.arange(60))]))  # fmt: skip
+    once = make().fit(X, source=source, pairs=(A, B)).transform(X)
+    twice = make().fit(X, source=source, pairs=(np.r_[A, A], np.r_[B, B])).transform(X)
+    np.testing.assert_allclose(twice, once, rtol=0, atol=1e-12)
