@@ -46,6 +46,30 @@ def test_parameters_and_rank_are_read(folder):
     assert said == "leace draws no random numbers; leave --seed out."
 
 
+def test_a_map_goes_to_the_device_that_is_named(folder, table):
+    name = str(np.unique(table.source)[1])
+    for method in ("mgpa", "closed_form_mgpa", "coral"):
+        done(
+            "fit",
+            TABLE,
+            "--method",
+            method,
+            "--reference",
+            name,
+            "--out",
+            f"{method}.ref.safetensors",
+            folder=folder,
+        )
+        assert mgpa.load_map(folder / f"{method}.ref.safetensors").info.parameters["reference"] == name
+    m = mgpa.load_map(folder / "mgpa.ref.safetensors")
+    assert m.info.reference == name
+    assert f"'{name}'" in m.info.evidence
+    arguments = ("fit", TABLE, "--out", "x.safetensors")
+    assert name in refused(*arguments, "--reference", "tablet", folder=folder)  # the sources there are
+    said = refused(*arguments, "--method", "leace", "--reference", name, folder=folder)
+    assert said == "leace has no reference; leave --reference out."
+
+
 def test_tokens_are_corrected_as_told(folder, tmp_path):
     table = simulated_table(n_people=24, tokens=3)
     write_table(table, tmp_path / "tokens.parquet")

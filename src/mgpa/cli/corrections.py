@@ -40,6 +40,7 @@ def fit(
     *,
     out: AnyOut,
     method: str = "mgpa",
+    reference: str | None = None,
     rank: Rank = None,
     pairs: shared.MaybePlace = None,
     components: int | None = None,
@@ -66,6 +67,9 @@ def fit(
         Where to store the map.
     method
         As listed by `mgpa methods`.
+    reference
+        The source whose rows stay where they are, and to which rows of the others go: the device that your
+        decoder or calibration was trained on. Without it MGPA goes to the mean of all sources.
     rank
         For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or what held-out
         pairs support (auto). For NCM, which has no gate: the directions it removes.
@@ -93,6 +97,10 @@ def fit(
         if "random_state" not in model.get_params():
             raise UserError(f"{method} draws no random numbers; leave --seed out.")
         model.set_params(random_state=seed)
+    if reference is not None:
+        if "reference" not in model.get_params():
+            raise UserError(f"{method} has no reference; leave --reference out.")
+        model.set_params(reference=reference)
     if rank is not None:
         if "gate" in model.get_params():
             shared.with_rank(model, rank)
