@@ -50,7 +50,7 @@ def hospitals(tmp_path_factory):
 
 def test_the_sixth_hospital_is_refused_then_noticed_then_added(hospitals):
     said = refused("apply", "five.safetensors", "sixth.parquet", "--out", "x.parquet", folder=hospitals)
-    assert "Add a new device first (mgpa adapt), or pass force" in said
+    assert "Add a new device first (mgpa adapt). Pass force" in said
     given = ("apply", "five.safetensors", "sixth.parquet", "--out", "x.parquet", "--force", "--overwrite")
     result = here(*given, folder=hospitals)
     assert result.returncode == 3

@@ -248,10 +248,7 @@ def _digested(part: TableFile, digest: Any) -> Iterator[Table]:
 
 
 def require_correctable(
-    m: CorrectionMap,
-    info: Mapping[str, Any],
-    sources: Any,
-    instead: str = "Add a new device first (mgpa adapt), or pass force to correct it anyway.",
+    m: CorrectionMap, info: Mapping[str, Any], sources: Any, instead: str = "Pass force to correct it anyway."
 ) -> None:
     """Raise if a table was corrected before, or shares no source with those the map was fitted on.
 
@@ -268,7 +265,7 @@ def require_correctable(
     if not set(names) & set(m.info.source_names):
         raise TableError(
             f"The table has sources {', '.join(names)}; the map was fitted on "
-            f"{', '.join(m.info.source_names)} only. {instead}"
+            f"{', '.join(m.info.source_names)} only. Add a new device first (mgpa adapt). {instead}"
         )
 
 
