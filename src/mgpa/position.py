@@ -305,12 +305,13 @@ def measured_effect(
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
     weights = weights / float(np.sum(weights * delta))
     size = float(np.sum(weights * (gaps @ anchor.residual)))
-    if len({person for _, person in participants.parts}) > 1:
+    n_people = len({person for _, person in participants.parts})
+    if n_people > 1:
         left_out, crossed = effects_without_each(
             moments, participants, weights, anchor.basis, anchor.axes, anchor.products, anchor.ridge, scale
         )
         error, df = jackknife(size, left_out, len(moments.sources), crossed)
-        return Effect(size, error, df, f"{len(left_out)} people")
+        return Effect(size, error, df, f"{n_people} people")
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
     return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows")

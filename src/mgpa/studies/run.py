@@ -88,7 +88,7 @@ class StudyResult:
         return {
             f"{task}: {name}" if task else name: why
             for task, audit in self.audits.items()
-            for name, why in audit.settings["omitted"].items()
+            for name, why in audit.settings.omitted.items()
         }
 
 
@@ -144,7 +144,7 @@ def run_study(
         selection,
         recordings.info,
         recordings.origin,
-        tuple(audit.settings["participants"] for audit in next(iter(parts.values()))),
+        tuple(audit.settings.participants for audit in next(iter(parts.values()))),
         resolve_device(device),
     )
 
