@@ -226,7 +226,9 @@ def simultaneous(
     with np.errstate(invalid="ignore", divide="ignore"):
         departure = np.nan_to_num(np.abs(drawn - values) / error, posinf=0.0).max(axis=1)
     half = np.quantile(departure, LEVEL) * error * (_widening(n, len(groups)) if widen else 1.0)
-    return [Estimate(float(v), float(v - h), float(v + h)) for v, h in zip(values, half, strict=True)]
+    # About the differences themselves, less what choosing the best reader adds.
+    told = [contrast(a, b, statistic, n_draws=2, widen=widen, **cells).value for a, b in sides]
+    return [Estimate(v, float(v - h), float(v + h)) for v, h in zip(told, half, strict=True)]
 
 
 def _widening(n: int, n_cells: int) -> float:

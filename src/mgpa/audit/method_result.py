@@ -226,7 +226,7 @@ class MethodResult:
         statistic, values, sampling = self.sample(metric)
         n = len(values) // self.repeats
         parts = (values[r * n : (r + 1) * n] for r in range(self.repeats))
-        return [point(part, statistic, sampling["strata"]) for part in parts]
+        return [estimate(part, statistic, **sampling, n_draws=2).value for part in parts]
 
     @property
     def _perfect(self) -> Floats:
