@@ -320,13 +320,14 @@ def measured_effect(
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
     weights = weights / float(np.sum(weights * delta))
     size = float(np.sum(weights * (gaps @ anchor.residual)))
-    if len({person for _, person in participants.parts}) > 1:
+    n_people = len({person for _, person in participants.parts})
+    if n_people > 1:
         left_out, crossed = effects_without_each(
             moments, participants, weights, anchor.basis, anchor.axes, anchor.products, anchor.ridge, scale
         )
         error, df = jackknife(size, left_out, len(moments.sources), crossed)
         across = gap_across(moments, participants, delta, anchor, C, scale)
-        return Effect(size, float(np.hypot(error, ALONG_PER_ACROSS * across)), df, f"{len(left_out)} people")
+        return Effect(size, float(np.hypot(error, ALONG_PER_ACROSS * across)), df, f"{n_people} people")
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
     across = gap_across(moments, participants, delta, anchor, C, scale)

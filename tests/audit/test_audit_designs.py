@@ -47,8 +47,9 @@ def patients(
 def grouped_probe(table):
     """Return AUROC of the source by hand, in people who have one: others train, classes apart."""
     aurocs = []
-    for plan in AuditPlan(table, [], **QUICK).folds:
-        fit, head, held = (plan.table.rows(role) for role in ("FIT", "HEAD", "EVAL"))
+    plan = AuditPlan(table, [], **QUICK)
+    for split in plan.splits:
+        fit, head, held = (plan.rows(split)[0].rows.rows(role) for role in ("FIT", "HEAD", "EVAL"))
         held = held.take([not find_design(table).travelled(unit) for unit in held.participant])
         scaler = StandardScaler().fit(fit.X)
         reader = LogisticRegression(class_weight="balanced", max_iter=2000)
@@ -147,7 +148,9 @@ def test_units_that_travelled_are_a_second_opinion():
     for method, readable in (("identity", True), ("closed_form_mgpa", False)):
         both = [result[method].estimate(name).value for name in ("S", "S_travelled")]
         assert (min(both) > 0.75) == result[method].chance.excluded == readable
-    assert result["identity"].estimate("S") == result["identity"].estimate("S_stayed")
+    # Between units, S also contains who was measured where; those who travelled say what the source does.
+    assert result["identity"].estimate("S") == result["identity"].estimate("S_travelled")
+    assert any(note.startswith("S_stayed compares different patients") for note in result.design.notes)
     assert not result["identity"].has("worst")
 
 
@@ -183,14 +186,14 @@ def test_only_aurocs_of_units_alone_are_drawn_or_called_theirs(travelled):
     with pytest.raises(ValueError, match="T_f compares participants in this design"):
         result.plot("participants", "T_f")
     people = result.participants()
-    assert ("S contribution" in {*people.metric}) == (2 * travelled < 48)
+    assert ("S contribution" in {*people.metric}) == (travelled == 0)  # S is of those who travelled
     assert {"T_f contribution", "T_r contribution"} < {*people.metric}
     assert not {"T_f", "T_r"} & {*people.metric}
 
 
 def test_folds_are_balanced_over_sources_and_labels():
     table = patients(40, association=0.5)
-    design, folds = find_design(table), AuditPlan(table, [], **QUICK).folds
+    design, folds = find_design(table), AuditPlan(table, [], **QUICK).splits
     judged = [set(plan.table.rows("EVAL").participant) for plan in folds]
     assert set.union(*judged) == set(design.units)
     assert sum(map(len, judged)) == 40
@@ -203,7 +206,7 @@ def test_folds_are_balanced_over_sources_and_labels():
 @pytest.mark.parametrize(("travelled", "n"), [(0, 6), (6, 4)], ids=["large cells", "a small cell"])
 def test_a_small_cell_makes_fewer_folds(travelled, n, capsys):
     table = patients(64, travelled=travelled, association=0.5)
-    assert len(AuditPlan(table, [], readers={"restarts": 0}).folds) == n
+    assert len(AuditPlan(table, [], readers={"restarts": 0}).splits) == n
     assert f"Roles rotate over {n} folds." in "".join(capsys.readouterr())
 
 

@@ -92,13 +92,13 @@ def test_worst_association_does_not_depend_on_names(association):
 def test_a_stated_direction_is_the_one_that_is_measured():
     table = simulated_table(association=0.9)
     as_found = run(table, ["leace"])
-    [way] = as_found.settings["directions"]
+    [way] = as_found.settings.directions
     first, second = table.sources.tolist()
     label = way.partition(" means ")[2]
     stated = {source: run(table, ["leace"], association=(source, label)) for source in (first, second)}
     for source, result in stated.items():
-        assert result.settings["directions"] == [f"{source} means {label}"]
-        same = result.settings["directions"] == [way]
+        assert result.settings.directions == (f"{source} means {label}",)
+        same = result.settings.directions == (way,)
         assert (str(result["leace"].shortcut) == str(as_found["leace"].shortcut)) == same
     with pytest.raises(ValueError, match="expected one of"):
         run(table, ["leace"], association=("foam", label))

@@ -72,7 +72,7 @@ def test_outcomes_follow_the_direction_and_what_counts_as_kept(metric, change, o
 
 
 def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
-    with pytest.raises(ValueError, match=r"No metric 'AUC'\. Metrics: S, T_f"):
+    with pytest.raises(ValueError, match=r"No metric 'AUC'\. Metrics: S, home, RMSEP_home, away, T_f"):
         find_metric("AUC")
     found = run(simulated_table(label=None), ["leace"])
     with pytest.raises(KeyError, match="No method 'mgpa'"):
@@ -81,7 +81,7 @@ def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
     for name, why in (
         ("T_f", "labels are not classes"),
         ("worst", "paired events"),
-        ("floor", "with a gate"),
+        ("floor", "a method whose gate leaves something out"),
     ):
         with pytest.raises(ValueError, match=f"{name} was not measured for leace: .*{why}"):
             alone.values(name)

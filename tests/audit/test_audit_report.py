@@ -205,10 +205,10 @@ def test_the_printed_table_fits_a_terminal_and_all_columns_are_there_if_asked_fo
     lines = str(full).splitlines()
     assert len(lines) <= 14
     assert str(full).count("Preliminary") == 1
-    assert "A_f (chance .500)" in str(full)
+    assert "away (chance .500)" in str(full)
     assert any("; chance .500: " in line for line in findings(full, "leace"))
     at = next(i for i, line in enumerate(lines) if line.startswith("method "))
-    for subject, symbol in (("source readable", "S (want .5)"), ("relative movement", "M")):
+    for subject, symbol in (("source readable", "S (want .5)"), ("accuracy at home", "home (chance .500)")):
         assert lines[at - 1].rindex(subject) == lines[at].rindex(symbol)
     assert lines[at + 1].index(f"{full.estimates['identity']['S']:.3f}") == lines[at].index("S (want .5)")
     assert [line.split()[0] for line in lines[at + 1 :]] == list(full.methods)
@@ -236,7 +236,7 @@ def test_report_says_what_the_terminal_says_and_every_estimate_without_a_script(
             assert plainly(line) in page
         assert plainly(f"{result.estimates[name]['S']:.3f}") in page
     assert plainly(confounding(result)) in page
-    assert ("chance .500" in page) == (which == "full")  # of classes, beside A_f
+    assert ("chance .500" in page) == (which == "full")  # of classes, beside accuracy
     assert not list(reports[which].parent.glob(".*"))
 
 

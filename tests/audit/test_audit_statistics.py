@@ -14,7 +14,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from mgpa.audit.bootstrap import contrast, curve_coefficients, curve_minimum, estimate, leave_one_out
+from mgpa.audit.bootstrap import (
+    contrast,
+    curve_coefficients,
+    curve_minimum,
+    estimate,
+    leave_one_out,
+    simultaneous,
+)
 from mgpa.audit.heads import (
     assign_endpoints,
     assignment_probability,
@@ -372,3 +379,21 @@ TWO = ["a", "a"]
 def test_bad_input_is_refused_with_a_reason(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_simultaneous_intervals_are_those_of_the_largest_departure():
+    rng = np.random.default_rng(0)
+    base = rng.normal(0.7, 0.05, 24)
+    sides = [(base + rng.normal(0.01 * k, 0.03, 24), base) for k in range(6)]
+    every = simultaneous(sides)
+    alone = [contrast(a, b) for a, b in sides]
+    for together, one in zip(every, alone, strict=True):
+        assert together.value == pytest.approx(one.value)
+        assert together.high - together.low > one.high - one.low
+    # Bonferroni's are wider still than the quantile of the maximum.
+    widths = [
+        (e.high - e.low) / (2 * np.std(a - b) / np.sqrt(24)) for e, (a, b) in zip(every, sides, strict=True)
+    ]
+    assert 1.96 < np.mean(widths) < 2.9
+    [single] = simultaneous(sides[:1])
+    assert single.high - single.low == pytest.approx(alone[0].high - alone[0].low, rel=0.05)

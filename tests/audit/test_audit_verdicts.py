@@ -155,7 +155,7 @@ def test_the_floor_explains_what_is_left():
     lines = findings(result, "mgpa")
     assert "still readable" in source_of(result, "mgpa")
     (floor,) = [line for line in lines if line.startswith("Floor: readers of what the gate preserves reach")]
-    assert floor.endswith("more data would not lower S; a gate of higher rank may.")
+    assert floor.endswith("Pairs of more participants can show more directions, and may lower it.")
 
 
 def test_source_aware_methods_compete_among_themselves():
@@ -228,8 +228,9 @@ def test_the_task_comes_before_the_source(labelled):
     names, leaders = ranking(result)
     assert names[-1] == "leace"
     assert leaders[0][0] == "other"
-    first, second, *_ = findings(result, "leace")  # what the user's own head would notice comes first
-    assert first.startswith("Accuracy, existing heads (A_f): ")
+    first, away, second, *_ = findings(result, "leace")  # what the user's own head would notice comes first
+    assert away.startswith("Accuracy away (away): ")
+    assert first.startswith("Accuracy at home (home): ")
     assert second.startswith("Task, existing heads (T_f): ")
     assert second.endswith(": worse.")
     # What was fitted on its EVAL participants comes last of all.
@@ -279,12 +280,17 @@ def test_numbers_as_labels_and_the_users_words_are_in_the_verdict(numbers):
     result = numbers
     assert "your model errs by ." in result.verdict()[1]
     assert "Intervals are over 40 samples." in result.verdict()[2]
-    assert "RMSEP_f (want low)" in str(result)
-    assert findings(result, "closed_form_mgpa")[0].startswith("Error, existing heads (RMSEP_f): ")
-    assert findings(result, "closed_form_mgpa")[0].endswith(": better.")
+    assert "RMSEP_away (want low)" in str(result)
+    home, away, *_ = findings(result, "closed_form_mgpa")
+    assert home.startswith("Error at home (RMSEP_home): ")
+    assert home.endswith(": worse.")  # halfway between the instruments, a model of one errs on its own
+    assert away.startswith("Error away (RMSEP_away): ")
+    assert away.endswith(": better.")
+    assert result.verdict()[1].startswith("At home, existing heads lose with Closed-form MGPA: RMSEP ")
+    assert "MGPA(reference='m" in result.verdict()[1]
     page = cells_of(result)
     assert "Crossed design: all 40" in page
-    assert "error, existing heads" in page
+    assert "error away" in page
     assert result.counts == {}  # numbers are not counted by source
     assert "The labels are not classes" in page
     assert "Cramér" not in page
@@ -301,7 +307,10 @@ def with_explained(result, **shares):
     return changed(result, **changes)
 
 
-INSTEAD = "refitted models reach R² .11. Or map rows to the source that the models know (FEATMAP, PDS, SST)."
+INSTEAD = (
+    "refitted models reach R² .11. Or map rows to the source that the models know: MGPA(reference=), "
+    "FEATMAP, PDS, SST."
+)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +357,7 @@ def test_a_study_may_name_another_metric_that_decides(labelled):
     shape = labelled["leace"].source_auroc.shape[:2]
     values = {"identity": 0.3, "leace": 0.6, "other": 0.7, "third": 0.4}
     worst = {name: {"shortcut": np.full((*shape, 3), value)} for name, value in values.items()}
-    result = replace(changed(labelled, **worst), settings=labelled.settings | {"outcome": "worst"})
+    result = replace(changed(labelled, **worst), settings=replace(labelled.settings, outcome="worst"))
     assert ranking(result) == (["other", "leace", "third"], (("other",),))
     assert "other is best on worst (.700)" in headline(result)
 
@@ -417,7 +426,7 @@ def test_every_output_of_a_quick_audit_of_few_people_says_so(tmp_path):
         for words in outputs.values():
             assert "Preliminary" in words
             assert ("exploratory" in words.lower()) == (result is few)
-    assert audit.AuditPlan(shifted(), ["leace"], verbose=False, folds=1).settings["preliminary"] is False
+    assert audit.AuditPlan(shifted(), ["leace"], verbose=False, folds=1).settings.preliminary is False
 
 
 @pytest.mark.slow

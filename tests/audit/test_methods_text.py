@@ -33,11 +33,11 @@ def found():
 def test_sizes_methods_readers_and_intervals_are_those_of_the_audit(found):
     text, s, info = found.methods_text(), found.settings, found["closed_form_mgpa"].provenance[0]
     assert text.startswith(found.warnings[0])
-    roles = [f"{role} {people} ({s['rows'][role]} rows)" for role, people in s["participants"].items()]
+    roles = [f"{role} {people} ({s.rows[role]} rows)" for role, people in s.participants.items()]
     for words in (
-        f"{sum(s['rows'].values())} embeddings ({s['features'][0]} features; checksum {s['data']})",
+        f"{sum(s.rows.values())} embeddings ({s.features[0]} features; checksum {s.data})",
         *roles,
-        *s["sources"],
+        *s.sources,
         "LEACE (Belrose et al. 2023)",
         # By what made the map, whatever the method is called here.
         "theirs (CORAL; Sun et al. 2016; told the source of every row)",
@@ -58,7 +58,7 @@ def test_sizes_methods_readers_and_intervals_are_those_of_the_audit(found):
 
 def test_what_was_chosen_otherwise_is_said_otherwise(found):
     def said(**settings):
-        return replace(found, settings=found.settings | settings).methods_text()
+        return replace(found, settings=replace(found.settings, **settings)).methods_text()
 
     assert "features of EEGPT; checksum" in said(encoder={"name": "EEGPT"})
     signals = {"channels": ["Oz", "Cz"], "sfreq": 200.0, "reference": ["M1", "M2"]}

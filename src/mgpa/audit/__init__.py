@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .ranks import participant_auroc, twin_accuracy
     from .readers import read_corrections, read_residuals, read_sources, read_token_sources
     from .result import Audit
+    from .scorer import source_scorer
 
 _HOMES: dict[str, tuple[str, ...]] = {
     ".bootstrap": ("Estimate", "contrast", "curve_coefficients", "curve_minimum", "estimate"),
@@ -57,6 +58,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ".ranks": ("participant_auroc", "twin_accuracy"),
     ".readers": ("read_corrections", "read_residuals", "read_sources", "read_token_sources"),
     ".result": ("Audit",),
+    ".scorer": ("source_scorer",),
 }
 
 __all__ = [
@@ -66,7 +68,7 @@ __all__ = [
     "find_metric", "fit_association_heads", "fit_heads", "identity_auroc", "movement_by_group",
     "participant_auroc", "read_corrections", "read_residuals", "read_sources", "read_token_sources",
     "ridge_head", "run",
-    "source_information", "transfer_scores", "twin_accuracy",
+    "source_information", "source_scorer", "transfer_scores", "twin_accuracy",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ParameterError, TableError, UsageError, first_few
+from ..labels import is_paired
 from ..maps import CorrectionMap
-from ..tables.columns import ROLES, rotated, spoken, with_roles
+from ..tables.columns import ROLES, rotated, spoken
 from ..tables.rows import person_digest, seen_people
 from ..tables.table import Table
 
@@ -45,6 +46,8 @@ ALONE_OF_SIX = ("EVAL", "HEAD", "HEAD", "FIT", "VAL", "FIT", "FIT")
 FEWEST_PEOPLE = 3
 # Numbers are classes if at most this many are distinct.
 MOST_CLASSES = 20
+# So many numbers that single units have each are a quantity all the same.
+FEWEST_NUMBERS = 6
 # Numbers as labels are compared within this many parts of their range.
 PARTS = 3
 
@@ -71,6 +74,9 @@ class Design:
         Units in each cell.
     heads : tuple
         Sources with units of every class: task heads go from one of them to another.
+    incomplete : int
+        Units of a crossed design that lack some combination of source and class. They are scored in what
+        they have.
     """
 
     kind: Kind
@@ -80,11 +86,30 @@ class Design:
     units: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = field(repr=False)
     cells: dict[tuple[Any, Any], int]
     heads: tuple[Any, ...]
+    incomplete: int = 0
 
-    @property
+    @cached_property
     def within(self) -> bool:
-        """Whether S is computed within units, because most have several sources."""
-        return 2 * sum(map(self.travelled, self.units)) > len(self.units)
+        """Whether S is that of units with several sources.
+
+        Between units, S also contains how the units of one source differ from those of another. In a mixed
+        design units that travelled come first, if there are enough of them, or if the others cannot be
+        compared.
+        """
+        alone = [(sources[0], classes) for sources, classes in self.units.values() if len(sources) == 1]
+        if len(self.units) - len(alone) >= TOO_FEW or not alone:
+            return len(alone) < len(self.units)
+        seen: dict[Any, set[Any]] = {}
+        for source, classes in alone:
+            for label in classes:
+                seen.setdefault(label, set()).add(source)
+        return all(len(sources) < 2 for sources in seen.values())
+
+    @cached_property
+    def heads_within(self) -> bool:
+        """Whether the task is scored on units that travelled: the majority, or those with every source."""
+        alone = [sources[0] for sources, _ in self.units.values() if len(sources) == 1]
+        return 2 * len(alone) < len(self.units) or not set(self.heads) <= set(alone)
 
     def travelled(self, unit: str) -> bool:
         """Return whether a unit has several sources."""
@@ -136,19 +161,31 @@ class Design:
                 f"between {many}{within}."
             )
         return (
-            f"Mixed design: {n - len(alone)} of {n} {many} have several sources, the rest one ({counts}); "
-            f"sources are compared within the former and between the latter{within}."
+            f"Mixed design: {n - len(alone)} of {n} {many} have several sources, the rest one ({counts}). "
+            "S is " + ("that of the former." if self.within else f"that of the latter, compared{within}.")
         )
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be balanced, a sentence each."""
-        return tuple(
+        """What cannot be balanced, and what a comparison between units contains, a sentence each."""
+        lines = [
             f"No {self.unit} of source {source} has label {label}: {source} is compared with other sources "
             f"in the other classes only, and no task head uses {source}."
             for (source, label), n in self.cells.items()
             if n == 0 and self.kind != "crossed"
-        )
+        ]
+        if self.incomplete:
+            lines.append(
+                f"{self.incomplete} of {len(self.units)} {self.plural} lack some combination of source and "
+                "label; each is scored in the combinations it has."
+            )
+        if self.kind != "crossed":
+            name = "S_stayed" if self.within else "S"
+            lines.append(
+                f"{name} compares different {self.plural}: it also contains how those of one source differ "
+                "from those of another (age, severity), without any effect of the source itself."
+            )
+        return tuple(lines)
 
     def smallest_cell(self, units: Iterable[str]) -> tuple[str, int]:
         """Return the cell with the fewest of these units, and how many it has."""
@@ -203,24 +240,32 @@ def find_design(table: Table, task: str | None = None) -> Design:
     if min(n_sources) == len(all_sources):
         kind = "crossed"
     across = "" if labels is None else "between"
-    # A few units that lack a class are an error, and named.
-    complete = len(combined) > sum(n_sources) * len(all_classes) / 2 and len(all_classes) > 1
+    # Units may lack a few of the combinations; they are scored in what they have.
+    possible = sum(n_sources) * len(all_classes)
+    complete = len(combined) > possible / 2 and len(all_classes) > 1
     if (what == "classification" and complete) or (what == "regression" and kind == "crossed"):
         across = "within"
     heads = tuple(source for source in all_sources if all(cells[source, label] for label in all_classes))
     unit = spoken(str(table.info.get("unit", "participant")))
-    return Design(kind, unit, what, across, units, cells, heads)
+    full = len(all_sources) * len(all_classes)
+    filled = Counter(who for who, _, _ in combined)
+    gaps = sum(n < full for n in filled.values())
+    gaps = gaps if kind == "crossed" and across == "within" and what == "classification" else 0
+    return Design(kind, unit, what, across, units, cells, heads, gaps)
 
 
 def _are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:
-    """Return whether labels are a quantity: many distinct numbers, each of few units."""
+    """Return whether labels are a quantity: many distinct numbers, each of few units.
+
+    A dozen standards with a number each are a quantity too: no class has a single unit.
+    """
     if labels.dtype.kind not in "iuf":
         return False
     values, codes = np.unique(labels, return_inverse=True)
     names, who = np.unique(units, return_inverse=True)
-    if len(values) <= MOST_CLASSES:
-        return False
     each = np.bincount(np.unique(codes.astype(np.int64) * len(names) + who) // len(names))
+    if len(values) <= MOST_CLASSES:
+        return len(values) >= FEWEST_NUMBERS and bool(np.median(each) < 2)
     return bool(np.median(each) < max(len(names) / 2, 2))
 
 
@@ -232,22 +277,37 @@ def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
     return np.asarray(np.searchsorted(edges, means, side="right")[who], dtype=np.int64)
 
 
-def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: bool) -> list[Table]:
-    """Return one table per fold, with its roles; an empty list if the table keeps its own roles.
+def fold_roles(
+    table: Table,
+    design: Design,
+    folds: int | None,
+    *,
+    can_rotate: bool,
+    paired: bool = False,
+    repeat: int = 0,
+) -> list[dict[str, str]]:
+    """Return each unit's role in every fold; an empty list if the table keeps its own roles.
 
     1 keeps the table's roles; None makes folds where fewer than twelve units have the role EVAL, or the table
-    has no roles, and every unit can take every role. Folds of a nested or mixed design are balanced over its
-    cells. ``can_rotate`` says whether everything is fitted here, from the table alone.
+    has no roles. Folds of a nested or mixed design are balanced over its cells. ``can_rotate`` says whether
+    everything is fitted here, from the table alone; ``paired``, whether a method needs pairs, which are for
+    FIT: units without any can be EVAL or HEAD. Another ``repeat`` deals the units out anew.
     """
     people, n, unit = sorted(design.units), len(design.units), design.unit
     crossed = design.kind == "crossed" and design.labels != "between"
     least, most = (FEWEST, n // 2) if n > len(ALONE_OF_SIX) or not crossed else (n, n)
     if folds is None:
         scored = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
-        if scored >= FEW or not can_rotate or (crossed and not is_crossed(table)):
+        if not can_rotate and table.role is None:
+            raise UsageError(
+                "The table has no roles, and roles can only rotate where every method is fitted here, on the "
+                "table's own pairs. Give roles (mgpa.tables.assign_roles; mgpa convert --roles), with EVAL "
+                f"{design.plural} that the fitted maps and other pairs do not contain."
+            )
+        if scored >= FEW or not can_rotate:
             return []
-        if scored and not crossed and find_design(table.rows("EVAL"), design.task or None).kind == "crossed":
-            return []  # whoever gave the roles kept complete participants for EVAL
+        if scored and _kept_complete(table, design, crossed):
+            return []
         folds = max(least, min(FOLDS if crossed else NESTED_FOLDS, most))
         if not crossed:
             folds = max(least, min(folds, design.smallest_cell(people)[1]))
@@ -263,28 +323,101 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
         raise UsageError(
             f"folds is {folds}; {n} {design.plural} make {sizes}, and 1 keeps the table's roles."
         )
+    with_pairs = units_with_pairs(table) if paired else frozenset()
     if not crossed:
         require_balanced(design, folds)
-        turns = [_turn(design, fold, folds) for fold in range(folds)]
+        turns = [_turn(design, fold, folds, repeat) for fold in range(folds)]
     elif n > len(ALONE_OF_SIX):
-        turns = [rotated(dict.fromkeys(people, ""), fold, folds) for fold in range(folds)]
+        strata = {who: "" if len(with_pairs) in (0, n) else str(who in with_pairs) for who in people}
+        if len({*strata.values()}) > 1:
+            turns = [_dealt(strata, fold, folds, 1, repeat) for fold in range(folds)]
+        else:
+            turns = [rotated(strata, fold, folds, random_state=repeat) for fold in range(folds)]
     else:
         roles = ALONE if n < 6 else ALONE_OF_SIX
-        turns = [{who: roles[(i - f) % folds] for i, who in enumerate(people)} for f in range(folds)]
-    return [with_roles(table, roles) for roles in turns]
+        order = people if not repeat else np.random.default_rng(repeat).permutation(people).tolist()
+        turns = [{who: roles[(i - f) % folds] for i, who in enumerate(order)} for f in range(folds)]
+    if with_pairs:
+        turns = [_fit_on_pairs(turn, with_pairs, crossed) for turn in turns]
+    return [roles for roles in turns if "EVAL" in roles.values()]
 
 
-def _turn(design: Design, rotation: int, folds: int) -> dict[str, str]:
+def _kept_complete(table: Table, design: Design, crossed: bool) -> bool:
+    """Return whether whoever gave the roles kept complete participants for EVAL, others being incomplete."""
+    evaluation = table.rows("EVAL")
+    if crossed:
+        return is_crossed(evaluation) and not is_crossed(table)
+    return find_design(evaluation, design.task or None).kind == "crossed"
+
+
+def is_crossed(table: Table) -> bool:
+    """Return whether every unit has all sources and labels, and pairs of each if there are pairs."""
+    numbers = table.label is not None and _are_numbers(table.label, table.participant)
+    keys: list[Any] = [table.source] if table.label is None or numbers else [table.source, table.label]
+    views = table.paired_views() if len(keys) == 2 else None
+    if views is None or not _has_all(table.participant, keys):
+        return _has_all(table.participant, keys)
+    seen = table.participant[views[0]]
+    everyone = len(np.unique(seen)) == len(np.unique(table.participant))
+    return everyone and _has_all(seen, [table.label[views[0]]])
+
+
+def _has_all(people: Any, keys: list[Any]) -> bool:
+    """Return whether every unit has every combination of the keys' values."""
+    codes = [np.unique(values, return_inverse=True) for values in (people, *keys)]
+    combined = np.ravel_multi_index([code for _, code in codes], [len(names) for names, _ in codes])
+    return len(np.unique(combined)) == int(np.prod([len(names) for names, _ in codes]))
+
+
+def units_with_pairs(table: Table) -> frozenset[str]:
+    """Return the units of which two sources saw an event at once."""
+    if table.pair_id is None:
+        return frozenset()
+    rows = np.flatnonzero(is_paired(table.pair_id))
+    _, codes, counts = np.unique(table.pair_id[rows], return_inverse=True, return_counts=True)
+    return frozenset(np.unique(table.participant[rows[counts[codes] > 1]]).tolist())
+
+
+def _fit_on_pairs(roles: dict[str, str], paired: frozenset[str], crossed: bool) -> dict[str, str]:
+    """Return the roles of a fold changed such that FIT has pairs.
+
+    Where few units have pairs, all of these but the EVAL ones are FIT, as long as others can be HEAD. A
+    single unit with pairs is never scored.
+    """
+    roles = dict(roles)
+
+    def having(role: str, with_pairs: bool) -> list[str]:
+        return [who for who, other in roles.items() if other == role and (who in paired) == with_pairs]
+
+    if len(paired) == 1:
+        roles |= dict.fromkeys(paired, "FIT")
+    if crossed and 2 * len(paired) <= len(roles):
+        roles |= dict.fromkeys([*having("HEAD", True), *having("VAL", True)], "FIT")
+        if "HEAD" not in roles.values():
+            spare = [*having("VAL", False), *having("FIT", False)]
+            roles |= dict.fromkeys(spare[: max(1, len(spare) // 2)], "HEAD")
+    if not having("FIT", True) and (spare := [*having("VAL", True), *having("HEAD", True)]):
+        exchanged = having("FIT", False)[:1]
+        roles |= dict.fromkeys(exchanged, roles[spare[0]]) | {spare[0]: "FIT"}
+    return roles
+
+
+def _turn(design: Design, rotation: int, folds: int, repeat: int = 0) -> dict[str, str]:
     """Return the roles of one fold, the units of every cell dealt out in turn."""
-    rng = np.random.default_rng(0)
-    strata: dict[str, list[str]] = {}
-    for unit in sorted(design.units):
-        strata.setdefault(design.stratum(unit), []).append(unit)
-    readers = 1 if folds < NESTED_FOLDS else 2
+    strata = {unit: design.stratum(unit) for unit in sorted(design.units)}
+    return _dealt(strata, rotation, folds, 1 if folds < NESTED_FOLDS else 2, repeat)
+
+
+def _dealt(strata: dict[str, str], rotation: int, folds: int, readers: int, seed: int) -> dict[str, str]:
+    """Return the roles of one fold, every stratum dealt out in turn; ``readers`` folds are HEAD."""
+    rng = np.random.default_rng(seed)
+    members: dict[str, list[str]] = {}
+    for unit, stratum in strata.items():
+        members.setdefault(stratum, []).append(unit)
     turn = ("EVAL", *["HEAD"] * readers, "VAL", *["FIT"] * (folds - 2 - readers))
     roles, dealt = {}, 0
-    for _, members in sorted(strata.items()):
-        for unit in rng.permutation(members).tolist():
+    for _, units in sorted(members.items()):
+        for unit in rng.permutation(units).tolist():
             roles[unit] = turn[(dealt - rotation) % folds]
             dealt += 1
     return roles
@@ -309,25 +442,6 @@ def require_balanced(design: Design, folds: int) -> None:
         )
 
 
-def is_crossed(table: Table) -> bool:
-    """Return whether every unit has all sources and labels, and pairs of each if there are pairs."""
-    numbers = table.label is not None and _are_numbers(table.label, table.participant)
-    keys: list[Any] = [table.source] if table.label is None or numbers else [table.source, table.label]
-    views = table.paired_views() if len(keys) == 2 else None
-    if views is None or not _has_all(table.participant, keys):
-        return _has_all(table.participant, keys)
-    seen = table.participant[views[0]]
-    everyone = len(np.unique(seen)) == len(np.unique(table.participant))
-    return everyone and _has_all(seen, [table.label[views[0]]])
-
-
-def _has_all(people: Any, keys: list[Any]) -> bool:
-    """Return whether every unit has every combination of the keys' values."""
-    codes = [np.unique(values, return_inverse=True) for values in (people, *keys)]
-    combined = np.ravel_multi_index([code for _, code in codes], [len(names) for names, _ in codes])
-    return len(np.unique(combined)) == int(np.prod([len(names) for names, _ in codes]))
-
-
 def require_measurable(design: Design, head: Table, evaluation: Table, fewest: int) -> None:
     """Raise unless HEAD has the sources and classes that scoring EVAL needs."""
     people = np.unique(evaluation.participant).tolist()
@@ -336,7 +450,9 @@ def require_measurable(design: Design, head: Table, evaluation: Table, fewest: i
             f"EVAL has one {design.unit} ({people[0]!r}); an interval over {design.plural} needs two or "
             f"more. Give another {design.unit} the role EVAL; VAL may be empty."
         )
-    labels = [("labels", head.label, evaluation.label)] if design.task == "classification" else []
+    # In a fold, which has one unit or more, rows of a class that HEAD lacks are not scored.
+    one_table = design.task == "classification" and fewest > 1
+    labels = [("labels", head.label, evaluation.label)] if one_table else []
     for name, trained, scored in (("sources", head.source, evaluation.source), *labels):
         lacking = np.setdiff1d(scored, trained).tolist()
         if lacking:
@@ -346,26 +462,6 @@ def require_measurable(design: Design, head: Table, evaluation: Table, fewest: i
         raise TableError("label is the same in all HEAD rows, so nothing can be learned; drop the column.")
     if design.kind != "crossed":
         require_balanced(design, 1)
-        return
-    for source in head.sources.tolist():
-        rows = evaluation.source == source
-        require_everyone(evaluation.participant[rows], evaluation, f"source {source!r}")
-        if design.labels != "within" or design.task != "classification":
-            continue
-        for label in np.unique(head.label).tolist():
-            both = rows & (evaluation.label == label)
-            what = f"source {source!r} with label {label!r}"
-            require_everyone(evaluation.participant[both], evaluation, what)
-
-
-def require_everyone(present: Any, table: Table, what: str) -> None:
-    """Raise unless these are all participants of the table."""
-    missing = np.setdiff1d(table.participant, present).tolist()
-    if missing:
-        raise ValueError(
-            f"EVAL participants have no rows of {what}: {first_few([repr(who) for who in missing])}. Add "
-            "such rows, give these participants the role FIT, which needs no labels, or leave them out."
-        )
 
 
 def columns_only(table: Table) -> Table:
@@ -389,10 +485,20 @@ def seen_by(
     return tuple(sorted(seen.intersection(scored))) or (() if held_out else None)
 
 
-def duplicates(role: NDArray[Any], digests: NDArray[Any]) -> dict[str, int]:
-    """Return, for every two roles, how many rows are exact copies of each other."""
-    return {
-        f"{later} rows are copies of {earlier} rows": count
-        for earlier, later in itertools.combinations(ROLES, 2)
-        if (count := int(np.isin(digests[role == later], digests[role == earlier]).sum()))
-    }
+def duplicates(
+    role: NDArray[Any], participant: NDArray[Any], digests: NDArray[Any]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return, for every two roles, how many rows are exact copies of each other; and who is who.
+
+    Mostly a participant is registered twice: "p03 = p17".
+    """
+    counts, names = {}, []
+    for earlier, later in itertools.combinations(ROLES, 2):
+        first, second = np.flatnonzero(role == earlier), np.flatnonzero(role == later)
+        copied = np.isin(digests[second], digests[first])
+        if copied.any():
+            counts[f"{later} rows are copies of {earlier} rows"] = int(copied.sum())
+            owner = dict(zip(digests[first].tolist(), participant[first].tolist(), strict=True))
+            pairs = zip(digests[second[copied]].tolist(), participant[second[copied]].tolist(), strict=True)
+            names += [f"{who} = {owner[digest]}" for digest, who in pairs]
+    return counts, tuple(dict.fromkeys(names))

@@ -6,9 +6,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -23,11 +25,15 @@ from ..labels import is_paired
 from ..maps import CorrectionMap, SequentialMap
 from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
+from ..pairs import matched_rows
 from ..statistics import NO_PAIRS
 from ..tables.fitting import fit_table
 from ..tables.rows import require_correctable, require_encoder, vectors
 from ..tables.table import Table
 from .store import Arrays, Store, array_digest, cell_key
+
+#: How the warning of events that only one source saw begins.
+SINGLES = r"\d+ of \d+ pair ids occur once"
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +137,10 @@ def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) ->
     named = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
     needy = [name for name, model in models.items() if name not in named and needs_pairs(model)]
     if needy and not has_pairs(table.rows("FIT")):
-        raise MissingEvidence(f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.")
+        elsewhere = " Only other rows have pairs: give those participants the role FIT." * has_pairs(table)
+        raise MissingEvidence(
+            f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.{elsewhere}"
+        )
 
 
 def needs_pairs(model: Any) -> bool:
@@ -146,6 +155,25 @@ def has_pairs(rows: Table) -> bool:
         return False
     ids = rows.pair_id[is_paired(rows.pair_id)]
     return len(np.unique(ids)) < len(ids)
+
+
+def contrasts(rows: Table, token_layout: str, scale: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the differences between both views of every event, of every two sources, in a map's scale."""
+    H, codes = vectors(rows, token_layout), np.searchsorted(rows.sources, rows.source)
+    ids = np.full(len(rows), -1) if rows.pair_id is None else rows.pair_id
+    matched = [matched_rows(codes, ids, a, b) for a, b in combinations(range(len(rows.sources)), 2)]
+    return np.concatenate([(H[b].astype(np.float64) - H[a]) / scale for a, b in matched])
+
+
+def coverage(gate: Any, differences: NDArray[Any]) -> float | None:
+    """Return the share of the directional energy of contrasts inside a gate, whatever it was fitted on.
+
+    None if no contrast differs from zero. This is what figure 3 of the paper draws.
+    """
+    try:
+        return float(gate.coverage(differences))
+    except MissingEvidence:
+        return None
 
 
 def pairs_in(coordinates: Any, pairs: Any) -> Any:
@@ -227,7 +255,7 @@ def stored_fit(fit: Fit, store: Store, key: str) -> Fit | None:
 def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
     """Fit a method, unless it is fitted, and store its map and facts."""
     with explain(f"fitting {fit.method}", store), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"\d+ of \d+ pair ids occur once")  # the audit says so once
+        warnings.filterwarnings("ignore", SINGLES)  # the audit says so once
         model, m, missing = fit.model, fit.map, ""
         if m is None:
             pairs = data.pairs_for(fit.method)
@@ -246,7 +274,7 @@ def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
             facts["missing_evidence"] = np.array(missing)
         gate = gate_of(model)
         if gate is not None and gate.rank_:
-            facts |= _gate_facts(gate, m, data)
+            facts |= _gate_facts(gate, m, data, data.pairs_for(fit.method))
     return replace(fit, map=m, facts=store.put(key, facts, m))
 
 
@@ -274,18 +302,22 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
     return facts
 
 
-def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
-    """Return the gate in FIT's coordinates, its spectrum, and how much of VAL contrasts it covers."""
+def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData, pairs: Any) -> Arrays:
+    """Return the gate in FIT's coordinates, and how much it covers of FIT's and of VAL's contrasts."""
     facts = {
         "gate_basis": np.asarray(gate.basis_, dtype=np.float64),
         "gate_scale": np.asarray(m.scale, dtype=np.float64),
-        "gate_energy": np.asarray(gate.cumulative_energy_, dtype=np.float64),
     }
-    val = data.val
-    views = val.paired_views() if len(val) else None
-    if views is not None:
-        H = vectors(val, m.info.token_layout)
-        contrasts = (H[views[1]].astype(np.float64) - H[views[0]]) / m.scale
-        # Features that never varied have no size, and no gate can cover them.
-        facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer_for(m).varies))
+    # Features that never varied have no size, and no gate can cover them.
+    varies, layout = data.standardizer_for(m).varies, m.info.token_layout
+    if pairs is None:
+        fitted = contrasts(data.rows.rows("FIT"), layout, m.scale)
+    else:
+        fitted = np.subtract(pairs[1], pairs[0], dtype=np.float64).reshape(len(pairs[0]), -1, len(m.scale))
+        fitted = fitted.mean(axis=1) / m.scale
+    val = contrasts(data.val, layout, m.scale) if len(data.val) else fitted[:0]
+    for name, differences in (("contrast_coverage", fitted), ("gate_coverage", val)):
+        share = coverage(gate, differences * varies) if len(differences) else None
+        if share is not None:
+            facts[name] = np.array(share)
     return facts

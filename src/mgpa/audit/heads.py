@@ -12,6 +12,7 @@ way (ξ = -1). The signals never change. A head trained at ξ = 1 learns the sho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import permutations
 from typing import Any, ClassVar, Self
@@ -157,15 +158,30 @@ def fit_heads(
     if len(sources) < 2:
         raise ValueError(f"source has {len(sources)} distinct value; transfer needs two sources or more.")
     labels = to_numpy(y) if task == "regression" else _class_labels(y, codes, sources.tolist())
-    if head is None and task == "regression":  # the ridge by leave-one-out
-        head = make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-4, 4, 17)))
-    elif head is None:
-        head = TokenNetworkHead(device=device) if rows.ndim == 3 else ridge_head()
-    check_head(head, task)
+    head = _template(head, task, rows.ndim, device)
     return {
         name: _seeded(head, seed + SOURCE_SEED_OFFSET + k).fit(rows[codes == k], labels[codes == k])
         for k, name in enumerate(sources.tolist())
     }
+
+
+def fit_pooled_head(
+    X: Any, y: Any, head: Any = None, seed: int = SEED, *, task: str = "classification", device: str = "auto"
+) -> Any:
+    """Fit one head on the rows of all sources together; parameters are those of :func:`fit_heads`."""
+    rows = check_rows(X, "X")
+    labels = to_numpy(y) if task == "regression" else _class_labels(y, np.zeros(len(rows), np.int64), ["all"])
+    return _seeded(_template(head, task, rows.ndim, device), seed + SOURCE_SEED_OFFSET).fit(rows, labels)
+
+
+def _template(head: Any, task: str, ndim: int, device: str) -> Any:
+    """Return the head to fit copies of: the one passed, or the default of rows, tokens or numbers."""
+    if head is None and task == "regression":  # the ridge by leave-one-out
+        head = make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-4, 4, 17)))
+    elif head is None:
+        head = TokenNetworkHead(device=device) if ndim == 3 else ridge_head()
+    check_head(head, task)
+    return head
 
 
 def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> NDArray[Any]:
@@ -206,24 +222,38 @@ def transfer_scores(
     """Score the EVAL rows of every source with the head of every other one.
 
     ``heads`` are from :func:`fit_heads`; sources without one are left out. For each ordered pair (a, b) of
-    sources: the rows of b, the scores that a's head gives them, (n,) for two classes, higher meaning the
-    second, or (n, K), and the numbers of the classes that it predicts. Where labels are numbers, scores and
-    predictions are both what the head predicts.
+    sources: the rows of b, and what :func:`score_rows` returns of them for a's head.
     """
     rows = check_rows(X_eval, "X_eval")
     sources, codes = encode_source(source_eval, len(rows), "source_eval")
     members = {name: np.flatnonzero(codes == k) for k, name in enumerate(sources.tolist())}
-    transfers = {}
-    for a, b in permutations(heads, 2):
-        if b in members:
-            head, chosen = heads[a], rows[members[b]]
-            predicted = np.asarray(head.predict(chosen)).reshape(len(chosen))
-            if hasattr(head, "decision_function") or hasattr(head, "predict_proba"):
-                scores, predicted = _scores(head, chosen), np.searchsorted(head.classes_, predicted)
-            else:
-                scores = predicted = predicted.astype(np.float64)
-            transfers[a, b] = members[b], scores, predicted
-    return transfers
+    return {
+        (a, b): (members[b], *score_rows(heads[a], rows[members[b]]))
+        for a, b in permutations(heads, 2)
+        if b in members
+    }
+
+
+def score_rows(head: Any, rows: NDArray[Any]) -> tuple[Floats, NDArray[Any]]:
+    """Return the scores that a head gives rows, and the numbers of the classes it predicts.
+
+    Scores are (n,) for two classes, higher meaning the second, or (n, K). Where labels are numbers, both are
+    what the head predicts.
+    """
+    predicted = np.asarray(head.predict(rows)).reshape(len(rows))
+    if hasattr(head, "decision_function") or hasattr(head, "predict_proba"):
+        return _scores(head, rows), np.searchsorted(head.classes_, predicted)
+    return predicted.astype(np.float64), predicted.astype(np.float64)
+
+
+def outputs(head: Any, rows: NDArray[Any]) -> Floats:
+    """Return what a head puts out for rows: probabilities (n, K), votes (n, K), or numbers (n, 1)."""
+    if hasattr(head, "predict_proba"):
+        return np.asarray(head.predict_proba(rows), dtype=np.float64)
+    predicted = np.asarray(head.predict(rows)).reshape(len(rows))
+    if not hasattr(head, "classes_"):
+        return predicted.astype(np.float64)[:, None]
+    return np.asarray(predicted[:, None] == np.asarray(head.classes_)[None], dtype=np.float64)
 
 
 def _scores(head: Any, X: Any) -> Floats:
@@ -270,13 +300,16 @@ def choose_directions(
     """Return the (source, label) pairs that shortcuts learn, and where they come from.
 
     No direction, where association shift cannot be measured: it needs events of two sources and two classes
-    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
+    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more with such events.
     """
-    views, labels = head.paired_views(), np.unique([] if head.label is None else head.label)
-    if views is None or evaluation.paired_views() is None or len(labels) != 2:
+    labels = np.unique([] if head.label is None else head.label)
+    if head.paired_views() is None or evaluation.paired_views() is None or len(labels) != 2:
         return (), ""
-    if len(np.unique(head.participant[views[0]])) < 2:
-        return (), "HEAD has paired events of one participant; shortcuts need two or more"
+    trained, scored = paired_events(head), paired_events(evaluation)
+    if len(np.unique(head.participant[trained[0]])) < 2:
+        return (), "shortcuts need two or more HEAD participants with paired events of both labels"
+    if not len(scored[0]):
+        return (), "no EVAL participant has paired events of both labels"
     if stated is not None:
         # Compared as text, as a command line states them.
         pairs = {(str(s), str(y)): (s, y) for s in head.sources.tolist() for y in labels.tolist()}
@@ -290,6 +323,20 @@ def choose_directions(
     same_task = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
     rows, role = (fit, "FIT") if same_task and len(fit.sources) == 2 else (head, "HEAD")
     return find_directions(rows.source, rows.label), role
+
+
+def paired_events(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return both rows of every paired event, of participants who have such events of every label."""
+    views = table.paired_views()
+    if views is None:
+        none = np.empty(0, np.int64)
+        return none, none
+    who, label = table.participant[views[0]], table.label[views[0]]
+    seen = {*zip(who.tolist(), label.tolist(), strict=True)}
+    counts = Counter(name for name, _ in seen)
+    n_labels = len(np.unique(table.label))
+    full = np.isin(who, [name for name, n in counts.items() if n == n_labels])
+    return views[0][full], views[1][full]
 
 
 def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:

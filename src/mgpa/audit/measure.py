@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import joblib
@@ -13,18 +14,22 @@ from sklearn.base import clone
 from ..endpoint import movement
 from ..errors import UsageError
 from ..estimators.tokens import token_mean
+from ..labels import is_paired
 from ..maps import CorrectionMap
 from ..moments import Standardizer
 from ..tables.rows import corrected_rows
 from ..tables.table import Table
-from .design import Design, columns_only, require_everyone
-from .fits import is_fitted
+from .design import Design, columns_only
+from .fits import has_pairs, is_fitted
 from .heads import (
     association_auroc,
     fit_association_heads,
     fit_heads,
+    fit_pooled_head,
+    outputs,
+    paired_events,
+    score_rows,
     shortcut_scores,
-    transfer_scores,
 )
 from .information import identity_auroc
 from .ranks import between_auroc, twin_accuracy, within_auroc
@@ -46,8 +51,9 @@ class Ground:
     Rows are read from the table when they are needed, in blocks: reading again costs less than the memory.
     The table is in the audit's coordinates and the input's units; the standardizer is that of the FIT rows
     (of their tokens, for tokens). A fitted ``task_head`` is used as it is, on rows in the input's units,
-    where heads are frozen; any other is cloned for every fit. ``directions`` are the (source, label) that
-    go together where shortcut heads are trained; curves of several are averaged.
+    where heads are frozen, as the head of ``head_source`` if that is known; any other is cloned for every
+    fit. With ``pooled``, heads are also refitted on the rows of all sources together. ``directions`` are the
+    (source, label) that go together where shortcut heads are trained; curves of several are averaged.
     """
 
     def __init__(
@@ -59,9 +65,12 @@ class Ground:
         device: str,
         bank: dict[str, Any],
         directions: tuple[tuple[Any, Any], ...],
+        head_source: Any = None,
+        pooled: bool = False,
     ) -> None:
         self.table, self.standardizer, self.design = table, standardizer, design
         self.task_head, self.device, self.bank, self.directions = task_head, device, bank, directions
+        self.head_source, self.pooled = head_source, pooled
         self.positions = {role: np.flatnonzero(table.role == role) for role in ("HEAD", "EVAL")}
         self.head, self.evaluation = (columns_only(table).take(rows) for rows in self.positions.values())
         self.deployed = task_head is not None and is_fitted(task_head)
@@ -75,18 +84,26 @@ class Ground:
     def _classes(self) -> NDArray[np.int64]:
         """Return the class of every EVAL row within which sources are compared."""
         if self.design.task == "classification":
-            return np.asarray(np.searchsorted(np.unique(self.head.label), self.evaluation.label))
+            known = np.unique(np.concatenate([self.head.label, self.evaluation.label]))
+            return np.asarray(np.searchsorted(known, self.evaluation.label))
         if self.design.task == "regression" and self.design.labels == "between":
             parts = np.array([self.design.units[unit][1][0] for unit in self.units])
             return np.asarray(parts[self.unit_codes], dtype=np.int64)
         return np.zeros(len(self.evaluation), np.int64)
 
     @cached_property
+    def scored(self) -> NDArray[np.bool_]:
+        """Which EVAL rows task heads can be right about: in a fold, HEAD may lack a rare class."""
+        if self.design.task != "classification":
+            return np.ones(len(self.evaluation), bool)
+        return np.asarray(np.isin(self.evaluation.label, self.head.label))
+
+    @cached_property
     def key(self) -> str:
         """A digest of the above, part of the names of measured cells."""
         scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
         head = joblib.hash(self.task_head) if self.deployed else self.task_head
-        settings = (head, self.device, self.bank, self.directions)
+        settings = (head, self.head_source, self.pooled, self.device, self.bank, self.directions)
         design = (self.design.task, self.design.labels, list(self.design.heads), self.classes)
         return cell_key("ground", self.table.digest, scaling, settings, design)
 
@@ -103,6 +120,10 @@ class Ground:
             values = X[block] if m is None else corrected_rows(m, self.table.take(block))
             H[start : start + BLOCK] = self.standardized(values)
         return H
+
+    def in_input_units(self, H: NDArray[Any]) -> NDArray[Any]:
+        """Return rows in the units in which the table came, which deployed heads know."""
+        return (H * self.standardizer.scale + self.standardizer.center).astype(H.dtype)
 
     def standardized(self, X: NDArray[Any]) -> NDArray[Any]:
         """Return rows in FIT's coordinates, in their own precision."""
@@ -125,7 +146,8 @@ class Ground:
                     f"The head was fitted on labels {sorted(map(str, trained))}; the table has "
                     f"{classes.tolist()}."
                 )
-        return dict.fromkeys(self.design.heads, self.task_head)
+        owners = self.design.heads if self.head_source is None else [self.head_source]
+        return dict.fromkeys(owners, self.task_head)
 
     def fit_heads(self, rows: NDArray[Any]) -> dict[Any, Any]:
         """Return a task head for every source with rows of all classes; none if fewer than two have."""
@@ -140,8 +162,18 @@ class Ground:
         label, source, chosen = head.label, head.source, np.isin(head.source, transfers)
         if not chosen.all():
             X, label, source = X[chosen], label[chosen], source[chosen]
-        template = clone(self.task_head) if self.deployed else self.task_head
-        return fit_heads(X, label, source, template, task=task, device=self.device)
+        return fit_heads(X, label, source, self.template, task=task, device=self.device)
+
+    @property
+    def template(self) -> Any:
+        """The head to fit copies of; None is the default."""
+        return clone(self.task_head) if self.deployed else self.task_head
+
+    def fit_pooled(self, rows: NDArray[Any]) -> Any:
+        """Return a task head of the rows of all sources together."""
+        X = _flat_mean(rows) if self.design.task == "regression" else rows
+        task, device = self.design.task, self.device
+        return fit_pooled_head(X, self.head.label, self.template, task=task, device=device)
 
     @cached_property
     def association_heads(self) -> tuple[tuple[Any, Any], ...]:
@@ -150,8 +182,7 @@ class Ground:
             return ()
         flat = _flat_mean(self.read("HEAD"))
         return tuple(
-            fit_association_heads(*_paired_events(self.head, flat, direction))
-            for direction in self.directions
+            fit_association_heads(*_views_of(self.head, flat, direction)) for direction in self.directions
         )
 
     @cached_property
@@ -190,17 +221,18 @@ class Ground:
         residual = self.residual_reading if alike else self.read_residuals(C_head, C_eval)
         return read_token_sources(C_head, source, C_eval, residual=residual, **how)
 
+    def preserves(self, basis: NDArray[Any]) -> bool:
+        """Return whether a gate leaves anything out; of tokens, differences between them always stay."""
+        varies = int(self.standardizer.varies.sum())
+        width = len(self.standardizer.varies)
+        of_means = self.tokens and len(basis) == width
+        return bool(of_means or basis.shape[1] < varies * (len(basis) // width))
+
     def prepare(self) -> None:
         """Fit everything shared, so that workers need not fit it again."""
         _ = self.frozen_heads, self.association_heads, self.picture
         if self.tokens:
             _ = self.residual_reading
-        views = self.evaluation.paired_views() if self.directions else None
-        if views is not None:
-            seen = self.evaluation.take(views[0])
-            for label in np.unique(self.evaluation.label).tolist():
-                what = f"paired events with label {label!r} (which association shift needs)"
-                require_everyone(seen.participant[seen.label == label], self.evaluation, what)
 
 
 def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
@@ -212,6 +244,7 @@ def measure(ground: Ground, m: CorrectionMap) -> Arrays:
     C_head, C_eval = ground.read("HEAD", m), ground.read("EVAL", m)
     result = source_accessibility(ground, C_head, C_eval)
     result |= task_utility(ground, C_head, C_eval)
+    result |= agreement(ground, C_eval)
     head, evaluation = ground.head.participant, ground.evaluation
     whose = (ground.sized(C_head), head, ground.sized(C_eval), evaluation.participant)
     result["identity"] = identity_auroc(*whose, evaluation.pair_id)
@@ -260,7 +293,8 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
     values = within_auroc(scores, codes, units)
     alone = ~ground.travelled[units]
     if alone.any():
-        between = between_auroc(scores[alone], codes[alone], units[alone], ground.classes[alone])
+        compared, source = present_only(scores[alone], codes[alone])
+        between = between_auroc(compared, source, units[alone], ground.classes[alone])
         n = len(between)
         values[:n] = np.where(ground.travelled[:n, None], values[:n], between)
     return {
@@ -274,49 +308,158 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
     }
 
 
-def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
-    """Return the scores of frozen and refitted heads for every EVAL unit and direction of transfer.
+def present_only(scores: NDArray[Any], codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return scores without the columns of absent classes (or sources), and codes of those present."""
+    present, numbered = np.unique(codes, return_inverse=True)
+    if scores.ndim == 2 or len(present) == scores.shape[-1]:
+        return scores, codes
+    return scores[..., present], numbered.astype(np.int64)
 
-    Of classes: AUROC (``frozen``, ``refitted``) and accuracy at the heads' own threshold. Of numbers: the
-    mean error and the mean squared error. Units without rows of the source a head goes to have NaN.
+
+def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
+    """Return what task heads do to every EVAL unit, each source apart.
+
+    ``frozen`` and ``refitted`` heads go from one source to another ("directions"); ``home`` is an existing
+    head on its own source ("homes"); a ``pooled`` head learned from the corrected rows of all sources. Of
+    classes: AUROC and accuracy at the heads' own threshold. Of numbers: the mean error and the mean squared
+    error. Units without rows of the source a head goes to have NaN.
     """
     design = ground.design
     if not design.task or len(design.heads) < 2:
         return {}
-    directions = [(a, b) for a in design.heads for b in design.heads if a != b]
-    result: Arrays = {"directions": np.array([f"{a} → {b}" for a, b in directions])}
-    heads = {"frozen": ground.frozen_heads, "refitted": ground.fit_heads(C_head)}
-    for name, fitted in heads.items():
-        rows = C_eval
-        if name == "frozen" and ground.deployed:  # in the input's units
-            scaling = ground.standardizer
-            rows = (C_eval * scaling.scale + scaling.center).astype(C_eval.dtype)
-        if design.task == "regression":
-            rows = _flat_mean(rows)
-        transfers = transfer_scores(fitted, rows, ground.evaluation.source) if fitted else {}
-        measures = _numbers_measured if design.task == "regression" else _classes_measured
-        columns = [measures(ground, transfers.get(pair)) for pair in directions]
-        for what in columns[0]:
-            result[f"{name}{what}"] = np.stack([column[what] for column in columns], axis=1)
+    measures = _numbers_measured if design.task == "regression" else _classes_measured
+    frozen_rows = ground.in_input_units(C_eval) if ground.deployed else C_eval
+    flat = design.task == "regression"
+    frozen_rows, rows = (_flat_mean(X) if flat else X for X in (frozen_rows, C_eval))
+    frozen, refitted, source = ground.frozen_heads, ground.fit_heads(C_head), ground.evaluation.source
+    pooled = ground.fit_pooled(C_head) if ground.pooled else None
+
+    def scored(head: Any, X: NDArray[Any], goes_to: Any) -> Arrays:
+        to = np.flatnonzero((source == goes_to) & ground.scored)
+        return measures(ground, None if head is None or not len(to) else (to, *score_rows(head, X[to])))
+
+    owner = [ground.head_source] if ground.head_source is not None else []
+    starts = list(dict.fromkeys([*design.heads, *owner]))
+    directions = [(a, b) for a in starts for b in design.heads if a != b]
+    homes = list(design.heads) if not ground.deployed else [] if ground.head_source is None else list(frozen)
+    columns: dict[str, list[Arrays]] = {
+        "frozen": [scored(frozen.get(a), frozen_rows, b) for a, b in directions],
+        "refitted": [scored(refitted.get(a), rows, b) for a, b in directions],
+        "home": [scored(frozen.get(a), frozen_rows, a) for a in homes],
+        "pooled": [scored(pooled, rows, b) for b in design.heads if pooled is not None],
+    }
+    result: Arrays = {
+        "directions": np.array([f"{a} → {b}" for a, b in directions]),
+        "homes": np.array([str(a) for a in homes]),
+    }
+    for name, parts in columns.items():
+        for what in parts[0] if parts else ():
+            result[f"{name}{what}"] = np.stack([part[what] for part in parts], axis=1)
     return result
 
 
+def measure_unseen(ground: Ground, maps: dict[Any, CorrectionMap]) -> Arrays:
+    """Return what heads do on a source that neither the map nor the head has seen, for every source.
+
+    ``maps`` were fitted without the source; the head learned from corrected HEAD rows of the others.
+    """
+    regression, goals = ground.design.task == "regression", ground.design.heads
+    measures = _numbers_measured if regression else _classes_measured
+    parts = []
+    for source in goals:
+        others = ground.head.source != source
+        to = np.flatnonzero((ground.evaluation.source == source) & ground.scored)
+        if source not in maps or not len(to) or len(np.unique(ground.head.label[others])) < 2:
+            parts.append(measures(ground, None))
+            continue
+        C_head, C_eval = (ground.read(role, maps[source]) for role in ("HEAD", "EVAL"))
+        learned, scored = C_head[others], C_eval[to]
+        if regression:
+            learned, scored = _flat_mean(learned), _flat_mean(scored)
+        head = fit_pooled_head(
+            learned, ground.head.label[others], ground.template, task=ground.design.task, device=ground.device
+        )
+        parts.append(measures(ground, (to, *score_rows(head, scored))))
+    return {f"unseen{what}": np.stack([part[what] for part in parts], axis=1) for what in parts[0]}
+
+
+def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
+    """Return how far existing heads put out different things for one unit through two sources.
+
+    Of every EVAL unit with several sources: ``flips``, the share of its events (without paired events, of its
+    classes) for which the predicted class differs; ``output_change``, by how much the probabilities or
+    numbers differ.
+    """
+    design = ground.design
+    if not design.task or not ground.frozen_heads or not ground.travelled.any():
+        return {}
+    table, units = ground.evaluation, ground.unit_codes
+    keep, event = np.ones(len(table), bool), units * (int(ground.classes.max()) + 1) + ground.classes
+    if table.pair_id is not None and has_pairs(table):
+        keep = np.asarray(is_paired(table.pair_id))
+        event = np.unique(table.pair_id, return_inverse=True)[1]
+    rows = ground.in_input_units(C_eval) if ground.deployed else C_eval
+    rows = _flat_mean(rows[keep]) if design.task == "regression" else rows[keep]
+    sources, source = np.unique(table.source[keep], return_inverse=True)
+    _, first, event = np.unique(event[keep], return_index=True, return_inverse=True)
+    owner, cell = units[keep][first], event * len(sources) + source
+    count = np.bincount(cell, minlength=len(first) * len(sources)).reshape(len(first), -1)
+    different: dict[str, list[NDArray[Any]]] = {"flips": [], "output_change": []}
+    for head in {id(head): head for head in ground.frozen_heads.values()}.values():
+        out = outputs(head, rows)
+        with np.errstate(invalid="ignore"):
+            mean = np.stack([np.bincount(cell, o, count.size) for o in out.T], -1) / count.reshape(-1, 1)
+        mean = mean.reshape(len(first), len(sources), -1)
+        flips, change = [], []
+        for a, b in combinations(range(len(sources)), 2):
+            both = (count[:, a] > 0) & (count[:, b] > 0)
+            size = np.abs(mean[:, a] - mean[:, b]).sum(axis=1) / (2 if out.shape[1] > 1 else 1)
+            change.append(np.where(both, size, np.nan))
+            flips.append(np.where(both, mean[:, a].argmax(axis=1) != mean[:, b].argmax(axis=1), np.nan))
+        different["output_change"].append(_present_mean(np.stack(change), axis=0))
+        different["flips"].append(_present_mean(np.stack(flips), axis=0))
+    if design.task == "regression":
+        del different["flips"]
+    elif not all(hasattr(head, "predict_proba") for head in ground.frozen_heads.values()):
+        del different["output_change"]
+    result = {}
+    for name, values in different.items():
+        mean = np.mean(values, axis=0)
+        seen = ~np.isnan(mean)
+        result[name] = _unit_means(mean[seen], owner[seen], len(ground.units))
+    return result
+
+
+def _present_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
+    """Return the mean of the values that are not NaN; NaN where all are."""
+    present = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(present, values, 0.0).sum(axis=axis) / present.sum(axis=axis))
+
+
 def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
-    """Return AUROC, what a head without error has, and balanced accuracy of every unit that was scored."""
-    n = len(ground.units)
+    """Return AUROC, what a head without error has, and balanced accuracy of every unit that was scored.
+
+    Of two classes also the share of rows that are taken for the second, minus the share that are: where a
+    shift moves rows across the threshold of a head, its AUROC can stay.
+    """
+    n, kinds = len(ground.units), ("", "_perfect", "_accuracy", "_shift")
     if transfer is None:
-        return dict.fromkeys(("", "_perfect", "_accuracy"), np.full(n, np.nan))
+        return dict.fromkeys(kinds, np.full(n, np.nan))
     rows, scores, predicted = transfer
-    units, codes = ground.unit_codes[rows], ground.classes[rows]
-    n_classes = int(ground.classes.max()) + 1
+    units = ground.unit_codes[rows]
+    codes = np.searchsorted(np.unique(ground.head.label), ground.evaluation.label[rows])
+    n_classes = 2 if scores.ndim == 1 else scores.shape[-1]
     scores = scores[:, None] if scores.ndim == 1 else scores[:, None, :]
     # One entry for every unit and class: the mean score, and the share that is right.
     entry, place = np.unique(units * n_classes + codes, return_inverse=True)
     right = np.bincount(place, predicted == codes) / np.bincount(place)
     accuracy = _unit_means(right, entry // n_classes, n)
+    taken = np.bincount(place, predicted == 1) / np.bincount(place) - entry % n_classes
+    shift = _unit_means(taken, entry // n_classes, n) if n_classes == 2 else np.full(n, np.nan)
     if ground.design.labels == "within":
         auroc = np.repeat(within_auroc(scores, codes, units), 2, axis=1)
-        auroc[:, 1] = 1.0
+        auroc[:, 1] = np.where(np.isnan(auroc[:, 0]), np.nan, 1.0)
     else:
         flat = scores.reshape(len(scores), -1)
         means = np.stack([_unit_means(column, place, len(entry)) for column in flat.T], axis=1)
@@ -324,11 +467,12 @@ def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> 
         right = np.eye(n_classes)[entry % n_classes] if means.ndim == 3 else entry % n_classes
         both = np.concatenate([means, right.reshape(means.shape)], axis=1)
         everything = np.zeros(len(entry), np.int64)
-        placed = between_auroc(both, entry % n_classes, np.arange(len(entry)), everything)
+        compared, label = present_only(both, entry % n_classes)
+        placed = between_auroc(compared, label, np.arange(len(entry)), everything)
         auroc = np.stack([_unit_means(column, entry // n_classes, n) for column in placed.T], axis=1)
     values = np.full((n, 2), np.nan)
     values[: len(auroc)] = auroc
-    return {"": values[:, 0], "_perfect": values[:, 1], "_accuracy": accuracy}
+    return dict(zip(kinds, (values[:, 0], values[:, 1], accuracy, shift), strict=True))
 
 
 def _numbers_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
@@ -349,21 +493,26 @@ def _unit_means(values: NDArray[Any], units: NDArray[Any], n: int) -> NDArray[np
 
 
 def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
-    """Return the AUROC of shortcut and control heads at reversed, no and aligned association."""
+    """Return the AUROC of shortcut and control heads at reversed, no and aligned association.
+
+    Units without paired events of both labels have NaN.
+    """
     flat = _flat_mean(C_eval)
     curves: dict[str, list[NDArray[Any]]] = {}
     for direction, heads in zip(ground.directions, ground.association_heads, strict=True):
-        X0, X1, y, people = _paired_events(ground.evaluation, flat, direction)
+        X0, X1, y, people = _views_of(ground.evaluation, flat, direction)
         for name, head in zip(("shortcut", "control"), heads, strict=True):
             scores = shortcut_scores(head, X0), shortcut_scores(head, X1)
-            curves.setdefault(name, []).append(association_auroc(*scores, y, people)[1])
+            scored, values = association_auroc(*scores, y, people)
+            curve = np.full((len(ground.units), values.shape[1]), np.nan)
+            curve[np.searchsorted(np.array(ground.units), scored)] = values
+            curves.setdefault(name, []).append(curve)
     return {name: np.mean(values, axis=0) for name, values in curves.items()}
 
 
-def _paired_events(table: Table, flat: NDArray[Any], direction: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
+def _views_of(table: Table, flat: NDArray[Any], direction: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
     """Return events through the other source and the direction's, which have its label, and whose."""
-    (source, label), views = direction, table.paired_views()
-    assert views is not None
+    (source, label), views = direction, paired_events(table)
     first, second = views if table.sources[1] == source else views[::-1]
     return flat[first], flat[second], table.label[first] == label, table.participant[first]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,11 +21,13 @@ from .bootstrap import (
     estimate,
     leave_one_out,
     optimism,
+    point,
     shares,
 )
 from .design import Design, pooled
 from .fits import Fit
 from .information import of_floor
+from .measure import present_only
 from .metrics import LINEAR, find_metric
 from .ranks import (
     FLIPPED,
@@ -40,7 +41,7 @@ from .ranks import (
 
 Floats = NDArray[np.float64]
 #: What is measured of a fit, by the names that its cell has for it; some of it not always.
-MEASURED = ("source_auroc", "movement", "shortcut", "control")
+MEASURED = ("source_auroc", "movement", "shortcut", "control", "flips", "output_change")
 #: What is measured of task heads: AUROC and accuracy of classes; errors of numbers. And what readers say
 #: besides: of both views of an event, in bits, and who is who.
 HEADS = (
@@ -50,8 +51,8 @@ HEADS = (
     "information_r",
     *(
         f"{heads}{what}"
-        for heads in ("frozen", "refitted")
-        for what in ("", "_perfect", "_accuracy", "_bias", "_square", "_relative")
+        for heads in ("frozen", "refitted", "home", "pooled", "unseen")
+        for what in ("", "_perfect", "_accuracy", "_shift", "_bias", "_square", "_relative")
     ),
 )
 
@@ -62,17 +63,19 @@ class MethodResult:
 
     Attributes
     ----------
-    participants, readers, directions : tuples of str
+    participants, readers, directions, homes : tuples of str
         What the axes of the arrays stand for.
     source_auroc : (F, P, R) array
         Each reader's AUROC on each EVAL participant.
     movement : (F, P) array
     heads : dict of name to (F, P, D) array
-        What frozen and refitted task heads do in every direction of transfer between sources: AUROC
-        ("frozen", "refitted"), "_accuracy" at their own threshold; of numbers "_bias", "_square" and
-        "_relative" errors. NaN: the unit has no such source.
+        What task heads do: AUROC ("frozen", "refitted" in every direction of transfer, "home" on the source
+        of the head, "pooled" and "unseen" on every source), "_accuracy" and "_shift" at their own threshold;
+        of numbers "_bias", "_square" and "_relative" errors. NaN: the unit has no such source.
     shortcut, control : (F, P, 3) arrays or None
-        AUROC at association -1, 0 and 1.
+        AUROC at association -1, 0 and 1. NaN: the unit has no paired events of both labels.
+    flips, output_change : (F, P) arrays or None
+        How far existing heads put out different things for one unit through two sources.
     floor_auroc : (F, P, R) array or None
         Readers of what the gate preserves.
     facts, cells : lists of dict
@@ -80,6 +83,10 @@ class MethodResult:
     fitted_on : tuple of str or None
         EVAL participants that a fit is known to have seen; None: none known, but a map does not record whom
         it was fitted on, or saw HEAD participants.
+    cell_fits : tuple of int
+        The fit of every cell: pooled splits have a cell of each.
+    repeats : int
+        How often participants were dealt to folds anew; each deal has its own fits, one deal after another.
     """
 
     name: str
@@ -87,11 +94,14 @@ class MethodResult:
     participants: tuple[str, ...]
     readers: tuple[str, ...]
     directions: tuple[str, ...]
+    homes: tuple[str, ...]
     source_auroc: Floats
     movement: Floats
     heads: dict[str, Floats] = field(default_factory=dict)
     shortcut: Floats | None = None
     control: Floats | None = None
+    flips: Floats | None = None
+    output_change: Floats | None = None
     floor_auroc: Floats | None = None
     facts: list[dict[str, Any]] = field(default_factory=list)
     cells: list[dict[str, Any]] = field(default_factory=list)
@@ -101,6 +111,8 @@ class MethodResult:
     fitted_on: tuple[str, ...] | None = None
     design: Design | None = None
     widen: bool = False
+    cell_fits: tuple[int, ...] = ()
+    repeats: int = 1
 
     @classmethod
     def collect(
@@ -128,13 +140,15 @@ class MethodResult:
             participants=tuple(cells[0]["participants"].tolist()),
             readers=tuple(cells[0]["readers"].tolist()),
             directions=tuple(cells[0].get("directions", np.array([])).tolist()),
+            homes=tuple(cells[0].get("homes", np.array([])).tolist()),
             **arrays,
             heads=heads,
             floor_auroc=floor,
             facts=[fit.facts for fit in fits],
             cells=cells,
-            summary=fits[0].map.summary(),
-            provenance=tuple(fit.map.info for fit in fits),
+            cell_fits=tuple(range(len(cells))),
+            summary=replace(fits[0].map, info=described(fits[0])).summary(),
+            provenance=tuple(map(described, fits)),
             fitted_elsewhere=any(fit.came_fitted for fit in fits),
             **fields,
         )
@@ -166,11 +180,16 @@ class MethodResult:
             fitted_elsewhere=any(part.fitted_elsewhere for part in parts),
             fitted_on=people_known(part.fitted_on for part in parts),
             design=None if first.design is None else pooled([part.design for part in parts if part.design]),
-            heads={name: join([part.heads[name] for part in parts]) for name in first.heads},
+            heads={
+                name: join([part.heads[name] for part in parts])
+                for name in first.heads
+                if all(name in part.heads for part in parts)
+            },
+            cell_fits=tuple(i for part in parts for i in part.cell_fits),
             **{name: join([getattr(part, name) for part in parts]) for name in (*MEASURED, "floor_auroc")},
         )
         whole = whole._rescaled(np.concatenate([part._perfect for part in parts])[order])
-        for name in [name for name in ("frozen", "refitted") if f"{name}_perfect" in whole.heads]:
+        for name in [name for name in whole.heads if f"{name}_perfect" in whole.heads]:
             # A unit is scored in the directions that lead to its own source.
             ideal = whole.heads[f"{name}_perfect"]
             present = ~np.isnan(ideal)
@@ -182,6 +201,33 @@ class MethodResult:
                 whole.heads[name] = whole.heads[name] / (shares(strata, valid.sum()) @ perfect[valid])
         return whole
 
+    @classmethod
+    def repeat(cls, deals: Sequence[MethodResult]) -> MethodResult:
+        """Return the results of several deals of the same participants as further fits."""
+        first, n = deals[0], deals[0].n_fits
+        shared = [name for name in first.heads if all(name in deal.heads for deal in deals)]
+
+        def stack(arrays: list[Any]) -> Any:
+            return None if any(a is None for a in arrays) else np.concatenate(arrays)
+
+        return replace(
+            first,
+            facts=[fact for deal in deals for fact in deal.facts],
+            cells=[cell for deal in deals for cell in deal.cells],
+            cell_fits=tuple(i + r * n for r, deal in enumerate(deals) for i in deal.cell_fits),
+            fitted_on=people_known(deal.fitted_on for deal in deals),
+            heads={name: stack([deal.heads[name] for deal in deals]) for name in shared},
+            repeats=len(deals),
+            **{name: stack([getattr(deal, name) for deal in deals]) for name in (*MEASURED, "floor_auroc")},
+        )
+
+    def of_each_repeat(self, metric: str) -> list[float]:
+        """Return the metric in every deal of the participants to folds."""
+        statistic, values, sampling = self.sample(metric)
+        n = len(values) // self.repeats
+        parts = (values[r * n : (r + 1) * n] for r in range(self.repeats))
+        return [estimate(part, statistic, **sampling, n_draws=2).value for part in parts]
+
     @property
     def _perfect(self) -> Floats:
         """What a reader without error has of every unit; in one split the mean over cells is 1."""
@@ -191,7 +237,8 @@ class MethodResult:
         codes, units, classes = (cell[f"eval_{name}"] for name in ("source", "person", "class"))
         right = codes[:, None] if cell["source_scores"].ndim == 2 else np.eye(codes.max() + 1)[codes][:, None]
         alone, values = ~self.travelled[units], np.ones(len(self.participants))
-        between = between_auroc(right[alone], codes[alone], units[alone], classes[alone])[:, 0]
+        compared, source = present_only(right[alone], codes[alone])
+        between = between_auroc(compared, source, units[alone], classes[alone])[:, 0]
         values[: len(between)] = np.where(self.travelled[: len(between)], 1.0, between)
         return values
 
@@ -228,8 +275,6 @@ class MethodResult:
         statistic, values = self.values(metric)
         flat = values.reshape(*values.shape[:2], -1)
         valid = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
-        if not valid.any():
-            raise ValueError(f"{metric} was not measured for {self.name}: no unit has it.")
         strata = None if self.strata is None else self.strata[valid]
         leverage = 2.0 if self.compares_units(metric, valid) else 1.0
         if statistic == "max" and self.widen:  # the paper's S is what its reader has on the same participants
@@ -262,21 +307,46 @@ class MethodResult:
         return self._chance("L", self._linear)
 
     @property
-    def _within(self) -> bool:
-        """Whether chance is that of units that travelled: they are the majority."""
-        return bool(2 * self.travelled.sum() > len(self.travelled))
+    def within(self) -> bool:
+        """Whether S is that of units that travelled (:attr:`mgpa.audit.design.Design.within`)."""
+        return self.design is None or self.design.within
+
+    @property
+    def heads_within(self) -> bool:
+        """Whether the task is scored on units that travelled."""
+        return self.design is None or self.design.heads_within
+
+    @property
+    def reference(self) -> str:
+        """The source that all maps of the method take rows to, if they name one; else nothing."""
+        named = {info.reference or str(info.parameters.get("reference") or "") for info in self.provenance}
+        return named.pop() if len(named) == 1 else ""
+
+    def directions_of(self, heads: str) -> tuple[str, ...]:
+        """Return what the last axis of some heads' measures stands for."""
+        kind = heads.partition("_")[0]
+        if kind in ("pooled", "unseen") and self.design is not None:
+            return tuple(map(str, self.design.heads))
+        return self.homes if kind == "home" else self.directions
 
     def _chance(self, metric: str, readers: list[int]) -> Chance:
         """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.ranks`)."""
-        permuted = self._by_chance[..., readers].max(axis=-1).mean(axis=0)
-        if not self._within:  # the first draw is what was measured
+        # Repeated deals score the same rows, so that their permutations may not be averaged: the deal counts
+        # in which chance reaches furthest.
+        n = self.n_fits // self.repeats
+        deals = [self._chance_of(slice(r * n, (r + 1) * n), metric, readers) for r in range(self.repeats)]
+        return Chance(max(chance.p for chance in deals), max(chance.high for chance in deals))
+
+    def _chance_of(self, fits: slice, metric: str, readers: list[int]) -> Chance:
+        """Return the chance level of some fits."""
+        permuted = self._by_chance[fits][..., readers].max(axis=-1).mean(axis=0)
+        if not self.within:  # the first draw is what was measured
             return compare(float(permuted[0]), permuted[1:], self.widen)
-        units = self.source_auroc[:, self.travelled]
-        measured = self.estimate(metric).value
-        if self.widen:  # largest values are compared with largest values
-            _, values, sampling = self.sample(metric)
-            measured = float(estimate(values, "max", strata=sampling["strata"], n_draws=1).value)
+        statistic, values, sampling = self.sample(metric)
+        # By the default rules largest values are compared with largest values.
+        measured = point(values[fits], "max" if self.widen else statistic, sampling["strata"])
         by_rows = compare(measured, permuted, self.widen)
+        units = self.source_auroc[fits][:, self.travelled]
         flip = self.widen and units.shape[1] >= FLIPPED
         return with_units_flipped(by_rows, units[..., readers]) if flip else by_rows
 
@@ -294,18 +364,18 @@ class MethodResult:
     def _by_chance(self) -> Floats:
         """What every reader reaches, on average over units, with sources exchanged, (F, draws, R)."""
         by_fit: list[Any] = [[] for _ in range(self.n_fits)]
-        for i, cell in enumerate(self.cells):  # of pooled splits, each has all fits
+        for i, cell in zip(self.cell_fits, self.cells, strict=True):
             scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))
             went = np.array([self.design is None or self.design.travelled(u) for u in cell["participants"]])
-            rows = went[units] == self._within
+            rows = went[units] == self.within
             if not rows.any():
                 continue
             units = np.unique(units[rows], return_inverse=True)[1]
-            if self._within:
+            if self.within:
                 areas = permuted_mean(scores[rows], codes[rows], units)
             else:
                 areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])
-            by_fit[i % self.n_fits].append((areas, units.max() + 1))  # splits count by their units
+            by_fit[i].append((areas, units.max() + 1))  # splits count by their units
         parts = [zip(*fit, strict=True) for fit in by_fit]
         return np.stack([np.average(list(areas), axis=0, weights=list(sizes)) for areas, sizes in parts])
 
@@ -321,19 +391,36 @@ class MethodResult:
 
     def values(self, metric: str) -> tuple[Statistic, Floats]:
         """Return the statistic of a metric and its values; NaN for units without any."""
-        measure = find_metric(metric)
-        values = measure.values(self)
+        measure, values = find_metric(metric), self._measured(metric)
         if values is None:
             raise ValueError(f"{metric} was not measured for {self.name}: {measure.missing}")
-        if callable(measure.statistic) and values.ndim == 2:
-            values = values[..., None]
         return measure.statistic, values
+
+    def _measured(self, metric: str) -> Floats | None:
+        """Return the values of a metric, or None if it was not measured on two units or more."""
+        if metric not in self._values:
+            measure = find_metric(metric)
+            values = measure.values(self)
+            if values is not None:
+                missing = np.isnan(values.reshape(*values.shape[:2], -1)).any(axis=(0, 2))
+                values = None if self.n_units > 1 and np.sum(~missing) < 2 else values
+            if values is not None and callable(measure.statistic) and values.ndim == 2:
+                values = values[..., None]
+            self._values[metric] = values
+        return self._values[metric]
+
+    @cached_property
+    def _values(self) -> dict[str, Floats | None]:
+        return {}
+
+    @property
+    def n_units(self) -> int:
+        """Number of EVAL units."""
+        return len(self.participants)
 
     def has(self, metric: str) -> bool:
         """Return whether a metric was measured."""
-        with suppress(ValueError):
-            return self.values(metric) is not None
-        return False
+        return self._measured(metric) is not None
 
     def influence(self, metric: str) -> Floats:
         """Return the metric without each participant in turn: does one participant drive the result?"""
@@ -345,7 +432,7 @@ class MethodResult:
         if metric not in self._estimates:
             statistic, values, sampling = self.sample(metric)
             interval, measure = estimate(values, statistic, **sampling), find_metric(metric)
-            share = measure.unit in ("AUROC", "balanced accuracy")
+            share = measure.unit in ("AUROC", "balanced accuracy", "share")
             low = 0.0 if share or measure.better == "lower" or metric == "M" else -np.inf
             low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
             self._estimates[metric] = replace(interval, low=low, high=high)
@@ -389,19 +476,29 @@ class MethodResult:
                 values = values - optimism(present, sampling["strata"], sampling["leverage"])
         elif statistic == "worst":
             curves = curve_coefficients(values)
-            xi = curve_minimum(curves.mean(axis=1))[1]
+            xi = curve_minimum(np.nanmean(curves, axis=1))[1]
             values = np.stack([np.polyval(c.T, x) for c, x in zip(curves, xi, strict=True)])
         return np.asarray(values.mean(axis=0))
 
     def association_curve(self) -> tuple[Floats, float, float]:
         """Return (a, b, c) of the shortcut head's mean curve, its minimum, and the ξ of that."""
-        curve = curve_coefficients(self.values("worst")[1]).mean(axis=(0, 1))
+        curve = curve_coefficients(self.sample("worst")[1]).mean(axis=(0, 1))
         lowest, xi = curve_minimum(curve)
         return curve, float(lowest), float(xi)
 
     def best_reader(self) -> str:
         """Return the best reader, whose AUROC is S."""
         return self.readers[int(self.reader_means().argmax())]
+
+
+def described(fit: Fit) -> MapInfo:
+    """Return the provenance of a fit's map, with what its gate covers of the contrasts between views.
+
+    A gate that was not fitted on contrasts knows the energy of something else.
+    """
+    covered, info = fit.facts.get("contrast_coverage"), fit.map.info
+    known: MapInfo = replace(info, gate_energy=None if covered is None else float(covered))
+    return known
 
 
 def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:

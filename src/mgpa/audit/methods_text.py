@@ -26,20 +26,20 @@ def methods_text(audit: Audit) -> str:
     """Return one paragraph: data, roles, methods, readers, heads, intervals, versions, and the reference."""
     s, readers = audit.settings, audit["identity"].readers
     # Each row of a table is EVAL in one fold; without folds it has one role in all.
-    rows = s["rows"]["EVAL"] if "folds" in s else None if "splits" in s else sum(s["rows"].values())
+    rows = s.rows["EVAL"] if s.folds > 1 else None if s.splits > 1 else sum(s.rows.values())
     size = f"{rows} embeddings" if rows is not None else "Embeddings"
-    width = " tokens of ".join(map(str, s["features"])) + " features"
-    width += f" of {s['encoder']['name']}" if "name" in s["encoder"] else ""
-    units = f"the maps' coordinates (checksum {s['coordinates']})" if s["coordinates"] else "their own units"
+    width = " tokens of ".join(map(str, s.features)) + " features"
+    width += f" of {s.encoder['name']}" if "name" in s.encoder else ""
+    units = f"the maps' coordinates (checksum {s.coordinates})" if s.coordinates else "their own units"
     scaled = f"Embeddings in {units} were standardised by mean and spread of the FIT rows for all measures."
     sentences = [
         *audit.warnings,
-        f"{size} ({width}; checksum {s['data']}) of the sources {listed(s['sources'])} were audited with "
-        f"mgpa {s['version']}, which implements {_CITED}.",
+        f"{size} ({width}; checksum {s.data}) of the sources {listed(s.sources)} were audited with "
+        f"mgpa {s.version}, which implements {_CITED}.",
         *_recordings(audit),
         _roles(audit),
         _methods(audit),
-        scaled if s["standardize"] else f"Embeddings were measured in {units}, without standardisation.",
+        scaled if s.standardize else f"Embeddings were measured in {units}, without standardisation.",
         f"Source accessibility S is the largest {audit.design.unit}-mean AUROC of {len(readers)} "
         f"readers trained on corrected HEAD rows ({reader_summary(readers)}). It was compared with "
         f"{ranks.DRAWS} permutations of source labels (seed {ranks.SEED}), and the source called readable "
@@ -47,10 +47,15 @@ def methods_text(audit: Audit) -> str:
         *_task(audit),
         *_results(audit),
         f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over {audit.design.plural}, "
-        f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}); draws are the same for "
-        "all methods, and maps and readers stay as they were fitted.",
-        f"Software: mgpa {s['version']}, {', '.join(f'{n} {v}' for n, v in s['versions'].items())}; networks "
-        f"on {s['device']}.",
+        f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people})"
+        + (
+            ", widened by the ratio of Student's t to the normal quantile, and t intervals where wider"
+            if s.widen
+            else ""
+        )
+        + "; draws are the same for all methods, and maps and readers stay as they were fitted.",
+        f"Software: mgpa {s.version}, {', '.join(f'{n} {v}' for n, v in s.versions.items())}; networks "
+        f"on {s.device}.",
         f"Reference: {PAPER}",
     ]
     return printable(" ".join(sentences))
@@ -58,7 +63,7 @@ def methods_text(audit: Audit) -> str:
 
 def _recordings(audit: Audit) -> list[str]:
     """Return channels, rate, reference and pairs of epochs, where the table says them."""
-    signals, pairing = (audit.settings.get(name) for name in ("signals", "pairing"))
+    signals, pairing = audit.settings.signals, audit.settings.pairing
     if not signals or not pairing:
         return []
     reference = signals["reference"] or "as recorded"
@@ -70,29 +75,50 @@ def _recordings(audit: Audit) -> list[str]:
 def _roles(audit: Audit) -> str:
     s, people = audit.settings, audit.design.plural
     what = f"Methods were fitted on FIT {people}"
-    what += " (with VAL where a method or a movement budget uses it)" if s["participants"]["VAL"] else ""
+    what += " (with VAL where a method or a movement budget uses it)" if s.participants["VAL"] else ""
     what += ", source readers and refitted heads on HEAD, and everything was scored on EVAL"
-    if "folds" in s:
+    if all(audit[name].fitted_elsewhere for name in audit.methods[1:]) and len(audit.methods) > 1:
+        what = "Maps came fitted" + _rows_of_maps(audit)
+        what += "; source readers and refitted heads were trained on HEAD, and everything was scored on EVAL"
+    if s.folds > 1:
+        deals = f", dealt anew {s.repeats} times" if s.repeats > 1 else ""
         return (
-            f"{what}; roles rotated over {s['folds']} folds, so that each of {audit.n_people} {people} "
+            f"{what}; roles rotated over {s.folds} folds{deals}, so that each of {audit.n_people} {people} "
             "was EVAL once, scored by maps, readers and heads fitted on others."
         )
-    if "splits" in s:
-        return f"{what}, pooled over {s['splits']} splits with {audit.n_people} EVAL {people} in all."
-    sizes = listed(f"{role} {n} ({s['rows'][role]} rows)" for role, n in s["participants"].items() if n)
+    if s.splits > 1:
+        return f"{what}, pooled over {s.splits} splits with {audit.n_people} EVAL {people} in all."
+    used = [role for role in s.participants if "came fitted" not in what or role in ("HEAD", "EVAL")]
+    sizes = listed(
+        f"{role} {s.participants[role]} ({s.rows[role]} rows)" for role in used if s.participants[role]
+    )
     return f"{what}; no {audit.design.unit} had two roles. {people[0].upper()}{people[1:]}: {sizes}."
+
+
+def _rows_of_maps(audit: Audit) -> str:
+    """Return on how many rows and contrasts maps that came fitted were fitted, as the maps say."""
+    infos = [info for name in audit.methods[1:] for info in audit[name].provenance if info.n_rows]
+    if not infos:
+        return ""
+    rows = sorted({info.n_rows or 0 for info in infos})
+    pairs = sorted({info.n_contrasts or 0 for info in infos if info.n_contrasts})
+
+    def span(numbers: list[int]) -> str:
+        return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+
+    return f" on {span(rows)} rows" + (f" with {span(pairs)} pairs" if pairs else "") + ", as they record"
 
 
 def _methods(audit: Audit) -> str:
     if len(audit.methods) == 1:
         return "No correction was applied."
-    budget, methods = audit.settings["budget"], listed(_method(audit, m) for m in audit.methods[1:])
+    budget, methods = audit.settings.budget, listed(_method(audit, m) for m in audit.methods[1:])
     lines = [f"Uncorrected embeddings were compared with {methods}."]
     if budget is not None:
         cut = budget if isinstance(budget, dict) else {"all maps": budget}
         limits = listed(f"{label(name)} {value:g}" for name, value in cut.items())
         lines.append(f"Maps were cut back to a relative movement of VAL rows: {limits}.")
-    lines += [f"{label(m)} was left out: {why}." for m, why in audit.settings.get("omitted", {}).items()]
+    lines += [f"{label(m)} was left out: {why}." for m, why in audit.settings.omitted.items()]
     return " ".join(lines)
 
 
@@ -114,7 +140,7 @@ def _method(audit: Audit, name: str) -> str:
         chosen = first.parameters.get("gate")
         gate = f"gate {chosen} of {gate_words(first)}" if chosen else f"gate of {gate_words(first)}"
         gate += "" if first.n_contrasts is None else f", {first.n_contrasts} contrasts of pairs"
-        facts.append(gate + (" (first fold)" if "folds" in s else " (first split)" if "splits" in s else ""))
+        facts.append(gate + (" (first fold)" if s.folds > 1 else " (first split)" if s.splits > 1 else ""))
     facts.append("" if result.source_blind else "told the source of every row")
     details = "; ".join(fact for fact in facts if fact)
     return f"{label(name)} ({details})" if details else label(name)
@@ -124,14 +150,14 @@ def _task(audit: Audit) -> list[str]:
     s, task = audit.settings, task_metric(audit)
     if task is None:
         return []
-    paper = "the paper's network of tokens" if len(s["features"]) > 1 else "the paper's ridge head"
+    paper = "the paper's network of tokens" if len(s.features) > 1 else "the paper's ridge head"
     criterion = f"; the task counts as kept where any loss of {task.name} is below {task.kept or 0:g} (95 %)"
     lines = [
-        f"Task heads ({' '.join((s['head'] or paper).split())}) were trained on HEAD rows of one source and "
+        f"Task heads ({' '.join((s.head or paper).split())}) were trained on HEAD rows of one source and "
         "scored on EVAL rows of another, trained before the correction (subscript f) or after it (r)"
         f"{criterion if task.kept else ''}."
     ]
-    if s["directions"]:
+    if s.directions:
         what = shortcut_note(audit).partition(": ")[2]
         lines.append(f"Association shift: {what[0].upper()}{what[1:]}")
     return lines
@@ -142,7 +168,8 @@ def _results(audit: Audit) -> list[str]:
     task, (_, *names) = task_metric(audit), audit.methods
     chance = number(max(result.chance.high for result in audit.results.values()))
     sentences = []
-    of_task = [name for name in (task.name, "RMSEP_r") if name in audit.metrics] if task else []
+    told = ("home", "away", task.name, "RMSEP_home", "RMSEP_r") if task else ()
+    of_task = [name for name in dict.fromkeys(told) if name in audit.metrics]
     for metric, note in [("S", f" (chance reached {chance})"), *((name, "") for name in of_task)]:
         values = [f"{audit.estimates['identity'][metric]} without correction"]
         values += [f"{audit.estimates[name][metric]} with {label(name)}" for name in names]

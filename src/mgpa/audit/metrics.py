@@ -23,6 +23,10 @@ Floats = NDArray[np.float64]
 Values = Callable[["MethodResult"], Floats | None]
 
 
+#: Smaller changes of a share print as .000.
+SMALLEST = 0.0005
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """One thing that is measured.
@@ -32,8 +36,8 @@ class Metric:
     name, title, subject : str
         How it is asked for; what it is, for an axis; what it is about, for sentences.
     unit : str
-        "AUROC", for which .5 is guessing, "balanced accuracy", "units of the label", "bits", or nothing: a
-        share.
+        "AUROC", for which .5 is guessing, "balanced accuracy", "units of the label", "bits", "share", or
+        nothing.
     better : "lower", "higher" or "neither"
         Which way is good.
     kept : float or None
@@ -50,7 +54,7 @@ class Metric:
     name: str
     title: str
     subject: str
-    unit: Literal["AUROC", "balanced accuracy", "units of the label", "bits", ""] = "AUROC"
+    unit: Literal["AUROC", "balanced accuracy", "units of the label", "bits", "share", ""] = "AUROC"
     better: Literal["lower", "higher", "neither"] = "higher"
     kept: float | None = None
     statistic: Statistic = "mean"
@@ -61,7 +65,9 @@ class Metric:
     @property
     def compares(self) -> str:
         """What the metric compares between units: "sources", "labels", or "" for nothing."""
-        return "sources" if self.statistic == "max" else "labels" if self.kept is not None else ""
+        if self.statistic == "max":
+            return "sources"
+        return "labels" if self.unit == "AUROC" and self.kept is not None else ""
 
     @property
     def axis(self) -> str:
@@ -80,13 +86,14 @@ class Metric:
         return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
-        """Classify a change of this metric."""
+        """Classify a change of this metric; one that prints as .000 is none."""
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
-        if gain[0] > 0:
+        visible = self.unit not in ("AUROC", "balanced accuracy", "share") or abs(change.value) >= SMALLEST
+        if gain[0] > 0 and visible:
             return "improved"
         if self.kept is not None and gain[0] >= -self.kept:
             return "kept"
-        return "suffered" if gain[1] < 0 else "unclear"
+        return "suffered" if gain[1] < 0 and visible else "unclear"
 
 
 def _readers(pattern: str) -> Values:
@@ -96,7 +103,7 @@ def _readers(pattern: str) -> Values:
         chosen = [i for i, reader in enumerate(result.readers) if re.fullmatch(pattern, reader)]
         return result.source_auroc[..., chosen] if chosen else None
 
-    return _primary(values)
+    return _primary(values, "sources")
 
 
 def _paper_readers(result: MethodResult) -> Floats | None:
@@ -119,16 +126,24 @@ def _transfer(heads: str, direction: str | None = None) -> Values:
     """Return what heads do to units in one direction of transfer, or on average over all that they have."""
 
     def values(result: MethodResult) -> Floats | None:
-        measured = result.heads.get(heads)
-        if measured is None or (direction is not None and direction not in result.directions):
+        measured, axis = result.heads.get(heads), result.directions_of(heads)
+        if measured is None or (direction is not None and not (chosen := _chosen(axis, direction))):
             return None
         if direction is not None:
-            return np.asarray(measured[..., result.directions.index(direction)])
+            measured = measured[..., chosen]
         present = ~np.isnan(measured)
         with np.errstate(invalid="ignore"):
             return np.asarray(np.where(present, measured, 0.0).sum(axis=-1) / present.sum(axis=-1))
 
     return values
+
+
+def _chosen(axis: tuple[str, ...], direction: str) -> list[int]:
+    """Return where a direction is on an axis; "phone → *" is every one from there."""
+    start = direction.removesuffix("*")
+    return [
+        i for i, way in enumerate(axis) if way == direction or (start != direction and way.startswith(start))
+    ]
 
 
 def _each_direction(heads: str) -> Values:
@@ -139,7 +154,10 @@ def _each_direction(heads: str) -> Values:
         if measured is None:
             return None
         present, weight = ~np.isnan(measured[0]), shares(result.strata, measured.shape[1])
-        return np.asarray(np.where(present, measured, 0.0) / (weight @ present))
+        used = present.any(axis=0)
+        if not used.any():
+            return None
+        return np.asarray(np.where(present, measured, 0.0)[..., used] / (weight @ present[:, used]))
 
     return values
 
@@ -156,11 +174,12 @@ def _group(travelled: bool, values: Values) -> Values:
     return chosen
 
 
-def _primary(values: Values) -> Values:
-    """Return values of the larger group of a mixed design; of any other, all."""
+def _primary(values: Values, of: Literal["sources", "labels"] = "labels") -> Values:
+    """Return values of the group of a mixed design that comes first; of any other design, all."""
 
     def chosen(result: MethodResult) -> Floats | None:
-        grouped = _group(bool(result.travelled.mean() > 0.5), values)(result)
+        within = result.within if of == "sources" else result.heads_within
+        grouped = _group(within, values)(result)
         return values(result) if grouped is None else grouped
 
     return chosen
@@ -188,7 +207,14 @@ _NO_SHIFT = (
     "participants or more."
 )
 _NO_BITS = "it needs a gate, floor=True, and two EVAL participants or more."
-_NO_GATE = "it needs a method with a gate, and floor=True."
+_NO_GATE = "it needs floor=True and a method whose gate leaves something out."
+_NO_HOME = "a fitted head= needs head_source=, the source it was trained on."
+_NOT_POOLED = "the labels are not classes or numbers, or the readers are the paper's."
+_NOT_UNSEEN = (
+    "it needs three sources or more, and a method that is fitted here, on the table's own pairs, and is not "
+    "told the source."
+)
+_NO_AGREEMENT = "no EVAL unit has several sources, or the heads give no such output."
 # The paper's selection rule: a task is kept if a loss of more than this is excluded.
 _KEPT = 0.01
 _HEADS = {"f": ("frozen", "existing heads"), "r": ("refitted", "refitted heads")}
@@ -202,31 +228,40 @@ def _source_metric(name: str, title: str, subject: str, values: Values, missing:
 
 
 def _head_metrics(letter: str) -> tuple[Metric, ...]:
-    """Return the measures of existing ("f") or refitted ("r") heads."""
+    """Return the measures of existing ("f") or refitted ("r") heads on other sources than their own."""
     heads, subject = _HEADS[letter]
     kind = "Frozen" if letter == "f" else "Refitted"
     task = Metric(
         name=f"T_{letter}", title=f"{kind}-head task $T_{letter}$", subject=f"task, {subject}",
         kept=_KEPT, values=_primary(_transfer(heads)), missing=_NO_LABELS,
     )  # fmt: skip
-    numbers = {"unit": "units of the label", "better": "lower", "missing": _NO_NUMBERS}
+    # Existing heads away from home have names of their own, besides those with a subscript.
+    away = {"away": "", "RMSEP_away": ""} if letter == "f" else {}
+    accuracy, error = ("away", "RMSEP_away") if away else (f"A_{letter}", f"RMSEP_{letter}")
+    where, told = (" away from home", " away") if away else ("", f", {subject}")
+    accurate = Metric(
+        name=accuracy, title=f"Balanced accuracy of {subject}{where}", subject=f"accuracy{told}",
+        unit="balanced accuracy", values=_transfer(f"{heads}_accuracy"), missing=_NO_LABELS,
+    )  # fmt: skip
+    wrong = _error_metric(
+        error, f"{subject}{where}", "error away" if away else f"error, {subject}", heads, _NO_NUMBERS
+    )
     return (
-        task,
-        Metric(
-            name=f"A_{letter}", title=f"Balanced accuracy of {subject} $A_{letter}$",
-            subject=f"accuracy, {subject}", unit="balanced accuracy",
-            values=_transfer(f"{heads}_accuracy"), missing=_NO_LABELS,
-        ),
-        Metric(
-            name=f"RMSEP_{letter}", title=f"Root mean squared error of {subject}",
-            subject=f"error, {subject}",
-            statistic=lambda means: np.sqrt(means[..., 0]),
-            values=_transfer(f"{heads}_square"), **numbers,  # type: ignore[arg-type]
-        ),
+        accurate, task, wrong,
+        *(replace(m, name=f"{short}_f", part_of=m.name)
+          for m, short in ((accurate, "A"), (wrong, "RMSEP")) if away),
         Metric(
             name=f"bias_{letter}", title=f"Size of the bias of {subject}", subject=f"bias, {subject}",
-            statistic=lambda means: np.abs(means).mean(axis=-1),
-            values=_each_direction(f"{heads}_bias"), **numbers,  # type: ignore[arg-type]
+            unit="units of the label", better="lower", missing=_NO_NUMBERS,
+            statistic=lambda means: np.abs(means).mean(axis=-1), values=_each_direction(f"{heads}_bias"),
+        ),
+        *(
+            Metric(
+                name="shift_f", title="Threshold shift of existing heads", unit="share", better="lower",
+                subject="threshold shift", missing="the labels are not two classes.",
+                statistic=lambda means: np.abs(means).mean(axis=-1), values=_each_direction("frozen_shift"),
+            )
+            for _ in range(bool(away))
         ),
         Metric(
             name=f"R2_{letter}", title=f"$R^2$ of {subject}", subject=f"explained, {subject}",
@@ -242,12 +277,59 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
     )  # fmt: skip
 
 
+def _error_metric(name: str, title: str, subject: str, heads: str, missing: str) -> Metric:
+    """Return the root mean squared error of heads."""
+    return Metric(
+        name=name, title=f"Root mean squared error of {title}", subject=subject, unit="units of the label",
+        better="lower", statistic=lambda means: np.sqrt(means[..., 0]), values=_transfer(f"{heads}_square"),
+        missing=missing,
+    )  # fmt: skip
+
+
+def _accuracy_metric(name: str, title: str, subject: str, heads: str, missing: str) -> Metric:
+    """Return the balanced accuracy of heads at their own threshold."""
+    return Metric(
+        name=name, title=f"Balanced accuracy of {title}", subject=subject, unit="balanced accuracy",
+        values=_transfer(f"{heads}_accuracy"), missing=missing,
+    )  # fmt: skip
+
+
 #: Every metric by its name; find_metric() also knows single directions of transfer.
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         _source_metric("S", "Source accessibility $S$", "source readable", _readers(".*")),
-        *(metric for pair in zip(_head_metrics("f"), _head_metrics("r"), strict=True) for metric in pair),
+        replace(_accuracy_metric("home", "existing heads at home", "accuracy at home", "home",
+                                 _NO_HOME), kept=_KEPT),
+        _error_metric("RMSEP_home", "existing heads at home", "error at home", "home",
+                      _NO_HOME),
+        *_head_metrics("f"),
+        *_head_metrics("r"),
+        Metric(
+            name="T_p", title="Pooled-head task $T_p$", subject="task, heads refitted on all sources",
+            values=_primary(_transfer("pooled")), missing=_NOT_POOLED, kept=_KEPT,
+        ),
+        _accuracy_metric("A_p", "heads refitted on all sources", "accuracy, heads refitted on all sources",
+                         "pooled", _NOT_POOLED),
+        _error_metric("RMSEP_p", "heads refitted on all sources", "error, heads refitted on all sources",
+                      "pooled", _NOT_POOLED),
+        Metric(
+            name="T_u", title="Task on an unseen source $T_u$", subject="task, unseen source",
+            values=_primary(_transfer("unseen")), missing=_NOT_UNSEEN,
+        ),
+        _accuracy_metric("A_u", "heads on an unseen source", "accuracy, unseen source", "unseen",
+                         _NOT_UNSEEN),
+        _error_metric("RMSEP_u", "heads on an unseen source", "error, unseen source", "unseen",
+                      _NOT_UNSEEN),
+        Metric(
+            name="flips", title="Predictions that differ between sources", unit="share", better="lower",
+            subject="one event, two predictions", values=lambda result: result.flips, missing=_NO_AGREEMENT,
+        ),
+        Metric(
+            name="output_change", title="Difference of existing heads' outputs between sources", unit="",
+            subject="output change between sources", better="lower",
+            values=lambda result: result.output_change, missing=_NO_AGREEMENT,
+        ),
         Metric(
             name="M", title="Relative movement $M$", subject="relative movement", unit="",
             better="neither", values=lambda result: result.movement,
@@ -264,7 +346,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="floor", title="Source floor", subject="source in what the gate keeps",
             better="neither", statistic="max",
-            values=_primary(lambda result: result.floor_auroc), missing=_NO_GATE,
+            values=_primary(lambda result: result.floor_auroc, "sources"), missing=_NO_GATE,
         ),
         *(
             _source_metric(f"S_{word}", f"Source accessibility $S$, units that {word}", f"source, {word}",
@@ -272,7 +354,7 @@ METRICS: dict[str, Metric] = {
             for word in ("travelled", "stayed")
         ),
         _source_metric("S_paper", "Source accessibility $S$, the paper's readers",
-                       "source, the paper's readers", _primary(_paper_readers), _PAPER_BANK),
+                       "source, the paper's readers", _primary(_paper_readers, "sources"), _PAPER_BANK),
         Metric(
             name="twin", title="Twin accuracy", subject="which view of an event is which", unit="",
             better="lower", statistic="max", values=_measured("twin"), part_of="S",
@@ -323,12 +405,26 @@ def find_metric(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     task, _, direction = name.partition(" ")
-    what = {"T": "", "A": "_accuracy", "RMSEP": "_square", "bias": "_bias", "R2": "_relative"}.get(task[:-2])
-    if " → " not in direction or what is None or task not in METRICS:
-        names = f"{', '.join(METRICS)}, and directions, as 'T_f dry → wet'"
+    heads, what = DIRECTED.get(task, ("", ""))
+    if not direction or not heads or task not in METRICS:
+        names = f"{', '.join(METRICS)}, and directions, as 'T_f dry → wet' and 'home dry'"
         raise ValueError(f"No metric {name!r}. Metrics: {names}.")
-    whole, values = METRICS[task], _transfer(f"{_HEADS[task[-1]][0]}{what}", direction)
+    whole, values = METRICS[task], _transfer(f"{heads}{what}", direction)
     one = replace(whole, name=name, title=f"{whole.title}, {direction}", part_of=task,
                   subject=f"{whole.subject}, {direction}", values=values,
-                  missing="the table has no labels, or no head transfers in this direction.")  # fmt: skip
-    return replace(one, statistic="mean", better="neither") if what == "_bias" else one
+                  missing="the table has no labels, or no head goes there.")  # fmt: skip
+    return replace(one, statistic="mean", better="neither") if what in ("_bias", "_shift") else one
+
+
+#: Metrics of heads that every direction (or source) has by itself: whose heads, and what is measured.
+DIRECTED = {
+    "home": ("home", "_accuracy"), "RMSEP_home": ("home", "_square"), "away": ("frozen", "_accuracy"),
+    "RMSEP_away": ("frozen", "_square"), "A_p": ("pooled", "_accuracy"), "RMSEP_p": ("pooled", "_square"),
+    "T_p": ("pooled", ""), "T_u": ("unseen", ""), "A_u": ("unseen", "_accuracy"),
+    "RMSEP_u": ("unseen", "_square"),
+} | {
+    f"{short}_{letter}": (heads, what)
+    for letter, (heads, _) in _HEADS.items()
+    for short, what in (("T", ""), ("shift", "_shift"), ("A", "_accuracy"), ("RMSEP", "_square"),
+                        ("bias", "_bias"), ("R2", "_relative"))
+}  # fmt: skip

@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,23 +22,26 @@ from .. import __version__
 from .._common.extras import torch_device
 from .._common.progress import in_processes, waiting
 from ..coordinates import Coordinates
-from ..errors import TableError, UsageError, printable
+from ..errors import MissingEvidence, TableError, UsageError, printable
 from ..labels import warn_of_singles
 from ..maps.io.mapfile import map_digest
-from ..tables.columns import ROLES
+from ..tables.columns import ROLES, with_roles
 from ..tables.rows import in_coordinates, row_digests
 from ..tables.table import Table
 from .design import (
+    FEW,
     FEWEST_PEOPLE,
     columns_only,
     duplicates,
     find_design,
-    fold_tables,
+    fold_roles,
     require_measurable,
     seen_by,
+    units_with_pairs,
 )
-from .diagnostics import count_rows
+from .diagnostics import PairCheck, check_pairs, count_rows
 from .fits import (
+    SINGLES,
     Fit,
     FittingData,
     common_coordinates,
@@ -46,6 +49,7 @@ from .fits import (
     explain,
     fit_one,
     has_pairs,
+    is_fitted,
     list_fits,
     needs_pairs,
     pairs_in,
@@ -53,14 +57,18 @@ from .fits import (
     stored_fit,
 )
 from .heads import check_head, choose_directions
-from .measure import Ground, gate_basis, measure, measure_floor
+from .measure import Ground, gate_basis, measure, measure_floor, measure_unseen
 from .method_result import MethodResult, people_known
 from .metrics import METRICS
-from .readers import CHECKPOINTS, SEED, check_bank
+from .readers import CHECKPOINTS
 from .result import Audit
+from .settings import Options, Settings, bank_of, budgets_of
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
 
 DEFAULT_METHODS = ("identity", "leace", "mgpa")
+
+#: How often few participants are dealt to the folds anew: with one deal, chance decides which method leads.
+REPEATS = 3
 
 T = TypeVar("T")
 
@@ -74,12 +82,14 @@ def run(
     budget: float | Mapping[str, float] | None = None,
     coordinates: Coordinates | None = None,
     head: Any = None,
+    head_source: Any = None,
     task: str | None = None,
     readers: str | Mapping[str, Any] = "full",
     association: tuple[Any, Any] | None = None,
     floor: bool = True,
     standardize: bool = True,
     folds: int | None = None,
+    repeats: int | None = None,
     cache: Any = None,
     n_jobs: int = 1,
     device: str = "auto",
@@ -133,6 +143,9 @@ def run(
         on others; 1 keeps the table's roles. None makes folds where the table has no roles or fewer than
         twelve EVAL participants, if all methods are fitted here: five, or six where participants have one
         source or label each; fewer of small cells; one a participant of three to seven.
+    repeats : int or None
+        How often participants are dealt to the folds anew; results are means over these. None is 3 with fewer
+        than 24 participants and the whole bank of readers, and 1 otherwise.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -157,130 +170,176 @@ def run(
     >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
     True
     """
-    settings = locals()
-    with waiting("audit: preparing", verbose):
-        plan = AuditPlan(**settings)
+    plan = AuditPlan(
+        table, methods, pairs=pairs, seeds=seeds, budget=budget, coordinates=coordinates, head=head,
+        head_source=head_source, task=task, readers=readers, association=association, floor=floor,
+        standardize=standardize, folds=folds, repeats=repeats, cache=cache, n_jobs=n_jobs, device=device,
+        verbose=verbose,
+    )  # fmt: skip
     return plan.run()
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One assignment of roles: the table without its features, shortcuts, and what the result says of it."""
+
+    table: Table
+    directions: tuple[tuple[Any, Any], ...]
+    settings: Settings
+    turn: str = ""  # which fold this is, for progress
 
 
 class AuditPlan:
     """A checked audit that has not run yet; its arguments are those of :func:`run`.
 
+    Attributes
+    ----------
+    splits : list of Split
+        The folds of the first deal, then those of every other; one split where the table keeps its roles.
+    settings : Settings
+
     Examples
     --------
     >>> from mgpa.tables import simulate_table
     >>> plan = AuditPlan(simulate_table(16), ["leace"], readers={"restarts": 0}, verbose=False)
-    >>> plan.settings["participants"]["EVAL"]
+    >>> plan.settings.participants["EVAL"]
     3
     """
 
     def __init__(
-        self, table: Table, methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS, **settings: Any
+        self, table: Table, methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS, **options: Any
     ) -> None:
-        bound = signature(run).bind(table, methods, **settings)
-        bound.apply_defaults()
-        options = bound.arguments
+        self.options = Options(**options)
         if not isinstance(table, Table):
             raise TypeError(
                 f"table is a {type(table).__name__}; expected a Table (Table.from_frame makes one)."
             )
-        self.table, self.options = table.require("source", "participant"), options
-        self.store, self.verbose = Store(options["cache"]), options["verbose"]
-        self.bank = _bank(options["readers"])
-        self.device = resolve_device(options["device"])
+        with waiting("audit: preparing", self.options.verbose):
+            self._prepare(table.require("source", "participant"), methods)
+        folds = [f"Roles rotate over {self.settings.folds} folds."] if self.settings.folds > 1 else []
+        for line in (self.design.sentence, *self.design.notes, *folds):
+            self._say(line)
+
+    def _prepare(self, table: Table, methods: Iterable[str] | Mapping[str, Any]) -> None:
+        """Check everything, and find the design and the splits."""
+        o = self.options
+        self.table, self.store = table, Store(o.cache)
+        self.bank, self.device = bank_of(o.readers), resolve_device(o.device)
         full = self.bank["bank"] == "full"
-        self.no_networks = full and self.bank["restarts"] > 0 and find_spec("torch") is None
-        if self.no_networks:  # other readers need no torch; verdict and report say what is missing
+        no_networks = full and self.bank["restarts"] > 0 and find_spec("torch") is None
+        if no_networks:  # other readers need no torch; verdict and report say what is missing
             self.bank["restarts"] = 0
         elif self.bank["restarts"]:
             torch_device(self.device, "The bank of source readers")
-        self.fits = list(list_fits(methods, options["seeds"], self.device))
+        self.fits = list(list_fits(methods, o.seeds, self.device))
         names = list(dict.fromkeys(fit.method for fit in self.fits))
-        for what in ("budget", "pairs"):
-            unknown = set(options[what]) - set(names) if isinstance(options[what], Mapping) else set()
+        for what, named in (("budget", o.budget), ("pairs", o.pairs)):
+            unknown = set(named) - set(names) if isinstance(named, Mapping) else set()
             if unknown:
                 raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
-        self.budgets = _budgets(options["budget"], names)
-        coordinates = options["coordinates"]
-        if coordinates is not None and table.info.get("coordinates") != coordinates.digest:
+        self.budgets = budgets_of(o.budget, names)
+        if o.coordinates is not None and table.info.get("coordinates") != o.coordinates.digest:
             raise TableError(
                 f"The table is in coordinates {table.info.get('coordinates')}, not in "
-                f"{coordinates.digest}; convert it with mgpa.tables.rows.in_coordinates."
+                f"{o.coordinates.digest}; convert it with mgpa.tables.rows.in_coordinates."
             )
-        self.where = common_coordinates(self.fits, coordinates)
-        self.design = find_design(table, options["task"])
+        self.where = common_coordinates(self.fits, o.coordinates)
+        self.design = find_design(table, o.task)
         if len(self.design.units) < FEWEST_PEOPLE:
             raise TableError(
                 f"The table has {len(self.design.units)} {self.design.plural}; an audit needs "
                 f"{FEWEST_PEOPLE} or more: one to fit on, one to train readers on, one to score."
             )
-        if options["head"] is not None and self.design.task:
-            check_head(options["head"], self.design.task)
-        can_rotate = options["pairs"] is None and all(fit.map is None for fit in self.fits)
-        rotated = fold_tables(table, self.design, options["folds"], can_rotate=can_rotate)
+        if o.head is not None and self.design.task:
+            check_head(o.head, self.design.task)
+        deployed = o.head is not None and is_fitted(o.head)
+        self.head_source = _head_source(o.head_source, deployed, table)
+        rotated = self._rotated()
         if not rotated and table.role is not None and len(measured := columns_only(table).rows("EVAL")):
             self.design = find_design(measured, self.design.task or None)
-        folds = [f"Roles rotate over {len(rotated)} folds."] if rotated else []
-        for line in (self.design.sentence, *self.design.notes, *folds):
-            self._say(line)
         # Rows are recognised as they came and, where these differ, in the audit's coordinates.
         rows = in_coordinates(self.where, table)
         self.digests = [row_digests(form.X) for form in ([table] if rows is table else [table, rows])]
         self.width = rows.X.shape[-1]
-        self.settings = self._settings(rows.X.shape[1:])
-        self.folds: list[AuditPlan] = []
-        self.turn = ""  # which fold this is, for progress
-        for fold in rotated:
-            plan = copy(self)
-            plan.folds, plan.table = [], fold
-            # One EVAL participant is enough: intervals are over the participants of all folds.
-            plan._take_roles(fewest=1)
-            self.folds.append(plan)
-        if self.folds:
-            whole = {"folds": len(rotated), "data": table.digest[:16], "roles": table.role is not None}
-            self.settings = self.folds[0].settings | whole
+        self.settings = self._settings(rows.X.shape[1:], no_networks, deployed)
+        if rotated:
+            self.splits = self._folds(rotated)
+            whole = {"folds": len(rotated[0]), "repeats": len(rotated), "data": table.digest[:16]}
+            self.settings = replace(self.splits[0].settings, **whole)  # type: ignore[arg-type]
         else:
-            self._take_roles(fewest=2)
+            self.splits = [self._split(columns_only(table.require("role")))]
+            self.settings = self.splits[0].settings
 
-    def _settings(self, features: tuple[int, ...]) -> dict[str, Any]:
+    def _rotated(self) -> list[list[dict[str, str]]]:
+        """Return the roles in every fold, for every deal; an empty list if the table keeps its roles."""
+        o = self.options
+        can_rotate = o.pairs is None and all(fit.map is None for fit in self.fits)
+        how: dict[str, Any] = {"can_rotate": can_rotate, "paired": self._takes_pairs}
+        first = fold_roles(self.table, self.design, o.folds, **how)
+        if o.repeats is not None and (o.repeats < 1 or (o.repeats > 1 and not first)):
+            why = "one or more" if o.repeats < 1 else "1, as the table keeps its roles (folds= rotates them)"
+            raise UsageError(f"repeats is {o.repeats}; expected {why}.")
+        quick = _preliminary(self.bank) or self.bank["bank"] == "paper"
+        repeats = o.repeats or (REPEATS if len(self.design.units) < 2 * FEW and not quick else 1)
+        again = (fold_roles(self.table, self.design, o.folds, repeat=r, **how) for r in range(1, repeats))
+        return [first, *again] if first else []
+
+    @property
+    def _takes_pairs(self) -> bool:
+        """Whether a method is fitted here that needs pairs."""
+        return any(fit.map is None and needs_pairs(fit.model) for fit in self.fits)
+
+    def _folds(self, rotated: list[list[dict[str, str]]]) -> list[Split]:
+        """Return a split for every fold; association shift is measured in all of them or in none."""
+        columns = columns_only(self.table)
+        # One EVAL participant is enough: intervals are over the participants of all folds.
+        splits = [self._split(with_roles(columns, roles), fewest=1) for deal in rotated for roles in deal]
+        lacking = next((split for split in splits if not split.directions), None)
+        for i, split in enumerate(splits):
+            turn, settings, directions = f"fold {i + 1} of {len(splits)}, ", split.settings, split.directions
+            if lacking is not None:
+                directions = ()
+                origin = lacking.settings.directions_of
+                settings = replace(settings, directions=(), directions_of=origin)
+            splits[i] = replace(split, turn=turn, directions=directions, settings=settings)
+        return splits
+
+    def _settings(self, features: tuple[int, ...], no_networks: bool, deployed: bool) -> Settings:
         """Return what the result says about how it was made; what depends on roles comes later."""
-        options, bank, info = self.options, self.bank, self.table.info
-        pairs, budget, readers = options["pairs"], options["budget"], options["readers"]
-        n_pairs = {k: len(a) for k, (a, _) in pairs.items()} if isinstance(pairs, Mapping) else None
-        return {
-            "version": __version__,
-            "versions": {"Python": platform.python_version(), **installed(*LIBRARIES)},
-            "seeds": list(options["seeds"]),
-            "pairs": n_pairs if pairs is None or n_pairs is not None else len(pairs[0]),
-            "floor": options["floor"],
-            "standardize": options["standardize"],
-            "budget": dict(budget) if isinstance(budget, Mapping) else budget,
-            "head": repr(options["head"]) if options["head"] is not None else "",
-            "readers": readers if isinstance(readers, str) else dict(readers),
-            "bank": bank["bank"],
-            "rules": "paper" if bank["bank"] == "paper" else "default",
-            "no_networks": self.no_networks,
-            "preliminary": bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS),
-            "association": options["association"] and [str(part) for part in options["association"]],
-            "device": self.device,
-            "coordinates": None if self.where is None else self.where.digest,
-            "sources": [str(s) for s in self.table.sources.tolist()],
-            "design": self.design.sentence,
-            "unit": self.design.unit,
-            "names": {"source": str(info.get("source_column", "source"))},
-            "task": self.design.task,
-            "features": list(features),
-            "corrected_by": info.get("corrected_by"),
-            "encoder": dict(info.get("encoder") or {}),
-            "signals": dict(info.get("signals") or {}),
-            "pairing": str(info.get("pairing") or "").partition("\n")[0],
-        }
+        o, bank, info = self.options, self.bank, self.table.info
+        n_pairs = {k: len(a) for k, (a, _) in o.pairs.items()} if isinstance(o.pairs, Mapping) else None
+        return Settings(
+            version=__version__,
+            versions={"Python": platform.python_version(), **installed(*LIBRARIES)},
+            seeds=tuple(o.seeds),
+            pairs=n_pairs if o.pairs is None or n_pairs is not None else len(o.pairs[0]),
+            floor=o.floor,
+            standardize=o.standardize,
+            budget=dict(o.budget) if isinstance(o.budget, Mapping) else o.budget,
+            head=repr(o.head) if o.head is not None else "",
+            head_source="" if self.head_source is None else str(self.head_source),
+            deployed=deployed,
+            readers=o.readers if isinstance(o.readers, str) else dict(o.readers),
+            bank=bank["bank"],
+            no_networks=no_networks,
+            preliminary=_preliminary(bank),
+            association=o.association and tuple(map(str, o.association)),
+            device=self.device,
+            coordinates=None if self.where is None else self.where.digest,
+            sources=tuple(map(str, self.table.sources.tolist())),
+            source_name=str(info.get("source_column", "source")),
+            task=self.design.task,
+            features=tuple(features),
+            corrected_by=info.get("corrected_by"),
+            encoder=dict(info.get("encoder") or {}),
+            signals=dict(info.get("signals") or {}),
+            pairing=str(info.get("pairing") or "").partition("\n")[0],
+            data=self.table.digest[:16],
+        )
 
-    def _take_roles(self, *, fewest: int) -> None:
-        """Check that everything asked for can be done with the table's roles; note what they are."""
-        table = self.table.require("role")
-        columns = columns_only(table)
-        require_applicable(self.fits, columns, self.width, self.options["pairs"])
+    def _split(self, columns: Table, fewest: int = 2) -> Split:
+        """Check that everything asked for can be done with a table's roles, and note what they are."""
+        require_applicable(self.fits, columns, self.width, self.options.pairs)
         parts = {role: columns.rows(role) for role in ROLES}
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
@@ -288,47 +347,90 @@ class AuditPlan:
                 raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
         fit, _, head, evaluation = parts.values()
         require_measurable(self.design, head, evaluation, fewest)
-        self.directions: tuple[tuple[Any, Any], ...] = ()
+        directions: tuple[tuple[Any, Any], ...] = ()
         origin = ""
         if self.design.kind == "crossed" and self.design.labels == "within":
-            self.directions, origin = choose_directions(self.options["association"], fit, head, evaluation)
-        if self.options["association"] is not None and not self.directions:
+            directions, origin = choose_directions(self.options.association, fit, head, evaluation)
+        if self.options.association is not None and not directions:
             why = f"{origin}." if origin else METRICS["worst"].missing
             raise UsageError(f"Omit association; this table cannot measure it: {why}")
-        self.settings = self.settings | {
-            "directions": [f"{source} means {label}" for source, label in self.directions],
-            "directions_of": origin,
-            "rows": {role: len(part) for role, part in parts.items()},
-            "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
-            "one_source": {role: _with_one_source(parts[role]) for role in ("FIT", "HEAD")},
-            "duplicates": duplicates(table.role, self.digests[-1]),
-            "data": table.digest[:16],
-        }
+        copies, copied = duplicates(columns.role, columns.participant, self._digests(columns)[-1])
+        with_pairs = (
+            units_with_pairs(fit) if self.options.pairs is None and self._takes_pairs else frozenset()
+        )
+        return Split(
+            columns,
+            directions,
+            replace(
+                self.settings,
+                directions=tuple(f"{source} means {label}" for source, label in directions),
+                directions_of=origin,
+                rows={role: len(part) for role, part in parts.items()},
+                participants={role: len(np.unique(part.participant)) for role, part in parts.items()},
+                pair_participants=(len(with_pairs),) if with_pairs else (),
+                one_source={role: _with_one_source(parts[role]) for role in ("FIT", "HEAD")},
+                duplicates=copies,
+                copied=copied,
+                data=self.table.digest[:16],
+            ),
+        )
 
-    def rows(self) -> tuple[FittingData, Ground]:
-        """Return the fitting data and the measuring data."""
-        rows = in_coordinates(self.where, self.table)
+    def rows(self, split: Split) -> tuple[FittingData, Ground]:
+        """Return the fitting data and the measuring data of a split."""
+        o, table = self.options, self.table
+        if len(split.table) < len(table):
+            table = table.take(np.isin(table.participant, np.unique(split.table.participant)))
+        rows = in_coordinates(self.where, replace(table, role=split.table.role))
         # Pairs come in the coordinates that the table came in.
-        pairs = self.options["pairs"] if rows is self.table else pairs_in(self.where, self.options["pairs"])
-        data = FittingData(rows, pairs, self.options["standardize"], self.where)
-        settings = (self.options["head"], self.device, self.bank, self.directions)
+        pairs = o.pairs if table.info == rows.info else pairs_in(self.where, o.pairs)
+        data = FittingData(rows, pairs, o.standardize, self.where)
+        settings = (o.head, self.device, self.bank, split.directions, self.head_source, self.settings.widen)
         return data, Ground(rows, data.standardizer, self.design, *settings)
 
     def run(self) -> Audit:
         """Compute the unfinished cells, and return the result."""
-        ids, pairs = self.table.pair_id, self.options["pairs"]
-        fitted = any(fit.map is None and needs_pairs(fit.model) for fit in self.fits)
-        if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted and not self.turn:
-            warn_of_singles(ids if self.folds else ids[self.table.role == "FIT"])
-        if self.folds:
-            return self._run_folds()
+        ids, pairs = self.table.pair_id, self.options.pairs
+        fitted, rotates = self._takes_pairs, self.settings.folds > 1
+        if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted:
+            warn_of_singles(ids if rotates else ids[self.table.role == "FIT"])
+        audits = [self.run_split(split) for split in self.splits]
+        result = audits[0]
+        if rotates:
+            n, whole = self.settings.folds, self.settings
+            result = Audit.repeat([Audit.pool(audits[i : i + n]) for i in range(0, len(audits), n)])
+            told = replace(result.settings, folds=n, repeats=whole.repeats, data=whole.data)
+            # Each participant was fitted on in some fold.
+            result = replace(result, settings=told, counts=self._counts(self.table))
+        return replace(result, paired_rows=self._paired_rows(), pairs=self._check_pairs() if fitted else None)
+
+    def _paired_rows(self) -> Table | None:
+        """Return the rows whose pairs methods were fitted on; all, where each has been FIT in some fold."""
+        if self.options.pairs is not None:
+            return None
+        fit = replace(self.table, role=None) if self.settings.folds > 1 else self.table.rows("FIT")
+        return in_coordinates(self.where, fit) if has_pairs(fit) else None
+
+    def _check_pairs(self) -> PairCheck | None:
+        """Return what the pairs show that methods were fitted on; None without, or with too few."""
+        rows = self._paired_rows()
+        if rows is None:
+            return None
+        with waiting("audit: checking pairs", self.options.verbose), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", SINGLES)  # the audit says so once
+            with suppress(MissingEvidence):
+                return check_pairs(rows)
+        return None
+
+    def run_split(self, split: Split) -> Audit:
+        """Compute the unfinished cells of one split, and return its result."""
         started = time.monotonic()
-        data, ground = self.rows()
-        fits, omitted, unattained = self._fit(data, ground)
-        cells = self._measure(fits, ground)
-        self._say(f"{self.turn}done in {time.monotonic() - started:.0f} s")
-        held, scored = np.isin(self.table.role, ("HEAD", "EVAL")), ground.units
-        people, digests = self.table.participant[held], [rows[held] for rows in self.digests]
+        data, ground = self.rows(split)
+        fits, omitted, unattained = self._fit(data, ground, split.turn)
+        unseen = self._fit_unseen(fits, data, ground, split.turn)
+        cells = self._measure(fits, unseen, ground, split.turn)
+        self._say(f"{split.turn}done in {time.monotonic() - started:.0f} s")
+        held, scored = np.isin(split.table.role, ("HEAD", "EVAL")), ground.units
+        people, digests = split.table.participant[held], [rows[held] for rows in self._digests(split.table)]
         results, shared = {}, next((floor for _, floor in cells if floor is not None), None)
         for name in dict.fromkeys(fit.method for fit in fits):
             chosen = [i for i, fit in enumerate(fits) if fit.method == name]
@@ -339,39 +441,34 @@ class AuditPlan:
                 shared,
                 fitted_on=people_known(seen_by(fits[i].map, people, digests, scored) for i in chosen),
                 design=self.design,
-                widen=self.settings["rules"] == "default",
+                widen=self.settings.widen,
             )
-        fit, paired = columns_only(self.table).rows("FIT"), None
-        if self.options["pairs"] is None and has_pairs(fit):
-            paired = in_coordinates(self.where, self.table).rows("FIT")
         return Audit(
             results,
-            self._counts(fit),
-            self.settings | {"omitted": omitted, "unattained": unattained},
+            self._counts(split.table.rows("FIT")),
+            replace(split.settings, omitted=omitted, unattained=unattained),
             ground.evaluation.source[ground.picture[0]].astype(str),
-            paired_rows=paired,
             design=self.design,
         )
 
-    def _run_folds(self) -> Audit:
-        audits = []
-        for i, plan in enumerate(self.folds, start=1):
-            plan.turn = f"fold {i} of {len(self.folds)}, "
-            audits.append(replace(plan.run(), paired_rows=None))
-        pooled, table = Audit.pool(audits), self.table
-        return replace(
-            pooled,
-            settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
-            counts=self._counts(table),  # each participant was fitted on in some fold
-            paired_rows=replace(table, role=None) if has_pairs(table) else None,
-        )
+    def _digests(self, table: Table) -> list[Any]:
+        """Return the digests of a split's rows; some participants may have no role in it."""
+        if len(table) == len(self.table):
+            return self.digests
+        kept = np.isin(self.table.participant, np.unique(table.participant))
+        return [digests[kept] for digests in self.digests]
 
     def _counts(self, rows: Any) -> dict[str, dict[str, int]]:
-        """Return the rows of each source and label, where labels are classes."""
-        return count_rows(rows.source, rows.label) if self.design.task == "classification" else {}
+        """Return the rows of each source and label that maps were fitted on, where labels are classes.
+
+        Maps that came fitted were fitted on other rows.
+        """
+        fitted_here = all(fit.map is None for fit in self.fits if fit.method != "identity")
+        known = self.design.task == "classification" and fitted_here
+        return count_rows(rows.source, rows.label) if known else {}
 
     def _fit(
-        self, data: FittingData, ground: Ground
+        self, data: FittingData, ground: Ground, turn: str
     ) -> tuple[list[Fit], dict[str, str], dict[str, list[int]]]:
         """Return every fit at its budget, methods to leave out with why, and how many fits miss it."""
         keys = [data.key(fit) for fit in self.fits]
@@ -379,7 +476,9 @@ class AuditPlan:
         for fit, key in zip(self.fits, keys, strict=True):  # arms that differ in their budget share a fit
             calls.setdefault(key, (fit.method, partial(fit_one, fit, data, self.store, key)))
         first = dict(zip(reversed(keys), reversed(self.fits), strict=True))
-        made = self._complete(calls, lambda key: stored_fit(first[key], self.store, key), ground, "fits")
+        made = self._complete(
+            calls, lambda key: stored_fit(first[key], self.store, key), ground, turn, "fits"
+        )
         whole = [
             replace(fit, map=made[key].map, facts=made[key].facts)
             for fit, key in zip(self.fits, keys, strict=True)
@@ -408,45 +507,99 @@ class AuditPlan:
             fits.append(fit)
         return fits, omitted, unattained
 
-    def _measure(self, fits: list[Fit], ground: Ground) -> list[tuple[Arrays, Arrays | None]]:
+    def _fit_unseen(
+        self, fits: list[Fit], data: FittingData, ground: Ground, turn: str
+    ) -> dict[str, dict[Any, Fit]]:
+        """Return, by method, its first fit without the rows of each source: what a new device would meet.
+
+        Where there are three sources or more, of methods that are fitted here, on the table's own pairs, and
+        are not told the source.
+        """
+        sources = self.design.heads if self.design.task and ground.pooled else ()
+        if len(data.rows.sources) < 3 or data.pairs is not None or self.budgets:
+            return {}
+        first = {fit.method: fit for fit in reversed(fits)}
+        able = [fit for fit in first.values() if not fit.came_fitted and fit.map.source_blind]
+        unseen: dict[str, dict[Any, Fit]] = {}
+        for source in sources:
+            for fit in self._fit_without(source, able, data, ground, turn):
+                unseen.setdefault(fit.method, {})[source] = fit
+        return unseen
+
+    def _fit_without(
+        self, source: Any, fits: list[Fit], data: FittingData, ground: Ground, turn: str
+    ) -> list[Fit]:
+        """Return methods fitted without the rows of a source, except those that then lack their pairs."""
+        rows = data.rows.take(np.isin(data.rows.role, ("FIT", "VAL")) & (data.rows.source != source))
+        known = rows.rows("FIT")
+        if len(known.sources) < 2:
+            return []
+        without = FittingData(rows, None, data.standardize, data.coordinates)
+        paired = has_pairs(known)
+        fresh = [replace(fit, map=None, facts={}) for fit in fits if paired or not needs_pairs(fit.model)]
+        keyed = {without.key(fit): fit for fit in fresh}
+        calls = {
+            key: (f"{fit.method} without {source}", partial(fit_one, fit, without, self.store, key))
+            for key, fit in keyed.items()
+        }
+
+        def stored(key: str) -> Fit | None:
+            return stored_fit(keyed[key], self.store, key)
+
+        made = self._complete(calls, stored, ground, turn, "fits without a source")
+        return [replace(fit, map=made[key].map) for key, fit in keyed.items()]
+
+    def _measure(
+        self, fits: list[Fit], unseen: dict[str, dict[Any, Fit]], ground: Ground, turn: str
+    ) -> list[tuple[Arrays, Arrays | None]]:
         """Return each fit's measurements and, for gated methods, the source floor of its gate."""
         calls: dict[str, tuple[str, Callable[[], Arrays]]] = {}
-        keys: list[tuple[str, str | None]] = []
+        keys: list[tuple[str, str | None, str | None]] = []
         for fit in fits:
-            key, floor = cell_key("measure", ground.key, map_digest(fit.map)), None
+            key, floor, new = cell_key("measure", ground.key, map_digest(fit.map)), None, None
             calls[key] = fit.method, partial(_cell, fit.method, self.store, key, measure, ground, fit.map)
-            if self.options["floor"] and "gate_basis" in fit.facts:
+            if self.options.floor and "gate_basis" in fit.facts:
                 basis, what = gate_basis(fit.facts, ground.standardizer.scale), f"the gate of {fit.method}"
-                floor = cell_key("floor", ground.key, array_digest(basis))
-                calls[floor] = what, partial(_cell, what, self.store, floor, measure_floor, ground, basis)
-            keys.append((key, floor))
-        done = self._complete(calls, self.store.get, ground, "cells to measure")
-        return [(done[key], None if floor is None else done[floor]) for key, floor in keys]
+                if ground.preserves(basis):
+                    floor = cell_key("floor", ground.key, array_digest(basis))
+                    calls[floor] = what, partial(_cell, what, self.store, floor, measure_floor, ground, basis)
+            if fit.method in unseen:
+                maps = {source: other.map for source, other in unseen[fit.method].items()}
+                parts = [(str(source), map_digest(m)) for source, m in maps.items()]
+                new, what = cell_key("unseen", ground.key, parts), f"{fit.method} on unseen sources"
+                calls[new] = what, partial(_cell, what, self.store, new, measure_unseen, ground, maps)
+            keys.append((key, floor, new))
+        done = self._complete(calls, self.store.get, ground, turn, "cells to measure")
+        return [
+            (done[key] | ({} if new is None else done[new]), None if floor is None else done[floor])
+            for key, floor, new in keys
+        ]
 
     def _complete(
         self,
         calls: Mapping[str, tuple[str, Callable[[], T]]],
         stored: Callable[[str], T | None],
         ground: Ground,
+        turn: str,
         what: str,
     ) -> dict[str, T]:
         """Return every call's result by its key: stored before, or computed now."""
         results = {key: value for key in calls if (value := stored(key)) is not None}
         missing = [key for key in calls if key not in results]
         if results:
-            self._say(f"{self.turn}{len(calls)} {what}, {len(results)} of them finished before")
+            self._say(f"{turn}{len(calls)} {what}, {len(results)} of them finished before")
         if missing:
             # First: that a head cannot be fitted is better known before the maps are.
-            with waiting(f"audit: {self.turn}heads", self.verbose), threadpool_limits(ground.n_threads):
+            with waiting(f"audit: {turn}heads", self.options.verbose), threadpool_limits(ground.n_threads):
                 ground.prepare()
-        computed = in_processes((delayed(calls[key][1])() for key in missing), self.options["n_jobs"])
+        computed = in_processes((delayed(calls[key][1])() for key in missing), self.options.n_jobs)
         for i, key in enumerate(missing, start=1):
-            with waiting(f"audit: {self.turn}{i}/{len(missing)} {what}: {calls[key][0]}", self.verbose):
+            with waiting(f"audit: {turn}{i}/{len(missing)} {what}: {calls[key][0]}", self.options.verbose):
                 results[key] = next(computed)
         return results
 
     def _say(self, text: str) -> None:
-        if self.verbose:
+        if self.options.verbose:
             sys.stderr.write(f"audit: {printable(text)}\n")
             sys.stderr.flush()
 
@@ -457,27 +610,24 @@ def _with_one_source(rows: Table) -> int:
     return [*Counter(who for who, _ in seen).values()].count(1)
 
 
-def _bank(readers: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the bank of readers that is asked for."""
-    settings: dict[str, Any] = {"bank": "full", "restarts": 3, "checkpoints": CHECKPOINTS, "seed": SEED}
-    chosen = {"bank": readers} if isinstance(readers, str) else dict(readers)
-    other = sorted(set(chosen) - set(settings))
-    if other:
-        raise TypeError(f"readers has {other}; it takes bank, restarts, checkpoints and seed.")
-    settings |= chosen
-    settings["checkpoints"] = check_bank(*(settings[k] for k in ("bank", "restarts", "checkpoints")))
-    return settings
+def _preliminary(bank: Mapping[str, Any]) -> bool:
+    """Return whether a bank of readers is smaller than the whole one."""
+    return bool(bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS))
 
 
-def _budgets(budget: float | Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
-    """Return every method's budget, for those that have one; the identity never moves."""
-    if not isinstance(budget, Mapping):
-        budget = {} if budget is None else dict.fromkeys(names, budget)
-    budgets = {name: float(b) for name, b in budget.items() if name != "identity"}
-    for name, b in budgets.items():
-        if not (np.isfinite(b) and b >= 0):
-            raise ValueError(f"The budget of {name} is {b!r}; expected a movement, zero or more.")
-    return budgets
+def _head_source(stated: Any, deployed: bool, table: Table) -> Any:
+    """Return the source that a deployed head was trained on, or None."""
+    if stated is None:
+        return None
+    named = {str(source): source for source in table.sources.tolist()}
+    if not deployed:
+        raise UsageError(
+            f"head_source is {stated!r}, but no fitted head was passed. Pass head=, a fitted classifier or "
+            "regressor; heads that are fitted here are scored at home and away by themselves."
+        )
+    if str(stated) not in named:
+        raise UsageError(f"head_source is {stated!r}; expected a source: {', '.join(named)}.")
+    return named[str(stated)]
 
 
 def _cell(

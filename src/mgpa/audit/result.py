@@ -22,11 +22,15 @@ from .._common.extras import missing
 from .._common.files import write_atomically
 from ..errors import MissingEvidence
 from ..tables.table import Table
-from .bootstrap import Estimate, contrast
+from .bootstrap import Estimate, contrast, simultaneous
 from .design import Design
 from .diagnostics import PairCheck, check_pairs
 from .method_result import MethodResult
-from .metrics import METRICS
+from .metrics import DIRECTED, METRICS
+from .settings import Settings
+
+#: Metrics of existing heads, by whose they are: those that a method may serve for one source only.
+SERVED = {name: DIRECTED[name][0] for name in ("home", "RMSEP_home", "away", "RMSEP_away", "T_f", "R2_f")}
 
 
 @dataclass(frozen=True)
@@ -38,21 +42,24 @@ class Audit:
     results : dict of name to MethodResult
     counts : dict of dict
         Fitting rows of each source (keys) and label (inner keys); empty unless labels are classes.
-    settings : dict
+    settings : Settings
         What was run on what.
     picture_source : array
         Sources of the rows in the before/after picture.
     design : Design
         What was compared with what: crossed, nested or mixed, and what a unit is called.
+    pairs : PairCheck or None
+        What the pairs showed that methods were fitted on.
     paired_rows : Table or None
-        The fitting rows, if the pairs among them are the pairs that methods were fitted with.
+        The rows with these pairs, if they are rows of the table.
     """
 
     results: dict[str, MethodResult]
     counts: dict[str, dict[str, int]]
-    settings: dict[str, Any]
+    settings: Settings
     picture_source: NDArray[Any]
     design: Design
+    pairs: PairCheck | None = None
     paired_rows: Table | None = None
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -66,7 +73,7 @@ class Audit:
         # A method that one audit omits would be measured on fewer participants than the others.
         omitted: dict[str, str] = {}
         for audit in audits:
-            omitted |= audit.settings.get("omitted", {})
+            omitted |= audit.settings.omitted
         audits = [
             replace(audit, results={name: r for name, r in audit.results.items() if name not in omitted})
             for audit in audits
@@ -76,28 +83,28 @@ class Audit:
             raise ValueError(f"The audits have other methods than {', '.join(first.methods)}; pool the same.")
         if len(audits) == 1:
             return first
-        every = [audit.settings for audit in audits]
         results = {
             name: MethodResult.pool([audit.results[name] for audit in audits]) for name in first.methods
         }
-        missed = [s.get("unattained", {}) for s in every]
-        budgeted = dict.fromkeys(name for counts in missed for name in counts)
-        settings = every[0] | {
-            "rows": {role: sum(s["rows"][role] for s in every) for role in every[0]["rows"]},
-            "participants": every[0]["participants"] | {"EVAL": len(results["identity"].participants)},
-            "data": hashlib.sha256(" ".join(s["data"] for s in every).encode()).hexdigest()[:16],
-            "duplicates": dict(sum((Counter(s["duplicates"]) for s in every), Counter())),
-            "directions": list(dict.fromkeys(way for s in every for way in s["directions"])),
-            "splits": len(audits),
-            "omitted": omitted,
-            # How many fits missed their budget, and of how many.
-            "unattained": {
-                name: [sum(counts.get(name, (0, 0))[k] for counts in missed) for k in (0, 1)]
-                for name in budgeted
-            },
-        }
+        settings = _pooled([audit.settings for audit in audits])
+        scored = settings.participants | {"EVAL": len(results["identity"].participants)}
+        settings = replace(settings, participants=scored, splits=len(audits), omitted=omitted)
         design = results["identity"].design or first.design
         return replace(first, results=results, settings=settings, design=design)
+
+    @classmethod
+    def repeat(cls, deals: Sequence[Audit]) -> Audit:
+        """Return the mean of audits of the same participants, dealt to folds anew each time."""
+        left_out = {name: why for deal in deals for name, why in deal.settings.omitted.items()}
+        first = deals[0]
+        names = [name for name in first.methods if name not in left_out]
+        results = {name: MethodResult.repeat([deal.results[name] for deal in deals]) for name in names}
+        if len(deals) == 1:
+            return first
+        settings = _pooled([deal.settings for deal in deals])
+        settings = replace(settings, rows=first.settings.rows, participants=first.settings.participants,
+                           duplicates=first.settings.duplicates, omitted=left_out)  # fmt: skip
+        return replace(first, results=results, settings=settings)
 
     def __getitem__(self, method: str) -> MethodResult:
         if method not in self.results:
@@ -141,8 +148,24 @@ class Audit:
         """Every metric of every other method minus the identity's."""
         return {name: {m: self.contrast(name, metric=m) for m in self.metrics} for name in self.methods[1:]}
 
+    def served(self, method: str, metric: str) -> str:
+        """Return a metric of existing heads for the source that a method serves; any other as it is.
+
+        A method that takes rows to one source is for heads of that source: "home phone", "T_f phone → *".
+        """
+        reference = self[method].reference
+        kind = SERVED.get(metric, "")
+        one = f"{metric} {reference} → *" if kind == "frozen" else f"{metric} {reference}"
+        identity = self["identity"]
+        known = reference and kind and reference in identity.homes
+        return one if known and identity.has(one) and self[method].has(one) else metric
+
     def contrast(self, a: str, b: str = "identity", metric: str = "S") -> Estimate:
-        """Return method a minus method b, paired over participants and draws."""
+        """Return method a minus method b, paired over participants and draws.
+
+        Against the identity, a method that takes rows to one source is compared for heads of that source.
+        """
+        metric = self.served(a, metric) if b == "identity" else metric
         key = f"contrast {a!r} {b!r} {metric}"
         if key not in self._cache:
             statistic, first, sampling = self[a].sample(metric)
@@ -158,22 +181,82 @@ class Audit:
             self._cache[key] = contrast(first, second, statistic, **sampling)
         return self._cache[key]  # type: ignore[no-any-return]
 
+    @cached_property
+    def simultaneous(self) -> dict[str, dict[str, Estimate]]:
+        """Every change again, with intervals that hold for all methods at once (max-t over shared draws)."""
+        names = self.methods[1:]
+        changes: dict[str, dict[str, Estimate]] = {name: {} for name in names}
+        for metric in self.metrics if len(names) > 1 else ():
+            statistic, before, sampling = self["identity"].sample(metric)
+            # Those that serve one source are compared for its heads, and have no common interval.
+            shared = [name for name in names if self.served(name, metric) == metric]
+            sides = [(self[name].sample(metric)[1], before) for name in shared]
+            found = simultaneous(sides, statistic, **sampling) if len(shared) > 1 else []
+            for name, change in zip(shared, found, strict=False):
+                changes[name][metric] = change
+        return changes
+
     def outcome(self, method: str, metric: str) -> str | None:
         """Return the outcome of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
         if metric not in self.metrics:
             return None
         return METRICS[metric].outcome(self.contrast(method, metric=metric))
 
-    def participants(self) -> Any:
-        """Return a pandas frame with one row per method, participant and metric, averaged over fits.
+    @cached_property
+    def details(self) -> tuple[str, ...]:
+        """Metrics of single directions of transfer, and of single sources, that every method has."""
+        one, names = self["identity"], []
+        for metric in (
+            "home",
+            "RMSEP_home",
+            "away",
+            "RMSEP_away",
+            "bias_f",
+            "shift_f",
+            "RMSEP_r",
+            "bias_r",
+            "A_u",
+            "RMSEP_u",
+        ):
+            if metric in self.columns:
+                kind = DIRECTED[metric][0]
+                names += [f"{metric} {way}" for way in one.directions_of(kind)]
+        return tuple(m for m in names if all(result.has(m) for result in self.results.values()))
 
-        Where participants are compared with each other, none has an AUROC of their own: "S contribution" is
-        what each adds to S, and so for other metrics.
+    def to_frame(self) -> Any:
+        """Return every number of the audit in one tidy pandas frame.
+
+        Columns: method; against (the identity, for differences; their intervals hold for this method, or for
+        all methods at once); metric; participant and repeat (empty for
+        the whole); value, low and high (95 % interval; empty for a single participant or repeat).
         """
-        try:
-            import pandas
-        except ImportError:
-            raise missing("A table of results", "pandas") from None
+        return _frame(
+            self._tidy, ("method", "against", "metric", "participant", "repeat", "value", "low", "high")
+        )
+
+    @cached_property
+    def _tidy(self) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for name, result in self.results.items():
+            for metric, e in self.estimates[name].items():
+                rows.append((name, "", metric, "", "", e.value, e.low, e.high))
+                if name in self.changes and metric in self.changes[name]:
+                    c = self.changes[name][metric]
+                    rows.append((name, "identity", metric, "", "", c.value, c.low, c.high))
+                every = self.simultaneous.get(name, {}).get(metric)
+                if every is not None:
+                    against = "identity, all methods at once"
+                    rows.append((name, against, metric, "", "", every.value, every.low, every.high))
+                if result.repeats > 1:
+                    each = enumerate(result.of_each_repeat(metric), start=1)
+                    rows += [(name, "", metric, "", r, value, None, None) for r, value in each]
+            for metric in self.details:
+                e = result.estimate(metric)
+                rows.append((name, "", metric, "", "", e.value, e.low, e.high))
+        return rows + [(m, "", what, who, "", v, None, None) for m, who, what, v in self._by_participant]
+
+    @cached_property
+    def _by_participant(self) -> list[tuple[str, str, str, float]]:
         rows: list[tuple[str, str, str, float]] = []
         for name, result in self.results.items():
             for metric in self.estimates[name]:
@@ -181,15 +264,27 @@ class Audit:
                 between = result.compares_units(metric, np.isfinite(values))
                 what = f"{metric} contribution" if between else metric
                 rows += [(name, who, what, v) for who, v in zip(result.participants, values, strict=True)]
-        return pandas.DataFrame(rows, columns=["method", "participant", "metric", "value"])
+        return rows
+
+    def participants(self) -> Any:
+        """Return a pandas frame with one row per method, participant and metric, averaged over fits.
+
+        Where participants are compared with each other, none has an AUROC of their own: "S contribution" is
+        what each adds to S, and so for other metrics.
+        """
+        return _frame(self._by_participant, ("method", "participant", "metric", "value"))
 
     def check_pairs(self) -> PairCheck | None:
-        """Return what the pairs in the fitting rows show; None without pairs, or with too few."""
+        """Return what the pairs in the fitting rows show; None without pairs, or with too few.
+
+        Where methods were fitted on the pairs, this is already known; otherwise it is computed now.
+        """
+        if self.pairs is not None or self.paired_rows is None:
+            return self.pairs
         if "pairs" not in self._cache:
             self._cache["pairs"] = None
-            if self.paired_rows is not None:
-                with suppress(MissingEvidence):
-                    self._cache["pairs"] = check_pairs(self.paired_rows)
+            with suppress(MissingEvidence):
+                self._cache["pairs"] = check_pairs(self.paired_rows)
         return self._cache["pairs"]  # type: ignore[no-any-return]
 
     def verdict(self, method: str | None = None) -> list[str]:
@@ -254,3 +349,32 @@ class Audit:
         from .methods_text import methods_text
 
         return methods_text(self)
+
+
+def _pooled(every: Sequence[Settings]) -> Settings:
+    """Return the common settings of several splits or deals, with the counts of all."""
+    first = every[0]
+    missed = [s.unattained for s in every]
+    paired = [n for s in every for n in s.pair_participants]
+    return replace(
+        first,
+        rows={role: sum(s.rows[role] for s in every) for role in first.rows},
+        pair_participants=tuple(sorted({min(paired), max(paired)})) if paired else (),
+        data=hashlib.sha256(" ".join(s.data for s in every).encode()).hexdigest()[:16],
+        duplicates=dict(sum((Counter(s.duplicates) for s in every), Counter())),
+        copied=tuple(dict.fromkeys(name for s in every for name in s.copied)),
+        directions=tuple(dict.fromkeys(way for s in every for way in s.directions)),
+        # How many fits missed their budget, and of how many.
+        unattained={
+            name: [sum(counts.get(name, (0, 0))[k] for counts in missed) for k in (0, 1)]
+            for name in dict.fromkeys(name for counts in missed for name in counts)
+        },
+    )
+
+
+def _frame(rows: Sequence[tuple[Any, ...]], columns: tuple[str, ...]) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise missing("A table of results", "pandas") from None
+    return pandas.DataFrame(list(rows), columns=list(columns))

@@ -25,7 +25,7 @@ from ..maps.io.mapfile import map_digest
 Arrays = dict[str, NDArray[Any]]
 
 # Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
-CELL_VERSION = 8
+CELL_VERSION = 9
 #: The libraries that compute.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
 # In every file: the name of the cell, a checksum of its arrays, and one of the map beside it.

@@ -1,6 +1,7 @@
 """The audit in words: headline, effect of each method, certainty, next steps.
 
-Plain functions of an audit; every output takes its sentences from here.
+What was found is data (:class:`Finding`); every kind of finding has one template, and every output takes its
+sentences from here.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import dropwhile
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from .._common.markup import text_table
-from ..errors import printable
+from ..errors import first_few, printable
 from ..tables.columns import spoken
 from .bootstrap import Estimate, number
 from .design import FEW, TOO_FEW
@@ -26,9 +29,26 @@ if TYPE_CHECKING:
 
 # Characters of a printed table, and the columns that come first in it.
 LINE = 110
-FIRST = ("S", "A_f", "RMSEP_f", "T_f", "M")
+FIRST = ("S", "home", "away", "RMSEP_home", "RMSEP_away", "T_f", "M")
 # What users' heads would notice, in the order in which it is told.
-HEADS = ("A_f", "RMSEP_f", "bias_f", "T_f", "T_r", "RMSEP_r")
+HEADS = (
+    "home",
+    "away",
+    "RMSEP_home",
+    "RMSEP_away",
+    "bias_f",
+    "T_f",
+    "T_r",
+    "RMSEP_r",
+    "A_u",
+    "RMSEP_u",
+    "shift_f",
+    "flips",
+)
+#: A fall at home by more than this is what the verdict begins with: accuracy, and a share of the error.
+HOME_LOSS = 0.01
+# Directions of transfer that are listed one by one.
+MOST_DIRECTIONS = 6
 # More units than this many times the present number are not worth asking for.
 MOST_MORE = 100
 PLANNED = (1.96 + 0.84) ** 2 / 1.96**2  # times as many participants give 80 % power instead of 50 %
@@ -36,10 +56,46 @@ OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operat
 #: What became of a metric, in words.
 OUTCOMES = {"improved": "better", "kept": "kept", "suffered": "worse", "unclear": "not clearly different"}
 
+#: The sentence of every kind of finding.
+TEMPLATES = {
+    "revealed": "Your embeddings reveal the {source} (S {S}; chance reaches {chance}).",
+    "revealed_between": "Your embeddings reveal the {source}, or how the {units} of one {source} differ "
+    "from those of another (S {S}, between {units}; chance reaches {chance}).",
+    "hidden": "Your embeddings do not reveal the {source} beyond chance (S {S}; chance reaches {chance}).",
+    "home_falls": "At home, existing heads lose with {method}: {metric} {before} → {after} ({change}). "
+    "MGPA(reference={reference!r}) keeps the rows of {reference} where they are, and with them a decoder "
+    "that was trained on {reference}.",
+    "nothing_compared": "Only uncorrected embeddings were audited; there is nothing to compare.",
+    "one_leader": "{who} {deeds}{heads}{but}.",
+    "tied": "{who} are tied on {metric} ({values}){deeds}{but}.",
+    "lower_but": "{who} has a lower {metric} ({value}), but {reason}.",
+    "too_few_cell": "No method is called best: every source and label needs at least {needed}.",
+    "too_few": "No method is called best with {now}; at least {needed} are needed.",
+    "nothing_to_remove": "These readers find nothing to remove.",
+    "not_moved": "No method moved the embeddings.",
+    "none_clear": "No method clearly lowered it. The lowest S is {value} ({who}).",
+    "not_counted": "{who} {deed}, but {reason}.",
+    "range": "Over {n} deals of the {units} to folds, S of {ranges}{lead}.",
+    "unseen": "On a {source} that was not in the fit, heads refitted on the others reach {values}.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that an audit found: its kind, the methods it is about, and what its template names."""
+
+    kind: str
+    methods: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        words = {name: number(v) if isinstance(v, float) else v for name, v in self.facts.items()}
+        return TEMPLATES[self.kind].format(**words)
+
 
 def task_metric(audit: Audit) -> Metric | None:
     """Return the metric that says whether a method kept the task; None without labels."""
-    return next((METRICS[m] for m in ("T_f", "RMSEP_f") if m in audit.metrics), None)
+    return next((METRICS[m] for m in ("T_f", "RMSEP_away") if m in audit.metrics), None)
 
 
 def smallest_cell(audit: Audit) -> tuple[str, int]:
@@ -56,13 +112,13 @@ def too_few(audit: Audit) -> bool:
 def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
     """Return the methods, the best first, and the leaders: source-blind ones, then source-aware ones.
 
-    Leaders lowered S (or improved ``settings["outcome"]``, where a study names another metric) and kept the
+    Leaders lowered S (or improved ``settings.outcome``, where a study names another metric) and kept the
     task. One leader is better than the others by its interval; several are tied. Methods that harmed the
     task come last. Source-aware methods use more information and compete among themselves. Too few
     participants give no leaders.
     """
     places = {"improved": 0, "kept": 0, None: 0, "unclear": 1, "suffered": 2}
-    task, metric = task_metric(audit), METRICS[audit.settings.get("outcome", "S")]
+    task, metric = task_metric(audit), METRICS[audit.settings.outcome]
 
     def place(name: str) -> tuple[int, bool, float]:
         improved = audit.outcome(name, metric.name) == "improved"
@@ -94,12 +150,17 @@ def _beats(audit: Audit, a: str, b: str, metric: str) -> bool:
 
 def verdict(audit: Audit) -> list[str]:
     """Return three sentences: what the embeddings reveal, what the best methods did, how sure that is."""
-    return [_uncorrected(audit), " ".join(led_by(audit)), certainty(audit)]
+    return [str(_uncorrected(audit)), " ".join(led_by(audit)), certainty(audit)]
 
 
 def headline(audit: Audit) -> str:
     """Return what the embeddings reveal, and what the best source-blind methods did."""
-    return f"{_uncorrected(audit)} {led_by(audit)[0]}"
+    return " ".join([str(_uncorrected(audit)), *(led_by(audit)[: 1 + len(home_falls(audit))])])
+
+
+def conclusions(audit: Audit) -> list[Finding]:
+    """Return what the verdict rests on, as data: one finding for every sentence."""
+    return [_uncorrected(audit), *_of_methods(audit), *_repeated(audit)]
 
 
 def units(audit: Audit, n: int | None = None) -> str:
@@ -108,63 +169,194 @@ def units(audit: Audit, n: int | None = None) -> str:
     return f"{n} {audit.design.unit if n == 1 else audit.design.plural}"
 
 
-def _uncorrected(audit: Audit) -> str:
-    identity, source = audit["identity"], spoken(audit.settings["names"]["source"])
-    not_, beyond = ("", "") if identity.chance.excluded else ("do not ", " beyond chance")
-    values = f"S {number(identity.S)}; chance reaches {number(identity.chance.high)}"
-    return f"Your embeddings {not_}reveal the {source}{beyond} ({values})."
+def _uncorrected(audit: Audit) -> Finding:
+    identity = audit["identity"]
+    facts = {"source": spoken(audit.settings.source_name), "units": audit.design.plural,
+             "S": identity.S, "chance": identity.chance.high}  # fmt: skip
+    if not identity.chance.excluded:
+        return Finding("hidden", facts=facts)
+    return Finding("revealed" if audit.design.within else "revealed_between", facts=facts)
 
 
 def led_by(audit: Audit) -> list[str]:
-    """Return a sentence for leading source-blind methods, and one for leading source-aware ones."""
+    """Return what happens at home, and a sentence for leading source-blind and for source-aware methods.
+
+    A method with a lower S than the leaders is named too, with what speaks against it.
+    """
+    return [str(finding) for finding in _of_methods(audit)]
+
+
+def _of_methods(audit: Audit) -> list[Finding]:
     names, leaders = ranking(audit)
     if not names:
-        return ["Only uncorrected embeddings were audited; there is nothing to compare."]
-    return [_leader(audit, group) for group in leaders] or [_no_leader(audit, names)]
+        return [Finding("nothing_compared")]
+    led = [_leader(audit, group, i > 0) for i, group in enumerate(leaders)] or [_no_leader(audit, names)]
+    return [*home_falls(audit), *led, *_passed_over(audit, names, leaders), *_unseen(audit)]
 
 
-def _leader(audit: Audit, group: tuple[str, ...]) -> str:
+def home_falls(audit: Audit) -> list[Finding]:
+    """Return for which methods existing heads clearly lose on rows of the source they were trained on.
+
+    Of the leaders or, without any, of all methods that hold for new participants.
+    """
+    names, leaders = ranking(audit)
+    metric = next((m for m in ("home", "RMSEP_home") if m in audit.metrics), None)
+    found = []
+    for name in [name for group in leaders for name in group] or names if metric else ():
+        assert metric is not None
+        # Of a map that aims at a source, this is the home of that source's heads.
+        served = audit.served(name, metric)
+        change, before = audit.contrast(name, metric=metric), audit["identity"].estimate(served).value
+        lost = change.high < -HOME_LOSS if metric == "home" else change.low > HOME_LOSS * before
+        if not lost or audit[name].fitted_on:
+            continue
+        sign = 1 if metric == "home" else -1
+        falls = {
+            home: sign * audit.contrast(name, metric=f"{metric} {home}").value
+            for home in audit["identity"].homes
+            if audit["identity"].has(f"{metric} {home}")
+        }
+        reference = min(falls, key=lambda home: falls[home], default=audit.settings.sources[0])
+        after = audit[name].estimate(served).value
+        found.append(Finding("home_falls", (name,), {
+            "method": label(name), "metric": "balanced accuracy" if metric == "home" else "RMSEP",
+            "before": before, "after": after, "change": f"{change:+.3f}", "reference": reference,
+        }))  # fmt: skip
+    return found[:1]
+
+
+#: What a method did, of one and of several.
+DEEDS = {
+    "hides": ("hides it", "hide it"),
+    "lowers": ("lowers it", "lower it"),
+    "keeps": ("keeps the task", "keep the task"),
+}
+
+
+def _leader(audit: Audit, group: tuple[str, ...], told: bool = False) -> Finding:
     """Return what a leader did, or that several are tied, and which models are of no use on its rows."""
-    metric, several = audit.settings.get("outcome", "S"), len(group) > 1
-    who = listed(map(label, group))
-    who += "" if audit[group[0]].source_blind else ", told the source of every row,"
+    metric, aware = audit.settings.outcome, not audit[group[0]].source_blind
+    who = listed(map(label, group)) + (", told the source of every row," if aware else "")
     worthless = worse_than_mean(audit, group) or unread_task(audit)
     but = f", but {worthless}" if worthless else ""
     keeping = [name for name in group if task_metric(audit) and not _below_zero(audit, name, "R2_f")]
     keeping = [] if unread_task(audit) else keeping
-    if several:
+    if len(group) > 1:
         values = listed(number(audit[name].estimate(metric).value) for name in group)
         readable = [name for name in group if metric == "S" and audit[name].chance.excluded]
         hidden = [name for name in group if metric == "S" and name not in readable]
-        deeds = _together(group, {"hide it": hidden, "lower it": readable, "keep the task": keeping})
-        return f"{who} are tied on {metric} ({values}){f': {deeds}' if deeds else ''}{but}."
+        deeds = _together(group, {"hides": hidden, "lowers": readable, "keeps": keeping})
+        facts = {"who": who, "metric": metric, "values": values, "deeds": f": {deeds}" if deeds else "",
+                 "but": but}  # fmt: skip
+        return Finding("tied", group, facts)
     [name] = group
-    did = [_hides(audit, name) if metric == "S" else f"is best on {metric} ({_value(audit, name, metric)})"]
+    best = "is the best of those told the source" if aware and told else "is best"
+    did = [_hides(audit, name) if metric == "S" else f"{best} on {metric} ({_value(audit, name, metric)})"]
     did += ["keeps the task"] if keeping else []
-    gains, yours = {"improved": "gains", "suffered": "loses"}, ""
-    if verb := gains.get(str(audit.outcome(name, "A_f"))):
-        points = f"{abs(100 * audit.contrast(name, metric='A_f').value):.0f}"
-        yours = f"; your decoder {verb} {points} point{'' if points == '1' else 's'} of accuracy"
-    if str(audit.outcome(name, "RMSEP_f")) in gains:
-        before, after = (_value(audit, m, "RMSEP_f") for m in ("identity", name))
-        yours = f"; your model errs by {after} instead of {before} (RMSEP)"
-    return f"{who} {listed(did)}{yours}{but}."
+    facts = {"who": who, "deeds": listed(did), "heads": _own_heads(audit, name), "but": but}
+    return Finding("one_leader", group, facts)
+
+
+def _own_heads(audit: Audit, name: str) -> str:
+    """Return what a method does to existing heads, if that is clear."""
+    before, after = (
+        {m: _value(audit, who, audit.served(name, m)) for m in HEADS if m in audit.metrics}
+        for who in ("identity", name)
+    )
+    verb = {"improved": "gains", "suffered": "loses"}.get(str(audit.outcome(name, "away")))
+    if verb:
+        points = f"{abs(100 * audit.contrast(name, metric='away').value):.0f}"
+        return f"; your decoder {verb} {points} point{'' if points == '1' else 's'} of accuracy"
+    if audit.outcome(name, "RMSEP_away") in ("improved", "suffered"):
+        return f"; your model errs by {after['RMSEP_away']} instead of {before['RMSEP_away']} (RMSEP)"
+    return ""
 
 
 def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
     """Return who of several did what: "both hide it", or "A hides it; B lowers it; both keep the task"."""
-    shared, clauses = [deed for deed, who in deeds.items() if len(who) == len(group)], []
+    shared = [deed for deed, who in deeds.items() if len(who) == len(group)]
+    clauses = []
     for deed, who in deeds.items():
+        one, several = DEEDS[deed]
         if deed in shared[:1]:
-            clauses.append(f"{'both' if len(group) == 2 else 'all'} {listed(shared)}")
+            both = "both" if len(group) == 2 else "all"
+            clauses.append(f"{both} {listed(DEEDS[d][1] for d in shared)}")
         elif who and deed not in shared:
-            clauses.append(
-                f"{listed(map(label, who))} {deed if len(who) > 1 else deed.replace(' ', 's ', 1)}"
-            )
+            clauses.append(f"{listed(map(label, who))} {several if len(who) > 1 else one}")
     return "; ".join(clauses)
 
 
+def _passed_over(audit: Audit, names: list[str], leaders: tuple[tuple[str, ...], ...]) -> list[Finding]:
+    """Return the source-blind method that has a lower S than the leaders, and why it does not lead."""
+    metric = METRICS[audit.settings.outcome]
+    sign = 1 if metric.better == "lower" else -1
+    leading = [name for group in leaders for name in group if audit[name].source_blind]
+    if not leading:
+        return []
+
+    def size(name: str) -> float:
+        return sign * audit[name].estimate(metric.name).value
+
+    rest = [name for name in names if audit[name].source_blind and name not in leading]
+    lower = [name for name in rest if size(name) < min(map(size, leading)) and reason_against(audit, name)]
+    if not lower:
+        return []
+    name = min(lower, key=size)
+    facts = {"who": label(name), "metric": metric.name, "value": audit[name].estimate(metric.name).value,
+             "reason": reason_against(audit, name)}  # fmt: skip
+    return [Finding("lower_but", (name,), facts)]
+
+
+def reason_against(audit: Audit, name: str) -> str:
+    """Return why a method does not lead, whatever its S; nothing if it might."""
+    task, metric = task_metric(audit), audit.settings.outcome
+    if audit[name].fitted_on:
+        return f"it was fitted on {audit.design.plural} it is scored on"
+    outcome = audit.outcome(name, task.name) if task else None
+    if task is None or outcome not in ("suffered", "unclear"):
+        clear = audit.outcome(name, metric) == "improved"
+        return (
+            "" if clear else f"its change is not clear ({metric} {audit.contrast(name, metric=metric):+.3f})"
+        )
+    change = audit.contrast(name, metric=task.name)
+    words = "it harms the task" if outcome == "suffered" else "whether it keeps the task is not clear"
+    return f"{words} ({task.name} {change:+.3f})"
+
+
+def _unseen(audit: Audit) -> list[Finding]:
+    """Return what heads reach on a source that was not in the fit, uncorrected and with each method."""
+    metric = next((m for m in ("A_u", "RMSEP_u") if audit["identity"].has(m)), None)
+    names = [name for name in audit.methods if metric and audit[name].has(metric)]
+    if metric is None or len(names) < 2:
+        return []
+    parts = [f"{_value(audit, 'identity', metric)} uncorrected"]
+    parts += [f"{_value(audit, name, metric)} with {label(name)}" for name in names[1:]]
+    what = "balanced accuracy" if metric == "A_u" else "RMSEP"
+    facts = {"source": spoken(audit.settings.source_name), "values": f"{listed(parts)} ({what})"}
+    return [Finding("unseen", tuple(names), facts)]
+
+
+def _repeated(audit: Audit) -> list[Finding]:
+    """Return how far S of the methods depends on who was in which fold."""
+    n, names = audit.settings.repeats, audit.methods[1:] or audit.methods
+    if n < 2:
+        return []
+    metric = METRICS[audit.settings.outcome]
+    each = {name: audit[name].of_each_repeat(metric.name) for name in names}
+    best = [min(names, key=lambda m: each[m][r] * (1 if metric.better == "lower" else -1)) for r in range(n)]
+    lead = ""
+    if len(names) > 1:
+        counts = [f"{label(name)} in {best.count(name)}" for name in dict.fromkeys(best)]
+        lead = f"; the lowest was {listed(counts)}"
+    ranges = listed(
+        f"{label(name)} went from {number(min(v))} to {number(max(v))}" for name, v in each.items()
+    )
+    facts = {"n": n, "units": audit.design.plural, "ranges": ranges, "lead": lead}
+    return [Finding("range", tuple(names), facts)]
+
+
 def _below_zero(audit: Audit, name: str, metric: str) -> bool:
+    metric = audit.served(name, metric)
     return audit[name].has(metric) and audit[name].estimate(metric).value < 0
 
 
@@ -193,7 +385,7 @@ def worse_than_mean(audit: Audit, methods: tuple[str, ...]) -> str:
     served = [f"{way} ({explained('R2_f ' + way)})" for way in good]  # by a map to the source they know
     text += f", except {listed(served)}" if served else ""
     text += f"; refitted models reach {explained('R2_r')}" if "R2_r" in audit.metrics else ""
-    instead = ". Or map rows to the source that the models know (FEATMAP, PDS, SST)"
+    instead = ". Or map rows to the source that the models know: MGPA(reference=), FEATMAP, PDS, SST"
     return text + (instead if all(audit[m].source_blind for m in poor) else "")
 
 
@@ -206,24 +398,24 @@ def _hides(audit: Audit, name: str) -> str:
     return f"lowers it to {S}" if audit[name].chance.excluded else f"hides it ({S})"
 
 
-def _no_leader(audit: Audit, names: list[str]) -> str:
+def _no_leader(audit: Audit, names: list[str]) -> Finding:
     """Return why no method is best."""
     if too_few(audit):
+        needed = units(audit, TOO_FEW)
         if audit.n_people >= TOO_FEW:
-            return f"No method is called best: every source and label needs at least {units(audit, TOO_FEW)}."
-        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed."
+            return Finding("too_few_cell", facts={"needed": needed})
+        return Finding("too_few", facts={"now": units(audit), "needed": str(TOO_FEW)})
     if not audit["identity"].chance.excluded:
-        return "These readers find nothing to remove."
-    lowered = [name for name in names if audit.outcome(name, "S") == "improved" and not audit[name].fitted_on]
-    if lowered and (task := task_metric(audit)):
-        name, harmed = lowered[0], audit.outcome(lowered[0], task.name) == "suffered"
-        but = "it harms the task" if harmed else "whether it keeps the task is not clear"
-        change = audit.contrast(name, metric=task.name)
-        return f"{label(name)} {_hides(audit, name)}, but {but} ({task.name} {change:+.3f})."
+        return Finding("nothing_to_remove")
+    for name in names:
+        reason = reason_against(audit, name)
+        if audit.outcome(name, "S") == "improved" and reason and not audit[name].fitted_on:
+            facts = {"who": label(name), "deed": _hides(audit, name), "reason": reason}
+            return Finding("not_counted", (name,), facts)
     if not any(audit[name].movement.any() for name in names):
-        return "No method moved the embeddings."
+        return Finding("not_moved")
     lowest = min(names, key=lambda name: audit[name].S)
-    return f"No method clearly lowered it. The lowest S is {_value(audit, lowest, 'S')} ({label(lowest)})."
+    return Finding("none_clear", (lowest,), {"value": audit[lowest].S, "who": label(lowest)})
 
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
@@ -231,6 +423,7 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
     lines = [*warnings(audit).values()] if warn else []
     if not too_few(audit):
         lines.append(f"Intervals are over {units(audit)}.")
+        lines += map(str, _repeated(audit))
         # Which of several methods that hide the source has the lower S is of no use.
         leaders = ranking(audit)[1]
         readable = {name for group in leaders for name in group if audit[name].chance.excluded}
@@ -241,29 +434,35 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
 def warnings(audit: Audit) -> dict[str, str]:
     """Return the warnings that every output shows: a sentence by a short badge."""
     s, marks = audit.settings, {}
-    if s["preliminary"]:
+    if s.preliminary:
         few = missing_networks(audit) or "few, briefly trained readers"
         marks["Preliminary"] = f"Preliminary: {few}, so S may be too low."
     if too_few(audit):
         cell, n = smallest_cell(audit)
         marks["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
-    if s.get("corrected_by"):
+    if s.corrected_by:
         marks["Corrected before"] = (
-            f"The rows were already corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
+            f"The rows were already corrected (by map {s.corrected_by}), perhaps by a map fitted on these "
             f"{audit.design.plural}. Audit the table it was applied to, and pass the map as a method."
         )
-    if leaked := [label(name) for name, result in audit.results.items() if result.fitted_on]:
+    # Rows in two roles look as if every method had seen EVAL participants; the cause is said below.
+    leaked = [label(name) for name, result in audit.results.items() if result.fitted_on]
+    if leaked and not (s.duplicates and len(leaked) == len(audit.methods)):
         was = "were" if len(leaked) > 1 else "was"
         marks["Not held out"] = f"{listed(leaked)} {was} fitted on EVAL participants, which flatters it."
-    if s["duplicates"]:
-        copies = "; ".join(f"{count} {what}" for what, count in s["duplicates"].items())
-        marks["Duplicate rows"] = f"The same rows have two roles ({copies}), which flatters every method."
+    if s.duplicates:
+        copies = "; ".join(f"{count} {what}" for what, count in s.duplicates.items())
+        who = first_few(list(s.copied), 4)
+        marks["Duplicate rows"] = (
+            f"The same rows have two roles ({copies}), which flatters every method. Registered twice: {who}. "
+            f"Give each {audit.design.unit} one name."
+        )
     return marks
 
 
 def missing_networks(audit: Audit) -> str:
     """Return a note if no networks were among the readers, and why; else nothing."""
-    why = " (torch is not installed)" if audit.settings.get("no_networks") else ""
+    why = " (torch is not installed)" if audit.settings.no_networks else ""
     networks = any("gelu" in reader for reader in audit["identity"].readers)
     return "" if networks else f"no networks among the readers{why}"
 
@@ -272,17 +471,28 @@ def caveats(audit: Audit) -> list[str]:
     """Return the caveats that hold for every method."""
     s, design = audit.settings, audit.design
     lines = [*warnings(audit).values(), design.sentence, *design.notes]
-    nested = [f"{n} {role}" for role, n in s["one_source"].items() if n]
+    nested = [f"{n} {role}" for role, n in s.one_source.items() if n]
     if nested and design.kind == "crossed":
         lines.append(
             f"{listed(nested)} {design.plural} have one source only: methods and readers may learn the "
             f"{design.plural} instead of the source, so S may be too low."
         )
-    if "folds" in s:
+    if s.folds > 1:
+        how_often = "once" if s.repeats == 1 else f"in each of {s.repeats} deals"
         lines.append(
-            f"Each {design.unit} was scored once, by models trained on others, in {s['folds']} folds."
+            f"Each {design.unit} was scored {how_often}, by models trained on others, in {s.folds} folds."
         )
-    few = " Intervals over so few tend to be too narrow." if audit.n_people < FEW else ""
+        lines += map(str, _repeated(audit))
+    if s.pair_participants and min(s.pair_participants) < TOO_FEW:
+        counts = " to ".join(map(str, s.pair_participants))
+        each = "In each fold, m" if s.folds > 1 else "M"
+        lines.append(f"{each}ethods were fitted on pairs of only {counts} {design.plural}.")
+    if s.deployed and not s.head_source:
+        lines.append(
+            "The source that the head was trained on was not stated, so its scores are means over all "
+            "sources. head_source= tells home from away."
+        )
+    few = " Intervals over so few tend to be too narrow." if audit.n_people < FEW and not s.widen else ""
     lines.append(
         f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
         f"more. Chance comes from permuted source labels.{few}"
@@ -295,6 +505,11 @@ def caveats(audit: Audit) -> list[str]:
 
 def confounding(audit: Audit) -> str:
     """Return how far source and label are associated in the fitting rows."""
+    if not audit.counts and audit.settings.task == "classification":
+        return (
+            "The maps came fitted, on other rows: how source and label are associated in those is not known "
+            "here."
+        )
     if not audit.counts:
         return "The labels are not classes, so their association with the source was not measured."
     v = cramers_v(audit.counts)
@@ -306,7 +521,7 @@ def confounding(audit: Audit) -> str:
 def class_chance(audit: Audit, metric: str) -> str:
     """Return the balanced accuracy of guessing, in words; nothing for other metrics."""
     guess = number(1 / len(audit.design.classes))
-    return f"chance {guess}" if METRICS[metric].unit == "balanced accuracy" else ""
+    return f"chance {guess}" if METRICS[metric].unit == "balanced accuracy" and audit.design.classes else ""
 
 
 def readers_note(audit: Audit) -> str:
@@ -314,7 +529,7 @@ def readers_note(audit: Audit) -> str:
     readers = audit["identity"].readers
     note = f"S: the best of {len(readers)} readers ({reader_summary(readers)})."
     note += f" There were {missing}." if (missing := missing_networks(audit)) else ""
-    if audit.settings["bank"] == "paper":
+    if audit.settings.bank == "paper":
         return f"{note} All are the paper's readers."
     alone = (f"{printable(name)} {number(r.estimate('S_paper').value)}" for name, r in audit.results.items())
     return f"{note} By the paper's readers alone (S_paper): {', '.join(alone)}."
@@ -322,7 +537,7 @@ def readers_note(audit: Audit) -> str:
 
 def shortcut_note(audit: Audit) -> str:
     """Return which shortcut the heads behind ``worst`` learned."""
-    ways, origin = audit.settings["directions"], audit.settings["directions_of"]
+    ways, origin = audit.settings.directions, audit.settings.directions_of
     if not ways:
         return f"worst and control were not measured: {origin}." if origin else ""
     if len(ways) > 1:
@@ -341,7 +556,7 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
     ``needed`` (None: more will hardly help), and a ``sentence``.
     """
     names, leaders = ranking(audit)
-    task, metric, entries = task_metric(audit), audit.settings.get("outcome", "S"), []
+    task, metric, entries = task_metric(audit), audit.settings.outcome, []
 
     def ask(question: str, methods: tuple[str, ...], measured: str, margin: float, spread: float) -> None:
         now, more, who = audit.n_people, audit.design.plural, listed(map(label, methods))
@@ -378,7 +593,7 @@ def _loss(audit: Audit, method: str) -> Estimate:
 def findings(audit: Audit, method: str) -> list[str]:
     """Return what a method did: to heads, to the source, to the rows; and what to try next."""
     if method == "identity":
-        return [_uncorrected(audit)]
+        return [str(_uncorrected(audit))]
     result, lines = audit[method], _caution(audit, method)
     for m in dict.fromkeys([*HEADS, *(m for m in audit.metrics if METRICS[m].kept is not None)]):
         if m not in audit.metrics:
@@ -397,21 +612,25 @@ def findings(audit: Audit, method: str) -> list[str]:
             lines.append(
                 f"{audit.design.plural.capitalize()} that {part[2:]}: S {_change(audit, method, part)}."
             )
+    lines += _by_direction(audit, method)
     if result.has("floor"):
-        explains = ": more data would not lower S; a gate of higher rank may" * result.floor_explains
-        ranks = sorted({fact["gate_basis"].shape[1] for fact in result.facts if "gate_basis" in fact})
-        if explains and "folds" in audit.settings and ranks:  # each fold has some of the pairs
-            span = f"{ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else ranks[0]
+        explains = ""
+        if result.floor_explains:
             explains = (
-                f": a gate of higher rank may lower S. Folds, fitted on some of the pairs, have rank {span}"
+                ": S is as low as this gate allows. Pairs of more "
+                f"{audit.design.plural} can show more directions, and may lower it"
             )
+        ranks = sorted({fact["gate_basis"].shape[1] for fact in result.facts if "gate_basis" in fact})
+        if explains and audit.settings.folds > 1 and ranks:  # each fold has some of the pairs
+            span = f"{ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else ranks[0]
+            explains += f"; the folds' gates have rank {span}"
         lines.append(f"Floor: readers of what the gate preserves reach {result.estimate('floor')}{explains}.")
     if result.chance.excluded and result.has("L"):
         linear = f"Linear readers reach {result.estimate('L')}"
         linear += "" if result.linear_chance.excluded else ", no more than chance"
         shape = f"; the rest is in spread and shape (best reader: {reader_name(result.best_reader())})"
-        shape += "" if any(info.method == "MGPA" for info in result.provenance) else ". Try mgpa.MGPA"
-        lines.append(f"{linear}{shape if result.beyond_linear else ''}.")
+        tried = any(info.method == "MGPA" for other in audit.results.values() for info in other.provenance)
+        lines.append(f"{linear}{(shape + '. Try mgpa.MGPA' * (not tried)) if result.beyond_linear else ''}.")
     if "worst" in audit.metrics:
         change = _change(audit, method, "worst")
         lines.append(f"Worst-case AUROC of a head trained on the shortcut: {change}.")
@@ -419,9 +638,23 @@ def findings(audit: Audit, method: str) -> list[str]:
     return lines
 
 
+def _by_direction(audit: Audit, method: str) -> list[str]:
+    """Return what existing heads do in every direction, where labels are numbers: a mean hides signs."""
+    if "RMSEP_away" not in audit.metrics or len(audit["identity"].directions) > MOST_DIRECTIONS:
+        return []
+    parts = []
+    for way in audit["identity"].directions:
+        if all(audit[name].has(f"RMSEP_f {way}") for name in ("identity", method)):
+            error, bias = _change(audit, method, f"RMSEP_f {way}"), _change(audit, method, f"bias_f {way}")
+            parts.append(f"{way} RMSEP {error}, bias {bias}")
+    return [f"Existing heads by direction: {'; '.join(parts)}."] if parts else []
+
+
 def _change(audit: Audit, method: str, metric: str) -> str:
-    before, after = (_value(audit, name, metric) for name in ("identity", method))
-    return f"{before} → {after} ({audit.contrast(method, metric=metric):+.3f})"
+    served = audit.served(method, metric)
+    before, after = (_value(audit, name, served) for name in ("identity", method))
+    heads = "" if served == metric else f", heads of {audit[method].reference}"
+    return f"{before} → {after} ({audit.contrast(method, metric=metric):+.3f}{heads})"
 
 
 def _source_sentence(audit: Audit, method: str) -> str:
@@ -503,7 +736,9 @@ def text(audit: Audit, *, verbose: bool = False) -> str:
 def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
     """Return the table of estimates; only the columns that fit a line, unless ``everything``."""
     columns: list[tuple[str, ...]] = []
-    for m in dict.fromkeys([*(m for m in FIRST if m in audit.columns), *audit.columns]):
+    outcome = audit.settings.outcome
+    leading = (outcome, "control", *FIRST) if outcome == "worst" else FIRST
+    for m in dict.fromkeys([*(m for m in leading if m in audit.columns), *audit.columns]):
         estimates = (audit.estimates[name].get(m) for name in audit.methods)
         wanted = f"{m} ({chance})" if (chance := class_chance(audit, m)) else METRICS[m].wanted
         cells = (wanted, *("" if e is None else str(e) for e in estimates))

@@ -28,6 +28,7 @@ def audit(
     quick: bool = False,
     readers: Literal["full", "paper"] = "full",
     folds: int | None = None,
+    repeats: int | None = None,
     seeds: shared.Seeds = (17, 29, 43),  # type: ignore[assignment]
     rank: shared.Rank = None,
     tokens: shared.Tokens = "mean",
@@ -63,6 +64,9 @@ def audit(
         Rotate roles over this many folds, so that each participant is EVAL once; 1 keeps the table's roles.
         By default five where fewer than twelve participants are EVAL, or the table has no roles, if
         possible; with three to seven participants, one fold each.
+    repeats
+        How often participants are dealt to the folds anew; results are means over these. By default 3 with
+        fewer than 24 participants, and 1 otherwise or with --quick.
     seeds
         Fits of methods that draw random numbers.
     rank
@@ -89,7 +93,7 @@ def audit(
     """
     from ..audit import AuditPlan
     from ..audit.plots import draw_all, save_figures
-    from ..audit.verdict import findings, read_requirement, text, unmet
+    from ..audit.verdict import conclusions, findings, read_requirement, text, unmet
     from ..baselines import make
     from ..maps import load_map
 
@@ -121,6 +125,7 @@ def audit(
         budget=budget,
         association=association,
         folds=folds,
+        repeats=repeats,
         task=task,
         cache=out / "cells" if cache is None else cache,
         n_jobs=jobs,
@@ -142,10 +147,17 @@ def audit(
             name: {metric: [e.value, e.low, e.high] for metric, e in row.items()}
             for name, row in result.estimates.items()
         },
+        "details": {
+            name: {m: [e.value, e.low, e.high] for m in result.details for e in [result[name].estimate(m)]}
+            for name in result.methods
+        },
         "verdict": result.verdict(),
+        "conclusions": [
+            {"kind": c.kind, "methods": list(c.methods), "facts": dict(c.facts)} for c in conclusions(result)
+        ],
         "findings": {name: findings(result, name) for name in result.methods[1:]},
         "plan": result.plan(),
-        "folds": result.settings.get("folds", 1),
+        "folds": result.settings.folds,
         "warnings": result.warnings,
     }
     failed = unmet(result, require) if require else []

@@ -367,7 +367,7 @@ def draw_all(audit: Audit) -> dict[str, Any]:
         **dict.fromkeys(("tradeoff", "readers"), several),
         "participants": False,  # drawn below, of what participants have a value of their own
         "association": "worst" in audit.metrics,
-        "pairs": audit.check_pairs() is not None,
+        "pairs": audit.pairs is not None,
         "gate": named_gate(audit) is not None,
     }
     figures = {name: plot(audit, name) for name in CHARTS if applies.get(name, True)}

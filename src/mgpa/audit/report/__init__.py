@@ -72,7 +72,14 @@ def html_report(
             "script": script,
             "badges": badges,
             "headline": sentence(words.headline(audit)),
-            "certainty": sentence(" ".join([*words.led_by(audit)[1:], words.certainty(audit, warn=False)])),
+            "certainty": sentence(
+                " ".join(
+                    [
+                        *words.led_by(audit)[1 + len(words.home_falls(audit)) :],
+                        words.certainty(audit, warn=False),
+                    ]
+                )
+            ),
             "tiles": _tiles(audit),
             "hero": charts.pop("tradeoff", ""),
             "links": "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in added),
@@ -89,9 +96,9 @@ def html_report(
             "settings": _settings(audit),
             "methods_text": escape(audit.methods_text()),
             "measured": escape(
-                f"{words.units(audit)} with role EVAL, sources {', '.join(s['sources'])}, data {s['data']}"
+                f"{words.units(audit)} with role EVAL, sources {', '.join(s.sources)}, data {s.data}"
             ),
-            "version": escape(s["version"]),
+            "version": escape(s.version),
         },
     )
 
@@ -111,7 +118,9 @@ def _tiles(audit: Audit) -> str:
     if not names:
         return ""
     name, task, tiles = leaders[0][0] if leaders else names[0], words.task_metric(audit), []
-    metrics = dict.fromkeys(["S", "A_f", task.name if task else "", "T_r"])
+    metrics = dict.fromkeys(
+        ["S", "home", "away", "RMSEP_home", "RMSEP_away", task.name if task else "", "T_r"]
+    )
     for metric in [*[m for m in metrics if m in audit.metrics][:3], "M"]:
         before, after = (audit[m].estimate(metric).value for m in ("identity", name))
         big, small = f"{100 * after:.1f} %", "of the rows' size"
@@ -154,8 +163,8 @@ def _figure(audit: Audit, name: str, figure: Any) -> str:
     title, how = (t.replace("participant", unit).replace("Participant", unit.capitalize()) for t in text)
     if name == "tradeoff" and words.task_metric(audit) is None:
         title, how = "Source against movement", "Left: the source is harder to read. Down: rows moved less."
-    how += " Only the first fold is shown." if name in ONE_FIT and audit.settings.get("splits", 1) > 1 else ""
-    more, check = "", audit.check_pairs() if name == "pairs" else None
+    how += " Only the first fold is shown." if name in ONE_FIT and audit.settings.splits > 1 else ""
+    more, check = "", audit.pairs if name == "pairs" else None
     if check is not None:
         facts = f"<details><summary>What this rests on</summary>{_facts(check.facts)}</details>"
         more = f"<p>{escape(check.verdict)}</p>{facts}"
@@ -178,22 +187,25 @@ def _confounding(audit: Audit) -> str:
 def _settings(audit: Audit) -> str:
     """Return the roles, the settings that are not defaults, and the fitted maps."""
     s, readers = audit.settings, audit["identity"].readers
-    roles = plain_table(["", *s["rows"]], [[w, *s[w].values()] for w in ("rows", "participants")], "Roles")
-    if "splits" in s:  # where each row is EVAL once and has other roles besides
-        turns = f"{s['folds']} folds" if "folds" in s else f"{s['splits']} splits"
-        once = f"{s['rows']['EVAL']} rows of {words.units(audit)}, each EVAL once, in {turns}"
+    roles = plain_table(
+        ["", *s.rows], [[w, *getattr(s, w).values()] for w in ("rows", "participants")], "Roles"
+    )
+    if s.splits > 1:  # where each row is EVAL once and has other roles besides
+        turns = f"{s.folds} folds" if s.folds > 1 else f"{s.splits} splits"
+        turns += f", dealt {s.repeats} times" if s.repeats > 1 else ""
+        once = f"{s.rows['EVAL']} rows of {words.units(audit)}, each EVAL once, in {turns}"
         roles = bullets([f"{once}; other roles rotate."])
     bank = [f"{len(readers)}: {reader_summary(readers)}", words.missing_networks(audit)]
     facts = {
-        "Data": f"checksum {s['data']}",
-        "Features": " tokens × ".join(map(str, s["features"])),
-        "Encoder": str(s["encoder"].get("name", "")),
+        "Data": f"checksum {s.data}",
+        "Features": " tokens × ".join(map(str, s.features)),
+        "Encoder": str(s.encoder.get("name", "")),
         "Readers": "; ".join(part for part in bank if part),
-        "Seeds": ", ".join(map(str, s["seeds"])),
-        "Coordinates": s["coordinates"] or "",
-        "Movement budget": "" if s["budget"] is None else f"{s['budget']} on validation rows",
-        "Task head": s["head"],
-        "Device": s["device"] if s["device"] != "cpu" else "",
+        "Seeds": ", ".join(map(str, s.seeds)),
+        "Coordinates": s.coordinates or "",
+        "Movement budget": "" if s.budget is None else f"{s.budget} on validation rows",
+        "Task head": s.head,
+        "Device": s.device if s.device != "cpu" else "",
     }
     maps = "".join(
         f"<details><summary>{escape(label(name))}</summary><pre>{escape(result.summary)}</pre></details>"
@@ -235,6 +247,9 @@ def _table(audit: Audit, differences: bool = False) -> str:
             chance = f"chance reaches {number(audit[name].chance.high)}" if m == "S" else ""
             if not differences and (chance := chance or words.class_chance(audit, m)):
                 below += f"<br>{chance}"
+            if differences and m == "S" and (every := audit.simultaneous.get(name, {}).get(m)):
+                together = minus(f"({every:+.3f}".partition(" ")[2]).replace(" ", "\N{NO-BREAK SPACE}")
+                below += f"<br>({together})"
             if differences and METRICS[m].better != "neither":
                 outcome = str(audit.outcome(name, m))
                 kind, below = JUDGED[outcome], f"{below}<br>{words.OUTCOMES[outcome]}"
@@ -249,7 +264,9 @@ def _table(audit: Audit, differences: bool = False) -> str:
     )
     caption = f"Means with 95 % intervals. {words.readers_note(audit)} {words.shortcut_note(audit)}".strip()
     if differences:
-        caption = f"Differences from the identity, paired over {audit.design.plural}, with 95 % intervals."
+        caption = f"Differences from the identity, paired over {audit.design.plural}, with 95 % intervals"
+        caption += "; of S, in brackets, those that hold for all methods at once" * (len(audit.methods) > 2)
+        caption += "."
     table = (
         f'<table class="sortable"><caption><span>{escape(caption)}</span></caption>'
         f'<thead><tr><th scope="col">Method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
@@ -393,18 +410,33 @@ def _tell(element: ElementTree.Element, titles: Sequence[str], method: str, peop
 
 
 def csv_table(audit: Audit) -> str:
-    """Return one line for every method and metric: value, interval, and difference from the identity."""
+    """Return one line for every method and metric: value, interval, and difference from the identity.
+
+    Metrics of single directions of transfer, and of single sources, come last.
+    """
     parts = ("value", "low", "high")
     rows: list[list[Any]] = [
-        ["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts), "note"]
+        [
+            "method",
+            "source_blind",
+            "metric",
+            *parts,
+            *(f"difference_{p}" for p in parts),
+            "simultaneous_low",
+            "simultaneous_high",
+            "note",
+        ]
     ]
     notes = {"S": words.readers_note(audit), "worst": words.shortcut_note(audit)}
     for name, estimates in audit.estimates.items():
-        for metric, e in estimates.items():
-            change = audit.changes.get(name, {}).get(metric)
-            difference = ("", "", "") if change is None else astuple(change)
+        single = {metric: audit[name].estimate(metric) for metric in audit.details}
+        for metric, e in (estimates | single).items():
+            compared = name != "identity" and (metric in audit.details or metric in audit.changes[name])
+            difference = astuple(audit.contrast(name, metric=metric)) if compared else ("", "", "")
             note = " ".join([*words.warnings(audit).values(), notes.get(metric, "")]).strip()
-            rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
+            every = audit.simultaneous.get(name, {}).get(metric)
+            together = ("", "") if every is None else (every.low, every.high)
+            rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, *together, note])
     return csv_lines(rows)
 
 

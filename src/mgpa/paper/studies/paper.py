@@ -91,7 +91,9 @@ class Runs:
         """Return a table's title, what its numbers are, and how each run differs from the paper's study."""
         sentences = [f"{table['title']}."]
         if not studies_of(table) and self.results:
-            ran = ", ".join(f"{study} ({run['heading']})" for study, run in self.results.items())
+            # The published values are of the paper's run; nothing was run for them.
+            runs = {study: run for study, run in self.results.items() if run["digest"] != "published"}
+            ran = ", ".join(f"{study} ({run['heading']})" for study, run in runs.items()) or "nothing"
             sentences.append(f"What ran: {ran}.")
         methods = {name for *_, content in table["rows"] for name in content[:2]}
         for study in studies_of(table):
@@ -148,7 +150,7 @@ def published_reuse() -> dict[str, Any]:
         "digest": "published",
         "settings": {"methods": {}},
         "protocol": {},
-        "facts": {"protocol": "published participant values"},
+        "facts": {"protocol": "not run (published participant values)"},
         "estimates": [entry(task, method, "", m) for task, method in fits for m in metrics],
         "contrasts": [entry(task, c.a, c.b, m) for task in TASKS for c in declared for m in c.metrics],
         "omitted": {},

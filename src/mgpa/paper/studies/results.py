@@ -136,19 +136,19 @@ def protocol(result: StudyResult) -> dict[str, str]:
     ranks = [int(fact["gate_basis"].shape[1]) for fact in gated[0].facts[:: gated[0].n_fits]] if gated else []
     if not gated and isinstance(result.study.gate.rank, int):
         ranks = [result.study.gate.rank]
-    roles, counts = ("FIT", "VAL", "HEAD", "EVAL"), audit.settings["rows"]
+    roles, counts = ("FIT", "VAL", "HEAD", "EVAL"), audit.settings.rows
     facts = {
         "ranks": ", ".join(map(str, ranks)),
         "participants": ", ".join(
             "/".join(str(split.get(role, 0)) for role in roles) for split in result.splits
         ),
         "evaluated": str(len(audit["identity"].participants)),
-        "features": " × ".join(map(str, audit.settings["features"])),
+        "features": " × ".join(map(str, audit.settings.features)),
         "rows": "/".join(str(counts.get(role, 0)) for role in roles),
         "events": "/".join(str(counts.get(role, 0) // 2) for role in roles),
         "reader seed": str(result.study.readers.seed),
     }
-    for name, (missed, fits) in audit.settings.get("unattained", {}).items():
+    for name, (missed, fits) in audit.settings.unattained.items():
         facts[f"unattained {name}"] = f"{missed} of {fits}"
     facts |= {name: str(count) for name, count in result.counts.items()} | _gate_cells(result, audit)
     for name, chosen in result.selection.items():
@@ -229,7 +229,7 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **versions(), **readers},
         "machine": {"system": platform.system(), "processor": platform.machine()},
         "device": result.device,
-        "rows": {task: audit.settings["rows"] for task, audit in result.audits.items()},
+        "rows": {task: audit.settings.rows for task, audit in result.audits.items()},
     }
 
 
@@ -249,7 +249,7 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
     lines += [SIMULATED] if result.files == "simulated" else []
     if result.deviations:
         lines.append(f"{result.heading}, not a reproduction: {'; '.join(result.deviations)}.")
-    lines += [f"{name} is left out: {why}." for name, why in result.audits[task].settings["omitted"].items()]
+    lines += [f"{name} is left out: {why}." for name, why in result.audits[task].settings.omitted.items()]
     for name, chosen in result.selection.items():
         recipe = ", ".join(f"{key} {value}" for key, value in chosen["recipe"].items())
         kind = "stages" if "n_stages" in chosen["fits"][0] else "strength"

@@ -90,8 +90,8 @@ def run_reuse(
                 **options,
             ).run()
             # The outcome is the worst association; the source is read by two readers, only to look at.
-            more = {"preliminary": "quick" in study.overlays, "outcome": "worst"}
-            audit = replace(audit, settings=audit.settings | more)
+            quick = "quick" in study.overlays
+            audit = replace(audit, settings=replace(audit.settings, preliminary=quick, outcome="worst"))
             audits.setdefault(plan.labels.get(task, task), []).append(audit)
     return audits, selection, counts
 

@@ -91,7 +91,7 @@ class StudyResult:
         return {
             f"{task}: {name}" if task else name: why
             for task, audit in self.audits.items()
-            for name, why in audit.settings["omitted"].items()
+            for name, why in audit.settings.omitted.items()
         }
 
 
@@ -148,7 +148,7 @@ def run_study(
         selection,
         recordings.info,
         recordings.origin,
-        tuple(audit.settings["participants"] for audit in next(iter(parts.values()))),
+        tuple(audit.settings.participants for audit in next(iter(parts.values()))),
         counts,
         resolve_device(device),
     )

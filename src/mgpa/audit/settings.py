@@ -1,0 +1,130 @@
+"""What an audit was asked for, and what its result says about how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..coordinates import Coordinates
+from .readers import CHECKPOINTS, SEED, check_bank
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of :func:`mgpa.audit.run` besides the table and the methods, with their defaults."""
+
+    pairs: Any = None
+    seeds: Sequence[int] = (17, 29, 43)
+    budget: float | Mapping[str, float] | None = None
+    coordinates: Coordinates | None = None
+    head: Any = None
+    head_source: Any = None
+    task: str | None = None
+    readers: str | Mapping[str, Any] = "full"
+    association: tuple[Any, Any] | None = None
+    floor: bool = True
+    standardize: bool = True
+    folds: int | None = None
+    repeats: int | None = None
+    cache: Any = None
+    n_jobs: int = 1
+    device: str = "auto"
+    verbose: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What was run on what.
+
+    Attributes
+    ----------
+    rows, participants : dict of role to int
+    pair_participants : tuple of int
+        Participants with pairs among those that methods were fitted on: the fewest and the most of all folds.
+    one_source : dict of role to int
+        Participants of FIT and HEAD with rows of one source only.
+    duplicates : dict of str to int, copied : tuple of str
+        Rows that are copies of rows with another role, and whose they are.
+    directions, directions_of : tuple of str, str
+        The shortcuts that association heads learned, and where they come from.
+    folds, splits, repeats : int
+        Folds that roles rotated over (1: none), splits that were pooled, and how often roles were dealt anew.
+    omitted, unattained : dict
+        Methods that were left out, and why; how many fits missed their budget, and of how many.
+    outcome : str
+        The metric that methods compete for.
+    map_rows : str
+        Of maps that were fitted elsewhere: on what, as the maps say.
+    """
+
+    version: str
+    versions: dict[str, str]
+    seeds: tuple[int, ...]
+    pairs: Any
+    floor: bool
+    standardize: bool
+    budget: Any
+    head: str
+    head_source: str
+    deployed: bool
+    readers: Any
+    bank: str
+    no_networks: bool
+    preliminary: bool
+    association: tuple[str, ...] | None
+    device: str
+    coordinates: str | None
+    sources: tuple[str, ...]
+    source_name: str
+    task: str
+    features: tuple[int, ...]
+    corrected_by: str | None
+    encoder: dict[str, Any]
+    signals: dict[str, Any]
+    pairing: str
+    data: str
+    rows: dict[str, int] = field(default_factory=dict)
+    participants: dict[str, int] = field(default_factory=dict)
+    pair_participants: tuple[int, ...] = ()
+    one_source: dict[str, int] = field(default_factory=dict)
+    duplicates: dict[str, int] = field(default_factory=dict)
+    copied: tuple[str, ...] = ()
+    directions: tuple[str, ...] = ()
+    directions_of: str = ""
+    folds: int = 1
+    splits: int = 1
+    repeats: int = 1
+    omitted: dict[str, str] = field(default_factory=dict)
+    unattained: dict[str, list[int]] = field(default_factory=dict)
+    outcome: str = "S"
+
+    @property
+    def widen(self) -> bool:
+        """Whether intervals of few participants are widened; the paper's are not."""
+        return self.bank != "paper"
+
+
+def bank_of(readers: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the bank of readers that is asked for."""
+    settings: dict[str, Any] = {"bank": "full", "restarts": 3, "checkpoints": CHECKPOINTS, "seed": SEED}
+    chosen = {"bank": readers} if isinstance(readers, str) else dict(readers)
+    other = sorted(set(chosen) - set(settings))
+    if other:
+        raise TypeError(f"readers has {other}; it takes bank, restarts, checkpoints and seed.")
+    settings |= chosen
+    settings["checkpoints"] = check_bank(*(settings[k] for k in ("bank", "restarts", "checkpoints")))
+    return settings
+
+
+def budgets_of(budget: float | Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
+    """Return every method's budget, for those that have one; the identity never moves."""
+    if not isinstance(budget, Mapping):
+        budget = {} if budget is None else dict.fromkeys(names, budget)
+    budgets = {name: float(b) for name, b in budget.items() if name != "identity"}
+    for name, b in budgets.items():
+        if not (np.isfinite(b) and b >= 0):
+            raise ValueError(f"The budget of {name} is {b!r}; expected a movement, zero or more.")
+    return budgets
