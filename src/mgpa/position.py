@@ -342,7 +342,7 @@ def gap_across(
 
     Lengths are Mahalanobis distances within sources, gate and preserved coordinates together. A device that
     does to rows what it does to pairs adds nothing across. What chance adds over participants is taken off by
-    the jackknife, and half a standard error besides, so that few participants do not look like populations;
+    the jackknife, and a quarter of a standard error besides, so that few do not look like populations;
     where they are unknown, what independent rows would give.
     """
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
@@ -359,7 +359,7 @@ def gap_across(
     without = means_without_each(participants, moments.sources)
     if len(without) > 1:
         left_out, P = np.array([squared(means) for means in without]), len(without)
-        found += (P - 1) * (found - float(left_out.mean())) - 0.5 * np.sqrt(P - 1) * float(left_out.std())
+        found += (P - 1) * (found - float(left_out.mean())) - 0.25 * np.sqrt(P - 1) * float(left_out.std())
     elif len({name for _, name in participants.parts}) < 2:
         values = anchor.axes.values
         dimensions = len(C) - 1 + float(np.sum(values / (values + anchor.ridge)))
