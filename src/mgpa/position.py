@@ -50,14 +50,15 @@ class Effect:
 
     Given what is preserved, and within sources: what differs between sources in q is not part of it. Where
     populations differ (source and task may go together), their difference has a part along the shift too,
-    which rows alone cannot tell from the device's: the error includes how large that part may be.
+    which rows alone cannot tell from the device's: ``across`` tells how large that part may be.
     """
 
     size: float
-    error: float  # its standard error: over people (rows where they are unknown), and for populations
+    error: float  # its standard error: over people where they are known, over rows where not
     df: float = np.inf  # of the error
     units: str = ""  # what the units were
     in_pairs: bool = True  # whether pairs agree on a shift; if not, what rows show of it is noise
+    across: float = 0.0  # what sources differ by across the shift, in units of the shift
 
     def is_clear(self, level: float) -> bool:
         """Return whether the effect is significant at ``level``, and of the pairs' sign."""
@@ -74,6 +75,12 @@ class Effect:
         return self.is_clear(LEVEL)
 
     @property
+    def may_be_populations(self) -> bool:
+        """Whether populations that differ as much along the shift as across it could explain the effect."""
+        allowed = float(np.hypot(self.error, ALONG_PER_ACROSS * self.across))
+        return self.exists and not replace(self, error=allowed).exists
+
+    @property
     def matches_pairs(self) -> bool:
         """Whether pairs and rows show the same effect, so that paired views can be used as rows."""
         return self.exists and 0.5 < self.size < 2.0
@@ -83,7 +90,10 @@ class Effect:
             return "pairs do not agree on a shift between sources"
         over = f" over {self.units}" if self.units else ""
         error = f"{100 * self.error:.2g} %" if np.isfinite(self.error) else "unknown"
-        return f"rows show {100 * self.size:.3g} % (± {error}{over}) of the shift seen in pairs"
+        words = f"rows show {100 * self.size:.3g} % (± {error}{over}) of the shift seen in pairs"
+        if self.may_be_populations:
+            words += ", but sources differ as much in other directions: populations could explain it"
+        return words
 
 
 def _none() -> Floats:
@@ -327,12 +337,11 @@ def measured_effect(
         )
         error, df = jackknife(size, left_out, len(moments.sources), crossed)
         across = gap_across(moments, participants, delta, anchor, C, scale)
-        return Effect(size, float(np.hypot(error, ALONG_PER_ACROSS * across)), df, f"{n_people} people")
+        return Effect(size, error, df, f"{n_people} people", across=across)
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
     across = gap_across(moments, participants, delta, anchor, C, scale)
-    error = float(np.hypot(np.sqrt(variance), ALONG_PER_ACROSS * across))
-    return Effect(size, error, np.inf, f"{moments.n_rows} rows")
+    return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows", across=across)
 
 
 def gap_across(

@@ -235,9 +235,13 @@ def simultaneous(
 
 def _widening(n: int, n_cells: int) -> float:
     """Return by how much percentile intervals of few participants are too narrow."""
+    return _quantile(n, n_cells) / float(ndtri((1 + LEVEL) / 2))
+
+
+def _quantile(n: int, n_cells: int) -> float:
+    """Return the t quantile of few participants, for the spread of draws, which is too small by √(n - 1) / √n."""
     size, freedom = n / n_cells, max(n - n_cells, 1)
-    quantile = stdtrit(freedom, (1 + LEVEL) / 2) / ndtri((1 + LEVEL) / 2)
-    return float(quantile * np.sqrt(size / max(size - 1, 0.5)))
+    return float(stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(size / max(size - 1, 0.5)))
 
 
 def leave_one_out(values: Any, statistic: Statistic, strata: Any = None, leverage: float = 1.0) -> Floats:
@@ -370,7 +374,7 @@ def _interval(
         half = factor * float(ndtri((1 + LEVEL) / 2) * resampled.std())
         low, high = value - max(half, factor * (value - low)), value + max(half, factor * (high - value))
         if len(cells) == 1 and n > 3:
-            least, most = _skewed_ends(value, evaluate(1.0 - np.eye(n)), quantile)
+            least, most = _skewed_ends(value, evaluate(1.0 - np.eye(n)), _quantile(n, len(cells)))
             low, high = min(low, least), max(high, most)
     return Estimate(value, float(low), float(high))
 

@@ -163,7 +163,7 @@ def _gate_cells(result: StudyResult, audit: Audit) -> dict[str, str]:
     cells = {}
     for budget in sorted({m.budget for m in methods if m.gate != "measurement" and m.budget is not None}):
         names = [name for name, method in result.study.methods.items() if method.budget == budget]
-        counts = (audit.settings["unattained"][name] for name in names)
+        counts = (audit.settings.unattained[name] for name in names)
         attained = sum(fits - missed for missed, fits in counts)
         identity = len(result.study.seeds) * len(result.splits)
         cells[f"cells at {f'{budget:.2f}'.lstrip('0')}"] = str(attained + identity)
