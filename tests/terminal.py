@@ -30,6 +30,7 @@ def here(*arguments, folder="."):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(folder), warnings.catch_warnings():
         warnings.simplefilter("default")
+        warnings.simplefilter("ignore", ResourceWarning)  # of objects that other tests left to be collected
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main([*map(str, arguments)])
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
