@@ -74,7 +74,7 @@ with plots.style():
     figure, panels = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
     for k, (ax, title) in enumerate(zip(panels, titles, strict=True)):
         for i, name in enumerate(METHODS):
-            y, color = found[i, :, :, k], plots.COLORS[i]
+            y, color = found[i, :, :, k], plots.colour_of(name)
             ax.fill_between(ASSOCIATIONS, y.min(axis=1), y.max(axis=1), color=color, alpha=0.15, lw=0)
             ax.plot(ASSOCIATIONS, y.mean(axis=1), "-o", ms=3, color=color, label=label(name))
         ax.set_title(title, loc="left")

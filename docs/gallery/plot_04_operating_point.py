@@ -108,7 +108,8 @@ titles = ("Headset, linear reader", "Headset, quadratic reader", "Task, existing
 with plots.style():
     figure, panels = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
     for k, (ax, title) in enumerate(zip(panels, titles, strict=True), start=1):
-        for (name, path), color in zip(paths.items(), plots.COLORS[1:], strict=False):
+        for name, path in paths.items():
+            color = plots.colour_of(f"{name} MGPA")
             ax.plot(path[:, 0], path[:, k], "-o", ms=3, color=color, label=name)
             ax.plot(at_budget[name][0], at_budget[name][k], "o", ms=8, mfc="none", color=color)
         ax.axvline(budget, color="#d9d9d9", lw=4, zorder=0)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import mgpa
 from mgpa.audit import plots
-from mgpa.audit.plots import COLORS, MARKERS
+from mgpa.audit.plots import COLORS, colour_of, marker_of
 
 # %%
 # The data
@@ -112,11 +112,10 @@ with plots.style():
     for ax, target in zip(panels, ("headset", "task"), strict=False):
         values = np.array([scores[name, target] for name in steps])
         ax.plot(range(len(steps)), values, color="#d9d9d9", lw=0.7, zorder=1)
-        for i in range(len(steps)):
-            ax.plot(
-                np.full(values.shape[1], i), values[i], MARKERS[i], ms=3.2, color=COLORS[i], alpha=0.6, mew=0
-            )
-            ax.plot([i - 0.25, i + 0.25], [values[i].mean()] * 2, color=COLORS[i], lw=2)
+        for i, method in enumerate(("identity", "leace", "closed_form_mgpa")):
+            at, color = np.full(values.shape[1], i), colour_of(method)
+            ax.plot(at, values[i], marker_of(method), ms=3.2, color=color, alpha=0.6, mew=0)
+            ax.plot([i - 0.25, i + 0.25], [values[i].mean()] * 2, color=color, lw=2)
         ax.axhline(0.5, color=COLORS[0], ls=":", lw=0.9)
         ax.set_xticks(range(len(steps)), [name.replace(" ", "\n") for name in steps])
         ax.set_xlim(-0.5, 2.5)

@@ -16,7 +16,7 @@ import pytest
 from layout import COLLIDING, OVERFLOWING, measure
 from mgpa import ClosedFormMGPA, audit
 from mgpa.audit import plots
-from mgpa.audit.plots.drawing import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
+from mgpa.audit.plots.palette import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from mgpa.audit.report import captions, csv_table, html_report
 from mgpa.audit.verdict import OUTCOMES, caveats, certainty, confounding, findings, headline, text
 from mgpa.baselines import CORAL, LEACE

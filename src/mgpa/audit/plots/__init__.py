@@ -1,7 +1,7 @@
 """Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
 
 Every figure is as wide as a column or a page of most journals. A method has the same colour and marker
-everywhere; source-aware methods are hollow.
+everywhere, by its name (:func:`colour_of`); source-aware methods are hollow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ..metrics import METRICS, find_metric
 from ..verdict import warnings
 from ..words import reader_name
 from . import drawing as draw
-from .drawing import COLORS, COLUMN, MARKERS, PAGE, SOURCE_COLORS, canvas, grid, looks, plain, points, style
+from .drawing import COLUMN, PAGE, canvas, grid, looks, plain, points, style
+from .palette import COLORS, MARKERS, SOURCE_COLORS, colour_of, marker_of, source_colours
 
 if TYPE_CHECKING:
     from ..diagnostics import PairCheck
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 CLOUD_ROWS, SHOWN_FEATURES = 800, 20
 
 __all__ = [
-    "CHARTS", "COLORS", "COLUMN", "MARKERS", "PAGE", "SOURCE_COLORS", "draw_all", "grid", "looks", "plot",
-    "plot_association", "plot_embedding", "plot_gate", "plot_pairs", "plot_participants", "plot_readers",
-    "plot_tradeoff", "save_figures", "style",
+    "CHARTS", "COLORS", "COLUMN", "MARKERS", "PAGE", "SOURCE_COLORS", "colour_of", "draw_all", "grid",
+    "looks", "marker_of", "plot", "plot_association", "plot_embedding", "plot_gate", "plot_pairs",
+    "plot_participants", "plot_readers", "plot_tradeoff", "save_figures", "source_colours", "style",
 ]  # fmt: skip
 
 
@@ -191,7 +192,7 @@ def plot_embedding(audit: Audit) -> Any:
         for (name, cloud), ax in zip(clouds.items(), panels, strict=True):
             # In turns, or the source drawn last would hide the others.
             order = np.random.default_rng(0).permutation(len(cloud))[:CLOUD_ROWS]
-            colors = [SOURCE_COLORS[i % len(SOURCE_COLORS)] for i in range(len(sources))]
+            colors = [source_colours(sources)[str(source)] for source in sources]
             shades = [colors[i] for i in codes[order]]
             ax.scatter(*cloud[order].T, s=2.4**2, c=shades, lw=0, alpha=0.5)
             for i, source in enumerate(sources):

@@ -1,4 +1,4 @@
-"""What all figures share: colours, settings, canvas, the marks of a method, and names beside marks."""
+"""What all figures share: settings, canvas, the marks of a method, and names beside marks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..._common.extras import missing
 from ...errors import printable
 from ..bootstrap import Estimate
 from ..words import label
+from .palette import COLORS, places
 
 if TYPE_CHECKING:
     from ..metrics import Metric
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
 COLUMN, PAGE = 3.4, 7.0
 # Characters of a method's name in a chart.
 LONGEST = 22
-# The first is the identity's. At least 3:1 against white (the dark ones against black), and apart from each
-# other with protanopia and deuteranopia too (smallest CIELAB distance 29); markers differ as well.
-COLORS = ("#444444", "#006ed7", "#c77700", "#0b9e6c", "#b565a7", "#7a4312", "#3b1c6c")
-DARK_COLORS = ("#d5d9df", "#7f87ff", "#f0a51e", "#2ee88f", "#a377b1", "#a8682e", "#6f45ff")
-SOURCE_COLORS = ("#0e7c86", "#c2405b", "#6b6b00", "#5b5ea6", "#9a5b00", "#555555")
-DARK_SOURCE_COLORS = ("#35c3cf", "#ff7d96", "#c9c94a", "#a4a7f0", "#e0a050", "#c0c0c0")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 INK, MUTED, FAINT, GRID = "#1a1a1a", "#595959", "#d9d9d9", "#ececec"
 # Lines at the AUROC of guessing, and at the value without correction.
 CHANCE = {"color": MUTED, "ls": ":", "lw": 0.9}
@@ -117,13 +111,12 @@ class Look(NamedTuple):
 
 
 def looks(audit: Audit) -> dict[str, Look]:
-    """Return each method's label, colour and marker; the identity, which is the first, is grey."""
+    """Return each method's label, colour and marker, by its name."""
     styles = {}
-    for i, name in enumerate(audit.methods):
-        color = COLORS[1 + (i - 1) % (len(COLORS) - 1) if i else 0]
+    for name, (color, marker) in places(audit.methods).items():
         hollow = not audit[name].source_blind
-        face, marker = "white" if hollow else color, MARKERS[i % len(MARKERS)]
-        styles[name] = Look(name, printable(label(name)), color, face, marker, hollow)
+        face = "white" if hollow else COLORS[color]
+        styles[name] = Look(name, printable(label(name)), COLORS[color], face, marker, hollow)
     return styles
 
 

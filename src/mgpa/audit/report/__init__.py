@@ -24,7 +24,7 @@ from ..bootstrap import number
 from ..metrics import METRICS
 from ..plots import draw_all
 from ..plots import drawing as draw
-from ..plots.drawing import COLORS, SOURCE_COLORS
+from ..plots.palette import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from ..words import label, reader_summary
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def _style_sheet() -> str:
         colors = (("m", methods), ("s", sources))
         return " ".join(f"--{kind}{i}: {c};" for kind, group in colors for i, c in enumerate(group))
 
-    light, dark = variables(COLORS, SOURCE_COLORS), variables(draw.DARK_COLORS, draw.DARK_SOURCE_COLORS)
+    light, dark = variables(COLORS, SOURCE_COLORS), variables(DARK_COLORS, DARK_SOURCE_COLORS)
     classes = "\n".join(f".m{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS)))
     return _fill("style.css", {"light": light, "dark": dark, "classes": classes})
 

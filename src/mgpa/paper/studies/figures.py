@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audit.plots.drawing import CHANCE, FAINT, INK, MUTED, PAGE, SOURCE_COLORS, canvas, plain, rows, style
+from ...audit.plots.drawing import CHANCE, FAINT, INK, MUTED, PAGE, canvas, plain, rows, style
+from ...audit.plots.palette import SOURCE_COLORS
 from ...position import projection
 from .config import CONTROLLED, REUSE, TASKS
 
