@@ -165,7 +165,7 @@ def test_files_that_other_tools_write_from_ours_can_be_read(table, tmp_path):
 
 
 def test_a_study_that_would_take_all_memory_or_hide_text_is_refused(tmp_path):
-    studies = pytest.importorskip("mgpa.paper.studies")
+    paper = pytest.importorskip("mgpa.paper")
     texts = {
         "joins more than 16 names by dots": ".".join("a" * 100_000) + " = 1\n",
         "more than 16 names": "[" + " . ".join(["'a'"] * 50_000) + "]\n",
@@ -177,7 +177,7 @@ def test_a_study_that_would_take_all_memory_or_hide_text_is_refused(tmp_path):
         (tmp_path / "s.toml").write_text(text)
         start = time.monotonic()
         with pytest.raises(ValueError, match=reason):
-            studies.load_study(tmp_path / "s.toml")
+            paper.load_study(tmp_path / "s.toml")
         assert time.monotonic() - start < 2
         assert refused("study", "show", tmp_path / "s.toml").isprintable()
 

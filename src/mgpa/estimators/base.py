@@ -113,7 +113,10 @@ def forget(estimator: Any) -> None:
 
 def require_length(values: Any, n: int, name: str) -> None:
     """Raise if what a method is given and does not use is not one value for each row."""
-    if values is not None and (shape := np.shape(values))[:1] != (n,):
+    if values is None:
+        return
+    shape = tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)
+    if shape[:1] != (n,):
         raise ValueError(
             f"{name} has shape {shape} for {n} rows; omit it (it is not used), or pass one a row."
         )

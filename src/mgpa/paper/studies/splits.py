@@ -120,6 +120,11 @@ class TokenGate(FixedGate):
         super().__init__(basis)
         self.energy = energy
 
+    @property
+    def retained_energy(self) -> float:
+        """Share of the token contrasts' directional energy inside the gate."""
+        return float(self.cumulative_energy_[self.rank_ - 1]) if self.rank_ else 0.0
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Take the basis and its energy as they are."""
         super().fit(X)
