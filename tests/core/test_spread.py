@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import mgpa
 from mgpa.moments import Moments
-from mgpa.reading.posterior import log_density
+from mgpa.reading.posterior import joint_axes, log_density
 from mgpa.reading.regressions import _decompose, _solve, shared_directions
 from mgpa.reading.spread import shared_slope
 from mgpa.reading.views import grouped, unpaired_scatters
@@ -275,10 +275,21 @@ def test_slopes_act_in_few_directions_only_where_few_hold_the_differences(n_gain
 @pytest.mark.parametrize("n_out", [2, 9])
 def test_densities_without_held_out_rows_are_gaussian(n_out):
     rng = np.random.default_rng(4)
-    values, out = 1.0 + rng.random(5), 0.2 * rng.normal(size=(n_out, 5))
-    points = rng.normal(size=(6, 5))
-    expected = multivariate_normal(np.zeros(5), np.diag(values) - out.T @ out).logpdf(points)
-    np.testing.assert_allclose(log_density(points, values, out) - 2.5 * np.log(2 * np.pi), expected)
+    values, weight = 1.0 + rng.random(5), rng.random(n_out)
+    out, shifts, codes = 0.2 * rng.normal(size=(n_out, 5)), rng.normal(size=(2, 5)), np.array([1, 0])
+    without = np.diag(values) - out.T @ (weight[:, None] * out)
+    expected = multivariate_normal(np.zeros(5), without).logpdf(out[:2] + shifts[codes])
+    density = log_density(out, shifts, codes, values, weight)
+    np.testing.assert_allclose(density - 2.5 * np.log(2 * np.pi), expected)
+
+
+@pytest.mark.parametrize("n_sources", [2, 3])
+def test_joint_axes_diagonalise_every_scatter_and_their_sum(n_sources):
+    rng = np.random.default_rng(5)
+    scatters = [rows.T @ rows for rows in rng.normal(size=(n_sources, 9, 4))]
+    for scatter, (values, W) in zip(scatters, joint_axes(scatters), strict=True):
+        np.testing.assert_allclose(W.T @ scatter @ W, np.diag(values), atol=1e-9)
+        np.testing.assert_allclose(W.T @ sum(scatters) @ W, np.eye(4), atol=1e-9)
 
 
 def test_paired_rows_leave_the_scatter_of_rows_exactly():

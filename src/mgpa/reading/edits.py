@@ -30,6 +30,7 @@ from .views import Floats, Views
 MISSED_WITH_REFERENCE, MISSED = 0.035, 0.02
 UNSEEN_ERRORS = 1.5  # missed edits that few held-out views may not have shown
 TINY = float(np.finfo(np.float64).tiny)
+NEGLIGIBLE = 1e-12  # probabilities of a source whose edit is not computed
 FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
 
 
@@ -137,13 +138,13 @@ def hold_out(views: Views, posterior: Posterior, regressions: Regressions, targe
             for form, edits in enumerate(forms):
                 moved = []
                 for part in (pairs, pairs + m):
-                    X, codes = views.moved(part), views.codes[part]
-                    each = [displacement(edits, code, X, target) for code in range(views.n_sources)]
-                    p = posterior.held_out[part]
-                    blend = p[:, :1] * each[0]
-                    for code in range(1, views.n_sources):
-                        blend += p[:, code : code + 1] * each[code]
-                    right = np.stack(each)[codes, np.arange(len(X))]
+                    X, codes, p = views.moved(part), views.codes[part], posterior.held_out[part]
+                    blend, right = np.zeros_like(X), np.empty_like(X)
+                    for code in range(views.n_sources):
+                        rows = np.flatnonzero((p[:, code] > NEGLIGIBLE) | (codes == code))
+                        edit, its = displacement(edits, code, X[rows], target), codes[rows] == code
+                        right[rows[its]] = edit[its]
+                        blend[rows] += p[rows, code, None] * edit
                     missed[form, part] = np.sum((blend - right) ** 2, axis=1)
                     told[form, part] = np.sum(right**2, axis=1)
                     blend += X

@@ -11,7 +11,6 @@ temperature are those with the least log loss on held-out pairs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -57,7 +56,9 @@ class Posterior:
     """Gaussians of K sources in whitened coordinates, and how they read held-out views."""
 
     whitening: Whitening
-    precision: Floats  # P (K, k, k)
+    squares: list[
+        tuple[Floats, Floats]
+    ]  # g (k, k) and w (k,): P_s - P_0 = Σ w gᵀg, of all sources but the first
     linear: Floats  # l (K, k)
     bias: Floats  # b (K,)
     held_out: Floats  # (2 m, K): the views' posteriors, by Gaussians of other pairs
@@ -66,146 +67,173 @@ class Posterior:
 
 def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     """Return the Gaussians that read held-out views best; ``rows`` are numbers and scatters of other rows."""
-    views_alone = [(0.0, np.zeros_like(scatter)) for _, scatter in rows]
-    tried = [fit_gaussians(views, covariances) for covariances in (rows, views_alone)]
-    # Equal losses, as where no rows are unpaired, are no reason to leave rows out.
-    return tried[0] if tried[0].loss <= tried[1].loss + 1e-9 else tried[1]
+    of_all = fit_gaussians(views, rows)
+    if not any(n for n, _ in rows):
+        return of_all
+    of_views = fit_gaussians(views, [(0.0, np.zeros_like(scatter)) for _, scatter in rows])
+    return of_all if of_all.loss <= of_views.loss else of_views
 
 
 def fit_gaussians(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     """Return Gaussians whose covariances are of the views and of further rows."""
     K, m, codes, whitening = views.n_sources, len(views), views.codes, Whitening.of(views)
-    chosen, factor, share = whitening.chosen, whitening.factor, 1.0 - BALL
-    points = np.empty((2 * m, len(chosen)))  # overwritten in other coordinates: the one large array
+    chosen, factor = whitening.chosen, whitening.factor
+    points = np.empty((2 * m, len(chosen)))  # the one large array
     for part in views.blocks(np.arange(2 * m)):
         points[part] = whitening.white(views.raw[part])
-    folds = [(test, whitening.white(views.source_means(train))) for train, test in views.folds]
     center = np.stack([points[codes == code].mean(axis=0) for code in range(K)])
-    scatters, free = [], np.empty(K)
+    scatters, free, n_views = [], np.empty(K), np.bincount(codes, minlength=K)
     for code, (n, scatter) in enumerate(rows):
         C = scatter[np.ix_(chosen, chosen)] * factor * factor[:, None]
-        here = np.flatnonzero(codes == code)
-        for part in views.blocks(here):
+        for part in views.blocks(np.flatnonzero(codes == code)):
             apart = points[part] - center[code]
             C += apart.T @ apart
+        free[code] = max(1.0, n + n_views[code] - 1.0 - (n > 1.5))
+        C *= 1.0 - BALL
+        C[np.diag_indices_from(C)] += free[code] * BALL * views.typical * factor**2
         scatters.append(C)
-        free[code] = max(1.0, n + len(here) - 1.0 - (n > 1.5))
-    # In coordinates in which the pooled covariance, with the ball, is the identity.
-    pool = share * sum(scatters) / free.sum()
-    pool[np.diag_indices_from(pool)] += BALL * views.typical * factor**2
-    turn = scipy.linalg.solve_triangular(np.linalg.cholesky(pool), np.eye(len(pool)), lower=True).T
-    for part in views.blocks(np.arange(2 * m)):
-        points[part] = points[part] @ turn
-    center = center @ turn
-    axes, held_out = [], np.zeros((K, len(POOLED), 2 * m))
-    for code, scatter in enumerate(scatters):
-        C = scatter * (share / free[code])
-        C[np.diag_indices_from(C)] += BALL * views.typical * factor**2
-        values, U = np.linalg.eigh(turn.T @ C @ turn)
-        axes.append((values, turn @ U))
-        for test, means in folds:
-            both = np.concatenate([test, test + m])
-            left_out, whose, n_out = _left_out(
-                points[both], codes[both], center, np.bincount(codes, minlength=K)
-            )
-            left_out = left_out @ U
-            turned = points[both] @ U - means[code] @ axes[-1][1]
-            n_code = max(1.0, free[code] - n_out[code])
-            n_all = max(1.0, free.sum() - n_out.sum())
-            for j, pooled in enumerate(POOLED):
-                spread = (1.0 - pooled) * values * free[code] / n_code + pooled * free.sum() / n_all
-                weight = share * ((1.0 - pooled) * (whose == code) / n_code + pooled / n_all)
-                held_out[code, j, both] = log_density(turned, spread, left_out * np.sqrt(weight)[:, None])
-    source_weight = 1.0 / np.bincount(codes, minlength=K)[codes] / K
+    axes = joint_axes(scatters)
+    held_out = np.empty((K, len(POOLED), 2 * m))
+    for train, test in views.folds:
+        both = np.concatenate([test, test + m])
+        out, whose = _left_out(points[both], codes[both], center, n_views)
+        means = whitening.white(views.source_means(train))
+        held_out[:, :, both] = _held_out(out, whose, codes[both], center, means, scatters, free, axes)
+    source_weight = 1.0 / n_views[codes] / K
     losses = np.empty((len(POOLED), len(TEMPERATURES)))
     for loss, temperature in zip(losses.T, TEMPERATURES, strict=True):
         likely = scipy.special.log_softmax(held_out / temperature, axis=0)[codes, :, np.arange(2 * m)]
         loss[:] = -(source_weight @ likely)
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
     pooled, temperature = POOLED[best], float(TEMPERATURES[t])
-    shrunk = [((1.0 - pooled) * values + pooled, W) for values, W in axes]
+    shrunk = [
+        temperature * ((1.0 - pooled) * values / n + pooled / free.sum())
+        for (values, _), n in zip(axes, free, strict=True)
+    ]
     means = whitening.white(views.source_means(np.arange(m)))
-    precision = np.stack([(W / values) @ W.T for values, W in shrunk]) / temperature
-    linear = np.stack([P @ mean for P, mean in zip(precision, means, strict=True)])
-    determinants = np.array([np.sum(np.log(values)) for values, _ in shrunk]) / temperature
+    linear = np.stack([W @ (mean @ W / v) for mean, (_, W), v in zip(means, axes, shrunk, strict=True)])
+    determinants = np.array([np.sum(np.log(values / temperature)) for values in shrunk]) / temperature
     bias = -0.5 * (determinants + np.sum(linear * means, axis=1))
+    first, squares = axes[0][1], []
+    for (_, W), values in zip(axes[1:], shrunk[1:], strict=True):
+        if W is first:
+            squares.append((W.T, 1.0 / values - 1.0 / shrunk[0]))
+        else:
+            weights, vectors = np.linalg.eigh((W / values) @ W.T - (first / shrunk[0]) @ first.T)
+            squares.append((vectors.T, weights))
     posterior = scipy.special.softmax(held_out[:, best].T / temperature, axis=1)
-    return Posterior(whitening, precision, linear, bias, posterior, float(losses[best, t]))
+    return Posterior(whitening, squares, linear, bias, posterior, float(losses[best, t]))
+
+
+def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
+    """Return values and W of every scatter: Wᵀ scatter W = diag(values), Wᵀ (all of them together) W = I.
+
+    Of two scatters, the same W diagonalises both.
+    """
+    total = np.sum(scatters, axis=0)
+    if len(scatters) > 2:
+        return [scipy.linalg.eigh(scatter, total) for scatter in scatters]
+    values, W = scipy.linalg.eigh(scatters[0], total)
+    return [(values, W), (1.0 - values, W)]
 
 
 def _left_out(
     points: Floats, codes: NDArray[np.int64], center: Floats, n_all: NDArray[np.int64]
-) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Return what to take from the scatters without some points: a factor, and whose and how many they are.
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Return what to take from the scatters without some points: a factor, and whose its rows are.
 
     Scatters are about the mean of all ``n_all`` points of a source. The others' mean differs: one more row.
     """
-    factors, whose, n_out = [], [], np.zeros(len(center))
-    for code, n in enumerate(n_all):
-        out = points[codes == code] - center[code]
-        if not len(out):
-            continue
-        n_out[code] = len(out)
-        moved = out.mean(axis=0, keepdims=True) * (len(out) / np.sqrt(max(1, n - len(out))))
-        factors.append(np.concatenate([out, moved]))
-        whose.append(np.full(len(out) + 1, code))
-    return np.concatenate(factors), np.concatenate(whose), n_out
+    apart = points - center[codes]
+    labels, n_out = np.unique(codes, return_counts=True)
+    moved = [
+        apart[codes == code].mean(axis=0) * (n / np.sqrt(max(1, n_all[code] - n)))
+        for code, n in zip(labels, n_out, strict=True)
+    ]
+    return np.concatenate([apart, moved]), np.concatenate([codes, labels])
 
 
-def log_density(points: Floats, values: Floats, out: Floats) -> Floats:
-    """Return log-densities, up to a constant, of a Gaussian with covariance diag(values) - outᵀout.
+def _held_out(
+    out: Floats,
+    whose: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    center: Floats,
+    means: Floats,
+    scatters: list[Floats],
+    free: Floats,
+    axes: list[tuple[Floats, Floats]],
+) -> Floats:
+    """Return log-densities of views (K, len(POOLED), n), up to a constant, by Gaussians without them.
 
-    ``out`` are held-out rows' parts of a scatter. Where they are fewer than coordinates, by Woodbury's
-    identity in the space of those rows.
+    ``out`` and ``whose`` are of :func:`_left_out`, ``means`` the sources' without these views. Where they are
+    fewer than coordinates, the axes of all views serve, and Gram matrices; otherwise new axes are cheaper.
     """
-    parts = blocks(len(points), max(1, BLOCK // max(1, len(values))))
-    if len(out) >= len(values):
-        lower = np.linalg.cholesky(np.diag(values) - out.T @ out)
-        squares = [_squares(lower, points[part].T) for part in parts]
-        return np.asarray(-0.5 * np.concatenate(squares) - np.sum(np.log(np.diag(lower))))
-    scale = np.sqrt(values)
-    out = out / scale
-    lower = np.linalg.cholesky(np.eye(len(out)) - out @ out.T)
-    scaled = (points[part] / scale for part in parts)
-    squares = [np.sum(rows**2, axis=1) + _squares(lower, out @ rows.T) for rows in scaled]
-    return np.asarray(
-        -0.5 * np.concatenate(squares) - 0.5 * np.sum(np.log(values)) - np.sum(np.log(np.diag(lower)))
-    )
+    share, n, n_out = 1.0 - BALL, len(codes), np.bincount(codes, minlength=len(center))
+    kept, all_kept = np.maximum(1.0, free - n_out), max(1.0, free.sum() - n_out.sum())
+    few = len(out) < out.shape[1]
+    if not few:
+        parts = [out[whose == code] for code in range(len(center))]
+        axes = joint_axes([S - share * (part.T @ part) for S, part in zip(scatters, parts, strict=True)])
+    densities, before = np.empty((len(center), len(POOLED), n)), None
+    for code, (values, W) in enumerate(axes):
+        if W is not before:
+            turned, before = out @ W, W
+        shifts = (center - means[code]) @ W
+        spread = np.stack([(1.0 - pooled) * values / kept[code] + pooled / all_kept for pooled in POOLED])
+        if few:
+            for j, pooled in enumerate(POOLED):
+                weight = share * ((1.0 - pooled) * (whose == code) / kept[code] + pooled / all_kept)
+                densities[code, j] = log_density(turned, shifts, codes, spread[j], weight)
+        else:
+            squares = (turned[:n] + shifts[codes]) ** 2 @ (1.0 / spread.T)
+            densities[code] = -0.5 * (squares + np.sum(np.log(spread), axis=1)).T
+    return densities
 
 
-def _squares(lower: NDArray[Any], columns: NDArray[Any]) -> Floats:
-    """Return the squared lengths of L⁻¹ columns."""
-    return np.asarray(np.sum(scipy.linalg.solve_triangular(lower, columns, lower=True) ** 2, axis=0))
+def log_density(
+    out: Floats, shifts: Floats, codes: NDArray[np.int64], values: Floats, weight: Floats
+) -> Floats:
+    """Return log-densities, up to a constant, of a Gaussian: covariance diag(values) - outᵀ diag(weight) out.
+
+    They are of the first rows of ``out``, each plus the shift of its code. By Woodbury's identity in the
+    space of those rows; all products are in one Gram matrix.
+    """
+    scaled = np.concatenate([out, shifts]) / np.sqrt(values)
+    gram = scaled @ scaled.T
+    n, first = len(out), np.arange(len(codes))
+    moved = n + codes
+    squares = gram[first, first] + 2.0 * gram[first, moved] + gram[moved, moved]
+    root = np.sqrt(weight)[:, None]
+    lower = np.linalg.cholesky(np.eye(n) - root * gram[:n, :n] * root.T)
+    across = root * (gram[:n, first] + gram[:n, moved])
+    squares += np.sum(scipy.linalg.solve_triangular(lower, across, lower=True) ** 2, axis=0)
+    return np.asarray(-0.5 * (squares + np.sum(np.log(values))) - np.sum(np.log(np.diag(lower))))
 
 
 def score_form(views: Views, posterior: Posterior) -> tuple[Floats, Floats, Floats, Floats]:
     """Return scores as squares and a linear part: directions (q, d), weights (q, K), linear (K, d), bias (K).
 
     Relative to the first source, whose scores are zero. Squares that change no posterior of the paired views
-    by more than :data:`LOST` are replaced by their mean.
+    by more than :data:`LOST` are replaced by a constant.
     """
     whitening, K, n_views = posterior.whitening, views.n_sources, len(views.raw)
     chosen, origin, factor = whitening.chosen, whitening.origin, whitening.factor
-    everything = blocks(n_views, max(1, BLOCK // (K * views.raw.shape[1])))
-    scores = posterior.precision, posterior.linear, posterior.bias
-    precision, linear, bias = (array - array[0] for array in scores)
-    axes = [np.linalg.eigh(P) for P in precision[1:]]
-    G = np.concatenate([vectors.T for _, vectors in axes])
+    linear, bias = (array - array[0] for array in (posterior.linear, posterior.bias))
+    G = np.concatenate([directions for directions, _ in posterior.squares])
     w = np.zeros((len(G), K))
     w[np.arange(len(G)), np.repeat(np.arange(1, K), len(chosen))] = -0.5 * np.concatenate(
-        [values for values, _ in axes]
+        [weights for _, weights in posterior.squares]
     )
 
-    def squares(part: slice) -> tuple[Floats, Floats]:
+    def squares(part: slice | NDArray[np.intp]) -> tuple[Floats, Floats]:
         Y = whitening.white(views.raw[part])
         return Y, (Y @ G.T) ** 2
 
-    means, fourth = np.zeros((2, len(G)))
-    for part in everything:
-        exact = squares(part)[1]
-        means += exact.sum(axis=0) / n_views
-        fourth += np.einsum("ij,ij->j", exact, exact) / n_views
-    order = np.argsort(-np.max(np.abs(w), axis=1) * np.sqrt(np.maximum(fourth - means**2, 0)), kind="stable")
+    everything = blocks(n_views, max(1, BLOCK // (K * views.raw.shape[1])))
+    spaced = np.linspace(0, n_views - 1, min(n_views, everything[0].stop)).astype(np.intp)
+    exact = squares(spaced)[1]
+    means, size = exact.mean(axis=0), np.max(np.abs(w), axis=1) * exact.std(axis=0)
+    order = np.argsort(-size, kind="stable")
     G, w, means = G[order], w[order], means[order]
     counts = np.unique(np.linspace(0, len(G), COUNTS).round().astype(int))
     lost = np.zeros(len(counts))  # change of posteriors where all further squares are their means

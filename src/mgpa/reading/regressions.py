@@ -73,11 +73,17 @@ class Regression:
         if not self.directions.shape[1]:
             return replace(self, offset=mean)
         T, apart = self.directions, x - self.center
-        weights = self.axes @ (apart @ self.axes / (self.scatter + self.ridge)).T
-        kept = np.eye(len(x)) - apart @ weights - 1.0 / self.n_views
-        grown = np.linalg.solve(kept, (y - self.expect(x)) @ T)
-        inside = (self.offset - mean) @ T - grown.sum(axis=0) / self.n_views
-        return replace(self, slope=self.slope - weights @ grown @ T.T, offset=mean + inside @ T.T)
+        root = apart @ self.axes / np.sqrt(self.scatter + self.ridge)
+        kept = np.eye(len(x)) - root @ root.T - 1.0 / self.n_views
+        residual, step = y - self.expect(x), self.offset - mean
+        if T.shape[1] < len(T):
+            residual, step = residual @ T, step @ T
+        grown = np.linalg.solve(kept, residual)
+        step = step - grown.sum(axis=0) / self.n_views
+        change = (self.axes / np.sqrt(self.scatter + self.ridge)) @ (root.T @ grown)
+        if T.shape[1] < len(T):
+            change, step = change @ T.T, step @ T.T
+        return replace(self, slope=self.slope - change, offset=mean + step)
 
 
 Regressions = dict[Step, Regression]
@@ -194,9 +200,11 @@ def _solve(
     n_views: int,
 ) -> Regression:
     """Return the regression with slopes in the directions T, which hold this much of the squares."""
-    along = products @ T
+    few = T.shape[1] < len(T)  # T Tᵀ is the identity otherwise
+    along = products @ T if few else products
     ridge = cross_validated_ridge(scatter, along, energy, n_views - 1.0)
-    slope = axes @ (along / (scatter + ridge)[:, None]) @ T.T
+    slope = axes @ (along / (scatter + ridge)[:, None])
+    slope = slope @ T.T if few else slope
     return Regression(center, offset, slope, axes, scatter, T, ridge, n_views)
 
 
@@ -212,11 +220,21 @@ def route(regressions: Regressions, source: int) -> list[Step]:
 
 def displacement(regressions: Regressions, source: int, X: Floats, target: int | None) -> Floats:
     """Return what takes views X of one source to the target: a source, or None, the mean of all of them."""
-    views = {source: X}
-    for step in route(regressions, source):
-        views[step.end] = views[step.start] + regressions[step].expect(views[step.start])
+    steps = route(regressions, source)
     if target is not None:
-        return np.asarray(views[target] - X)
+        before, path = {step.end: step for step in steps}, list[Step]()
+        while (end := path[0].start if path else target) != source:
+            path.insert(0, before[end])
+        steps = path
+    (n, r), n_steps = X.shape, len(steps)
+    if n * (n_steps - 1) > (r + 1) * n_steps:  # the steps' product first takes less
+        M, v = affine_edit(regressions, source, target, r)
+        return X @ M + v
+    view, views = X, {source: X}
+    for step in steps:
+        view = views[step.end] = views[step.start] + regressions[step].expect(views[step.start])
+    if target is not None:
+        return np.asarray(view - X)
     total = np.zeros_like(X)
     for view in views.values():
         total += view

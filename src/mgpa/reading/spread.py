@@ -15,6 +15,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from ..evidence import LEVEL
+from ..linalg import BLOCK, blocks
 from .regressions import Regressions, Step
 from .views import SMALL, Floats, Views, centre, members
 
@@ -97,11 +98,12 @@ def shared_slope(
     products, r = np.zeros((n_units, n_units)), C.shape[1]
     for k in np.unique(kind):
         c, m, whose = (rows if kind.max() == 0 else rows[kind == k] for rows in (C, M, units))
-        if n_units * r < len(c):  # slopes take less than products of pairs
-            slopes = np.zeros((n_units, r * r))
-            for rows in members(whose):
-                slopes[whose[rows[0]]] = (c[rows].T @ m[rows]).ravel()
-            products += slopes @ slopes.T
+        if r * (len(c) + n_units**2) < 2 * len(c) ** 2:  # slopes take less than products of pairs
+            parts = members(whose)
+            here = np.unique(whose)
+            for columns in blocks(r, max(1, BLOCK // (len(parts) * r))):
+                slopes = np.stack([(c[rows, columns].T @ m[rows]).ravel() for rows in parts])
+                products[np.ix_(here, here)] += slopes @ slopes.T
             continue
         for unit in np.unique(whose):
             block = (c[whose == unit] @ c.T) * (m[whose == unit] @ m.T)
