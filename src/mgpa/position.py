@@ -42,6 +42,7 @@ PUBLISHED_RIDGE = 10.0
 # What populations may differ by along the shift, as a standard deviation, for what they differ by across it:
 # as much as a difference at a cosine of .7.
 ALONG_PER_ACROSS = 1.0
+NOTABLE = 2.0  # times the error over people: from there on what populations may add is said too
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,14 @@ class Effect:
         return self.is_clear(LEVEL)
 
     @property
+    def with_populations(self) -> Effect:
+        """The effect with the error it has if populations may differ along the shift as much as across it."""
+        return replace(self, error=float(np.hypot(self.error, ALONG_PER_ACROSS * self.across)))
+
+    @property
     def may_be_populations(self) -> bool:
         """Whether populations that differ as much along the shift as across it could explain the effect."""
-        allowed = float(np.hypot(self.error, ALONG_PER_ACROSS * self.across))
-        return self.exists and not replace(self, error=allowed).exists
+        return self.exists and not self.with_populations.exists
 
     @property
     def matches_pairs(self) -> bool:
@@ -88,12 +93,19 @@ class Effect:
     def __str__(self) -> str:
         if not self.in_pairs:
             return "pairs do not agree on a shift between sources"
-        over = f" over {self.units}" if self.units else ""
-        error = f"{100 * self.error:.2g} %" if np.isfinite(self.error) else "unknown"
-        words = f"rows show {100 * self.size:.3g} % (± {error}{over}) of the shift seen in pairs"
+        errors = _percent(self.error) + (f" over {self.units}" if self.units else "")
+        allowed = self.with_populations.error
+        if np.isfinite(allowed) and allowed > NOTABLE * self.error:
+            errors += f"; ± {_percent(allowed)} if populations differ along the shift as they do elsewhere"
+        words = f"rows show {100 * self.size:.3g} % (± {errors}) of the shift seen in pairs"
         if self.may_be_populations:
-            words += ", but sources differ as much in other directions: populations could explain it"
+            words += ": populations could explain it"
         return words
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:{'.2g' if percent < 100 else '.0f'}} %" if np.isfinite(share) else "unknown"
 
 
 def _none() -> Floats:

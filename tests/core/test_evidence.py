@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.evidence import jackknife, mean_over_units
+from mgpa.evidence import jackknife, mean_over_units, t_quantile
 from mgpa.moments import Means, Moments, Standardizer
 from mgpa.pairs import Pairs
 from mgpa.position import Effect, GateShift, solve_within
@@ -60,6 +60,18 @@ def test_where_populations_could_explain_the_effect_the_fit_says_so():
         assert effect.may_be_populations == ("populations could explain it" in model.map_.info.evidence)
         unsaid += effect.exists and not effect.may_be_populations
     assert unsaid <= 1
+
+
+def test_effects_are_printed_with_an_error_that_allows_for_populations():
+    covered = {"people": 0, "populations": 0}
+    for seed in range(8):
+        data = calibration.draw_associated(np.random.default_rng(seed), 0.9, 0.0, 1.0)
+        effect = mgpa.ClosedFormMGPA().fit(**data).effect_
+        for name, one in (("people", effect), ("populations", effect.with_populations)):
+            covered[name] += abs(one.size - 1.0) < t_quantile(0.025, one.df) * one.error
+    assert "% if populations differ along the shift as they do elsewhere" in str(effect)
+    assert covered["populations"] >= 7 > covered["people"]
+    assert str(Effect(1.0, 0.1, 9, "10 people", across=0.1)).count("±") == 1
 
 
 def test_an_effect_of_the_wrong_sign_never_acts():
