@@ -254,7 +254,7 @@ def doubts_all_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> boo
 
 
 def acts_associated(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
-    """Return whether the closed form acts on rows whose task goes with the source, and does not warn of it."""
+    """Return whether the closed form acts, without a warning, on rows whose task goes with the source."""
     settings = {"design": cell.design, "people": cell.people}
     data = draw_associated(rng, cell.association, cell.cosine, 2.0 * effect, **settings)
     found = mgpa.ClosedFormMGPA().fit(**data).effect_
@@ -338,7 +338,7 @@ WORDS = {
     "spread": "spread is corrected",
     "doubt": "right pairs are doubted (power: a fifth is shuffled)",
     "mismatched": "right pairs are called mismatched (power: all are shuffled)",
-    "associated": "the closed form acts without a warning, source and task associated (power: the pairs' whole shift)",
+    "associated": "the closed form acts without a warning, task and source associated (power: the whole shift)",
     "windows": "spread is found in neighbouring windows",
 }
 
