@@ -338,7 +338,7 @@ WORDS = {
     "spread": "spread is corrected",
     "doubt": "right pairs are doubted (power: a fifth is shuffled)",
     "mismatched": "right pairs are called mismatched (power: all are shuffled)",
-    "associated": "the closed form acts without a warning, task and source associated (power: the whole shift)",
+    "associated": "the closed form acts unwarned, task and source associated (power: the whole shift)",
     "windows": "spread is found in neighbouring windows",
 }
 

@@ -239,7 +239,7 @@ def _widening(n: int, n_cells: int) -> float:
 
 
 def _quantile(n: int, n_cells: int) -> float:
-    """Return the t quantile of few participants, times √n / √(n - 1), by which the spread of draws is short."""
+    """Return the t quantile of few participants, times √n / √(n - 1): draws spread by that much less."""
     size, freedom = n / n_cells, max(n - n_cells, 1)
     return float(stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(size / max(size - 1, 0.5)))
 
