@@ -29,6 +29,14 @@ def test_a_foreign_folder_is_refused_and_stays_as_it_is(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["table.csv"]
 
 
+def test_a_folder_whose_list_was_not_written_yet_is_ours(tmp_path):
+    (tmp_path / "study" / "work").mkdir(parents=True)  # as after a kill in between
+    assert claim(tmp_path / "study") == []
+    (tmp_path / "study" / "work" / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"did not write \(work\)"):
+        claim(tmp_path / "study")
+
+
 def test_checking_creates_nothing(tmp_path):
     assert claim(tmp_path / "new") == []
     assert not (tmp_path / "new").exists()

@@ -188,13 +188,18 @@ def _listed(folder: Path) -> set[str]:
         return set(marker.read_text(encoding="utf-8").splitlines())
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} is not a folder; name another output folder.")
-    # A folder that holds nothing but folders of ours is ours.
+    # A folder that holds nothing but folders of ours is ours; one is empty before its list is written.
     names = os.listdir(folder) if folder.is_dir() else []
-    if others := [name for name in names if not (folder / name / MARKER).is_file()]:
+    if others := [name for name in names if not _is_ours(folder / name)]:
         raise FileExistsError(
             f"The folder {folder} holds files that mgpa did not write ({min(others)}); name another one."
         )
     return set()
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether a path is a folder with a list of our files, or an empty one."""
+    return (path / MARKER).is_file() or (path.is_dir() and not path.is_symlink() and not os.listdir(path))
 
 
 def csv_cell(value: Any) -> Any:
