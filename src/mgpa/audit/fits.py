@@ -72,17 +72,25 @@ def list_fits(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
         if not fits:
             raise ValueError(f"{name} has nothing to fit; pass a method, and seeds if it needs them.")
         for i, model in enumerate(fits):
-            m = model if isinstance(model, CorrectionMap) else model.to_map() if is_fitted(model) else None
+            m = model if isinstance(model, CorrectionMap) else None
+            if m is None and not is_decoder(model) and is_fitted(model):
+                m = model.to_map()
             yield Fit(name, i, model, m)
+
+
+def is_decoder(model: Any) -> bool:
+    """Return whether a method gives predictions instead of corrected rows."""
+    return hasattr(model, "tags") and bool(model.tags.acts_on == "predictions")
 
 
 def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[Any]:
     """Return a fitted method as it is, and of any other unfitted copies, one for every seed it needs."""
     if isinstance(model, CorrectionMap):
         return [model]
-    if hasattr(model, "tags") and model.tags.acts_on != "embeddings":
+    if hasattr(model, "tags") and model.tags.acts_on == "signals":
         raise ValueError(f"{name} corrects signals: correct and embed them, then audit the embeddings.")
-    if isinstance(model, type) or not all(hasattr(model, a) for a in ("get_params", "fit", "to_map")):
+    wanted = ("get_params", "fit", "predict" if is_decoder(model) else "to_map")
+    if isinstance(model, type) or not all(hasattr(model, a) for a in wanted):
         raise TypeError(
             f"{name} is {model!r}; expected a name, an estimator of this package, or a map. Pass it "
             "without a pipeline: estimators of this package standardise."

@@ -327,7 +327,7 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     design = ground.design
     if not design.task or len(design.heads) < 2:
         return {}
-    measures = _numbers_measured if design.task == "regression" else _classes_measured
+    measures = numbers_measured if design.task == "regression" else classes_measured
     frozen_rows = ground.in_input_units(C_eval) if ground.deployed else C_eval
     flat = design.task == "regression"
     frozen_rows, rows = (_flat_mean(X) if flat else X for X in (frozen_rows, C_eval))
@@ -364,7 +364,7 @@ def measure_unseen(ground: Ground, maps: dict[Any, CorrectionMap]) -> Arrays:
     ``maps`` were fitted without the source; the head learned from corrected HEAD rows of the others.
     """
     regression, goals = ground.design.task == "regression", ground.design.heads
-    measures = _numbers_measured if regression else _classes_measured
+    measures = numbers_measured if regression else classes_measured
     parts = []
     for source in goals:
         others = ground.head.source != source
@@ -437,7 +437,7 @@ def _present_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
         return np.asarray(np.where(present, values, 0.0).sum(axis=axis) / present.sum(axis=axis))
 
 
-def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
+def classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
     """Return AUROC, what a head without error has, and balanced accuracy of every unit that was scored.
 
     Of two classes also the share of rows that are taken for the second, minus the share that are: where a
@@ -475,7 +475,7 @@ def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> 
     return dict(zip(kinds, (values[:, 0], values[:, 1], accuracy, shift), strict=True))
 
 
-def _numbers_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
+def numbers_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
     """Return mean error, mean squared error, and that relative to the labels' variance, of every unit."""
     n = len(ground.units)
     if transfer is None:

@@ -49,6 +49,7 @@ from .fits import (
     explain,
     fit_one,
     has_pairs,
+    is_decoder,
     is_fitted,
     list_fits,
     needs_pairs,
@@ -231,7 +232,9 @@ class AuditPlan:
             self.bank["restarts"] = 0
         elif self.bank["restarts"]:
             torch_device(self.device, "The bank of source readers")
-        self.fits = list(list_fits(methods, o.seeds, self.device))
+        fits = list(list_fits(methods, o.seeds, self.device))
+        self.fits = [fit for fit in fits if not is_decoder(fit.model)]
+        self.decoders = [fit for fit in fits if is_decoder(fit.model)]
         names = list(dict.fromkeys(fit.method for fit in self.fits))
         for what, named in (("budget", o.budget), ("pairs", o.pairs)):
             unknown = set(named) - set(names) if isinstance(named, Mapping) else set()
@@ -449,7 +452,28 @@ class AuditPlan:
             replace(split.settings, omitted=omitted, unattained=unattained),
             ground.evaluation.source[ground.picture[0]].astype(str),
             design=self.design,
+            decoders=self._decode(ground, split.turn) if self.decoders else {},
         )
+
+    def _decode(self, ground: Ground, turn: str) -> dict[str, MethodResult]:
+        """Return the scores of end-to-end comparators, by name."""
+        from .decoders import collect, decode
+
+        calls: dict[str, tuple[str, Callable[[], Arrays]]] = {}
+        keys = []
+        for fit in self.decoders:
+            keys.append(
+                cell_key("decode", ground.key, type(fit.model).__name__, repr(fit.model.get_params()))
+            )
+            cell = partial(_cell, fit.method, self.store, keys[-1], decode, ground, fit.model)
+            calls[keys[-1]] = fit.method, cell
+        done = self._complete(calls, self.store.get, ground, turn, "decoders")
+        results = {}
+        for name in dict.fromkeys(fit.method for fit in self.decoders):
+            chosen = [i for i, fit in enumerate(self.decoders) if fit.method == name]
+            fits, cells = [self.decoders[i] for i in chosen], [done[keys[i]] for i in chosen]
+            results[name] = collect(fits, cells, design=self.design, widen=self.settings.widen)
+        return results
 
     def _digests(self, table: Table) -> list[Any]:
         """Return the digests of a split's rows; some participants may have no role in it."""

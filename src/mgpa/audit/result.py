@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from .._common.extras import missing
 from .._common.files import write_atomically
 from ..errors import MissingEvidence
+from ..estimators.tokens import token_mean
 from ..tables.table import Table
 from .bootstrap import Estimate, contrast, simultaneous
 from .design import Design
@@ -52,6 +53,8 @@ class Audit:
         What the pairs showed that methods were fitted on.
     paired_rows : Table or None
         The rows with these pairs, if they are rows of the table.
+    decoders : dict of name to MethodResult
+        End-to-end comparators, which have scores on the task and nothing else.
     """
 
     results: dict[str, MethodResult]
@@ -61,6 +64,7 @@ class Audit:
     design: Design
     pairs: PairCheck | None = None
     paired_rows: Table | None = None
+    decoders: dict[str, MethodResult] = field(default_factory=dict)
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -86,11 +90,12 @@ class Audit:
         results = {
             name: MethodResult.pool([audit.results[name] for audit in audits]) for name in first.methods
         }
+        decoders = {n: MethodResult.pool([audit.decoders[n] for audit in audits]) for n in first.decoders}
         settings = _pooled([audit.settings for audit in audits])
         scored = settings.participants | {"EVAL": len(results["identity"].participants)}
         settings = replace(settings, participants=scored, splits=len(audits), omitted=omitted)
         design = results["identity"].design or first.design
-        return replace(first, results=results, settings=settings, design=design)
+        return replace(first, results=results, settings=settings, design=design, decoders=decoders)
 
     @classmethod
     def repeat(cls, deals: Sequence[Audit]) -> Audit:
@@ -104,12 +109,14 @@ class Audit:
         settings = _pooled([deal.settings for deal in deals])
         settings = replace(settings, rows=first.settings.rows, participants=first.settings.participants,
                            duplicates=first.settings.duplicates, omitted=left_out)  # fmt: skip
-        return replace(first, results=results, settings=settings)
+        decoders = {n: MethodResult.repeat([deal.decoders[n] for deal in deals]) for n in first.decoders}
+        return replace(first, results=results, settings=settings, decoders=decoders)
 
     def __getitem__(self, method: str) -> MethodResult:
-        if method not in self.results:
-            raise KeyError(f"No method {method!r}. Methods: {', '.join(self.results)}.")
-        return self.results[method]
+        every = self.results | self.decoders
+        if method not in every:
+            raise KeyError(f"No method {method!r}. Methods: {', '.join(every)}.")
+        return every[method]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.results)
@@ -137,10 +144,10 @@ class Audit:
 
     @cached_property
     def estimates(self) -> dict[str, dict[str, Estimate]]:
-        """Every metric of every method."""
+        """Every metric of every method, then those of end-to-end comparators."""
         return {
             name: {m: result.estimate(m) for m in self.columns if result.has(m)}
-            for name, result in self.results.items()
+            for name, result in (self.results | self.decoders).items()
         }
 
     @cached_property
@@ -253,6 +260,9 @@ class Audit:
             for metric in self.details:
                 e = result.estimate(metric)
                 rows.append((name, "", metric, "", "", e.value, e.low, e.high))
+        for name in self.decoders:
+            of_one = self.estimates[name].items()
+            rows += [(name, "", metric, "", "", e.value, e.low, e.high) for metric, e in of_one]
         return rows + [(m, "", what, who, "", v, None, None) for m, who, what, v in self._by_participant]
 
     @cached_property
@@ -286,6 +296,22 @@ class Audit:
             with suppress(MissingEvidence):
                 self._cache["pairs"] = check_pairs(self.paired_rows)
         return self._cache["pairs"]  # type: ignore[no-any-return]
+
+    def source_split(self) -> Any:
+        """Return the measurement and the sampling part of the sources' difference; None without pairs.
+
+        A :class:`mgpa.baselines.SourceSplit` of the rows that methods were fitted on: pairs among them show
+        the measurement, and the rest is who or what was sampled.
+        """
+        rows = self.paired_rows
+        if rows is None:
+            return None
+        from ..baselines import split_source_difference
+
+        with suppress(MissingEvidence):
+            X = token_mean(rows.X) if rows.X.ndim == 3 else rows.X
+            return split_source_difference(X, rows.source, pair_id=rows.pair_id, groups=rows.participant)
+        return None
 
     def verdict(self, method: str | None = None) -> list[str]:
         """Return the verdict in three sentences; for one method, its effect and how certain that is."""

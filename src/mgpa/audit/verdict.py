@@ -725,6 +725,7 @@ def unmet(audit: Audit, requirement: str) -> list[str]:
 def text(audit: Audit, *, verbose: bool = False) -> str:
     """Return three lines of verdict and one table; with ``verbose``, every column and every sentence."""
     lines = [*verdict(audit), "", *table_lines(audit, everything=verbose)]
+    lines += [] if verbose else decoder_lines(audit)
     if verbose:
         for name in ranking(audit)[0]:
             lines += ["", label(name), *(f"  {sentence}" for sentence in findings(audit, name))]
@@ -733,20 +734,34 @@ def text(audit: Audit, *, verbose: bool = False) -> str:
     return printable("\n".join(lines), lines=True)
 
 
+def decoder_lines(audit: Audit) -> list[str]:
+    """Return a line for each end-to-end comparator: its scores beside those of heads on uncorrected rows."""
+    lines, uncorrected = [""] if audit.decoders else [], audit.estimates["identity"]
+    for name in audit.decoders:
+        scores = (
+            f"{m} {e} (a head on uncorrected rows: {number(uncorrected[m].value)})"
+            for m, e in audit.estimates[name].items()
+            if m in ("T_r", "T_p", "RMSEP_r", "RMSEP_p") and m in uncorrected
+        )
+        lines.append(f"{label(name)} replaces the head: {', '.join(scores)}")
+    return lines
+
+
 def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
     """Return the table of estimates; only the columns that fit a line, unless ``everything``."""
     columns: list[tuple[str, ...]] = []
-    outcome = audit.settings.outcome
+    outcome, names = audit.settings.outcome, audit.estimates if everything else audit.methods
     leading = (outcome, "control", *FIRST) if outcome == "worst" else FIRST
     for m in dict.fromkeys([*(m for m in leading if m in audit.columns), *audit.columns]):
-        estimates = (audit.estimates[name].get(m) for name in audit.methods)
+        estimates = (audit.estimates[name].get(m) for name in names)
         wanted = f"{m} ({chance})" if (chance := class_chance(audit, m)) else METRICS[m].wanted
-        cells = (wanted, *("" if e is None else str(e) for e in estimates))
+        cells = (wanted, *("–" if e is None else str(e) for e in estimates))
         words = wrap(METRICS[m].subject, max(map(len, cells)))[:2]
         columns.append((*[""] * (2 - len(words)), *words, *cells))
         if m == "S":
-            columns.append(("", "chance", "up to", *(number(r.chance.high) for r in audit.results.values())))
-    first = ("", "", "method", *map(printable, audit.methods))
+            reached = [number(r.chance.high) for r in audit.results.values()]
+            columns.append(("", "chance", "up to", *reached, *["–"] * (len(names) - len(reached))))
+    first = ("", "", "method", *map(printable, names))
     blocks: list[list[tuple[str, ...]]] = [[]]
     for column in columns:
         used = max(map(len, first)) + sum(2 + max(map(len, c)) for c in blocks[-1])

@@ -181,7 +181,18 @@ def _confounding(audit: Audit) -> str:
     labels = list(dict.fromkeys(label for row in audit.counts.values() for label in row))
     rows = [[source, *(row.get(label, 0) for label in labels)] for source, row in audit.counts.items()]
     table = plain_table(["Source", *labels], rows, "Fitting rows") if rows else ""
-    return bullets([words.confounding(audit)]) + table
+    parts, split = ("total", "measurement", "sampling"), audit.source_split() or ()
+    differences = [
+        [
+            row.source,
+            *(f"{number(getattr(row, part))} ± {number(getattr(row, f'{part}_se'))}" for part in parts),
+        ]
+        for row in split
+    ]
+    caption = "Difference from the mean of all sources, in standard deviations of a feature"
+    note = "Measurement is what pairs show; sampling is the rest, such as other participants or other labels."
+    more = bullets([note]) + plain_table(["Source", *parts], differences, caption) if differences else ""
+    return bullets([words.confounding(audit)]) + table + more
 
 
 def _settings(audit: Audit) -> str:
@@ -295,6 +306,8 @@ def _scrolling(caption: str, table: str) -> str:
 
 def method_html(audit: Audit, name: str) -> str:
     """Return a method's name with a dot of its colour before it."""
+    if name in audit.decoders:  # which charts do not show
+        return escape(label(name))
     look = draw.looks(audit)[name]
     kind = f"key m{COLORS.index(look.color)}{' hollow' if look.hollow else ''}"
     return f'<span class="{kind}" aria-hidden="true"></span>{escape(label(name))}'
@@ -429,9 +442,10 @@ def csv_table(audit: Audit) -> str:
     ]
     notes = {"S": words.readers_note(audit), "worst": words.shortcut_note(audit)}
     for name, estimates in audit.estimates.items():
-        single = {metric: audit[name].estimate(metric) for metric in audit.details}
+        of_method = audit.details if name in audit.results else ()
+        single = {metric: audit[name].estimate(metric) for metric in of_method}
         for metric, e in (estimates | single).items():
-            compared = name != "identity" and (metric in audit.details or metric in audit.changes[name])
+            compared = name in audit.changes and (metric in audit.details or metric in audit.changes[name])
             difference = astuple(audit.contrast(name, metric=metric)) if compared else ("", "", "")
             note = " ".join([*words.warnings(audit).values(), notes.get(metric, "")]).strip()
             every = audit.simultaneous.get(name, {}).get(metric)
