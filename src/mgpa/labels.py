@@ -13,6 +13,8 @@ from .errors import ParameterError
 
 # What labels are of, where that is not X.
 LABELLED = {"source_val": "X_val", "pair_groups": "the paired views"}
+# Rows that are looked at first for distinct labels, and how many of those are few.
+SPACED, FEW = 1000, 32
 # What pandas makes of missing values where a column is turned into text.
 GAPS_AS_TEXT = ("nan", "<NA>", "NaT", "None")
 
@@ -32,8 +34,27 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
     """Return the distinct sources, sorted, and each row's index among them."""
     labels = check_labels(source, n, name)
     refuse_gaps_as_text(labels, name)
-    sources, codes = np.unique(labels, return_inverse=True)
-    return sources, codes.astype(np.int64)
+    return coded(labels)
+
+
+def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the distinct labels, sorted, and each row's index among them; of few, without sorting the rows.
+
+    Examples
+    --------
+    >>> coded(np.array(["wet", "dry", "wet"]))
+    (array(['dry', 'wet'], dtype='<U3'), array([1, 0, 1]))
+    """
+    spaced = np.linspace(0, max(0, len(labels) - 1), min(len(labels), SPACED)).astype(np.intp)
+    distinct, codes, n_seen = np.unique(labels[spaced]), np.zeros(len(labels), np.int64), 0
+    if len(distinct) <= FEW:
+        for code, label in enumerate(distinct):
+            rows = np.flatnonzero(labels == label)
+            codes[rows] = code
+            n_seen += len(rows)
+    if n_seen < len(labels):
+        distinct, codes = np.unique(labels, return_inverse=True)
+    return distinct, codes.astype(np.int64, copy=False)
 
 
 def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:

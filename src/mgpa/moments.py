@@ -16,9 +16,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._common.arrays import cast, double
+from ._common.arrays import cast, double, namespace
 from ._common.checks import is_tensor, on_cuda
-from .labels import to_numpy
+from .labels import coded, to_numpy
 from .linalg import BLOCK, Scatter, blocks
 
 Array = Any  # numpy array or torch tensor
@@ -90,21 +90,24 @@ class SourceMoments:
 
         n, d = len(rows), X.shape[1]
         here = {"device": X.device, "dtype": torch.float64}
-        w = torch.ones(n, **here) if weight is None else torch.as_tensor(weight, **here)
-        index, total = torch.as_tensor(rows, device=X.device), float(w.sum())
+        w = None if weight is None else torch.as_tensor(weight, **here)
+        index = torch.as_tensor(rows, device=X.device)
+        total, squares = (float(n), float(n)) if w is None else (float(w.sum()), float(w @ w))
         sums, scatter = torch.zeros(d, **here), torch.zeros(d, d, **here)
         checksum = torch.zeros(d, device=X.device, dtype=torch.int64)
         pieces = blocks(n, max(1, DEVICE_BLOCK // d))
         for piece in pieces:
-            F = X[index[piece]].to(torch.float64)
+            F = X.index_select(0, index[piece]).double()
             checksum += F.view(torch.int64).sum(0)  # modulo 2^64, as in content_checksum
-            sums += w[piece] @ F
+            sums += F.sum(0) if w is None else w[piece] @ F
         mean = sums / total if total else sums
         for piece in pieces if total else []:
-            F = (X[index[piece]].to(torch.float64) - mean) * w[piece, None].sqrt()
-            scatter += F.T @ F
+            F = X.index_select(0, index[piece]).double().sub_(mean)
+            if w is not None:
+                F *= w[piece, None].sqrt()
+            scatter.addmm_(F.T, F)
         spread = Scatter(scatter.cpu().numpy()) if total else Scatter.from_rows(np.zeros((0, d)))
-        return cls(n, total, float(w @ w), mean.cpu().numpy(), spread, checksum.cpu().numpy().view(np.uint64))
+        return cls(n, total, squares, mean.cpu().numpy(), spread, checksum.cpu().numpy().view(np.uint64))
 
     @property
     def scatter(self) -> Floats:
@@ -150,9 +153,10 @@ class Moments:
         """
         X, labels = X if on_cuda(X) else to_numpy(X), np.asarray(source)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        distinct, codes = coded(labels)
         parts = {}
-        for label in np.unique(labels):
-            rows = np.flatnonzero(labels == label)
+        for code, label in enumerate(distinct):
+            rows = np.flatnonzero(codes == code)
             parts[label.item()] = SourceMoments.from_rows(X, None if weight is None else weight[rows], rows)
         return cls(parts)
 
@@ -250,7 +254,7 @@ class Means:
         """Summarise rows X, an array or a tensor, with one label each, or several."""
         X = X if on_cuda(X) else to_numpy(X)
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
-        kinds = [np.unique(values, return_inverse=True) for values in labels]
+        kinds = [coded(values) for values in labels]
         combined = np.ravel_multi_index([codes for _, codes in kinds], [len(names) for names, _ in kinds])
         order = np.argsort(combined, kind="stable")
         parts = {}
@@ -286,9 +290,10 @@ def content_checksum(X: Any) -> NDArray[np.uint64]:
 
 def row_checksums(X: Any, source: NDArray[Any]) -> dict[Any, tuple[int, NDArray[np.uint64]]]:
     """Return the number of rows of each source and their checksum, as their moments hold them."""
+    distinct, codes = coded(source)
     checksums = {}
-    for label in np.unique(source):
-        rows = np.flatnonzero(source == label)
+    for code, label in enumerate(distinct):
+        rows = np.flatnonzero(codes == code)
         total = np.zeros(X.shape[1], np.uint64)
         for piece in blocks(len(rows), max(1, PIECE // X.shape[1])):
             total += content_checksum(X[rows[piece]])
@@ -356,6 +361,7 @@ class Standardizer:
         return H
 
 
+GOLDEN, LOWEST = 0x9E3779B97F4A7C15 - 2**64, -(2**63)
 SAMPLE_ROWS, SAMPLE_NUMBERS, HASHED = 1000, 2**22, 16  # rows of a sample, its numbers, features that choose
 
 
@@ -366,16 +372,28 @@ def sample_rows(X: Any, more: NDArray[np.float64] | None = None) -> NDArray[np.f
     """
     _, d = X.shape
     most = max(8, min(SAMPLE_ROWS, SAMPLE_NUMBERS // d))
-    sample = to_numpy(X[_first_by_hash(to_numpy(X[:, :HASHED]), most)]).astype(np.float64)
+    sample = to_numpy(X[_first_by_hash(X[:, :HASHED], most)]).astype(np.float64)
     if more is None:
         return sample
     both = np.concatenate([more, sample])
     return np.asarray(both[_first_by_hash(both[:, :HASHED], most)])
 
 
-def _first_by_hash(rows: Floats, most: int) -> NDArray[np.int64]:
-    bits = np.ascontiguousarray(rows, dtype=np.float64).view(np.uint64)
-    factors = np.random.default_rng(0).integers(2**62, 2**63, bits.shape[1], dtype=np.uint64) * 2 + 1
-    mixed = (bits ^ (bits >> np.uint64(29))) * factors
-    number = mixed.sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return np.argsort(number ^ (number >> np.uint64(32)), kind="stable")[:most]
+def _first_by_hash(rows: Array, most: int) -> Array:
+    """Return the rows with the smallest numbers, smallest first, where the rows are: an array or a tensor."""
+    xp, rng = namespace(rows), np.random.default_rng(0)
+    # Integers wrap alike with and without a sign; what a sign would do to shifts is masked.
+    factors = (rng.integers(2**62, 2**63, rows.shape[1], dtype=np.uint64) * 2 + 1).view(np.int64)
+    number = xp.zeros_like(rows[:, 0], dtype=xp.int64)
+    for part in blocks(len(rows), PIECE // rows.shape[1] if xp is np else max(1, len(rows))):
+        bits = double(rows[part])
+        bits = (np.ascontiguousarray(bits) if xp is np else bits.contiguous()).view(xp.int64)
+        bits = (bits ^ ((bits >> 29) & (2**35 - 1))) * cast(factors, bits)
+        number[part] = bits.sum(1) * GOLDEN
+    number = (number ^ ((number >> 32) & (2**32 - 1))) ^ LOWEST  # in the order of numbers without a sign
+    if len(number) > most:
+        last = np.partition(number, most - 1)[most - 1] if xp is np else number.kthvalue(most).values
+        rows = xp.where(number <= last)[0]
+    else:
+        rows = xp.arange(len(number), **({} if xp is np else {"device": number.device}))
+    return rows[xp.argsort(number[rows], stable=True)][:most]

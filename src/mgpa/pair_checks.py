@@ -25,6 +25,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.stats
 from numpy.typing import NDArray
 
@@ -265,10 +266,13 @@ def match_chance(a: Floats, b: Floats, blocks: Ints, rng: np.random.Generator) -
     rows = np.arange(len(a)) if len(a) <= 500 else np.sort(rng.choice(len(a), 500, replace=False))
     inner, alike_a, alike_b = a[rows] @ b[rows].T, a[rows] @ a[rows].T, b[rows] @ b[rows].T
     some, here = blocks[rows], np.arange(len(rows))
-    found = np.empty((PERMUTATIONS + 1, 2))
+    found, shuffled = np.empty((PERMUTATIONS + 1, 2)), np.empty((2, *alike_b.shape))
     for i in range(PERMUTATIONS + 1):
         p = exchanged(some, rng) if i else here
-        found[i] = inner[here, p].sum(), np.sum(alike_a * alike_b[np.ix_(p, p)])
+        # Into arrays that are there: new ones would take longer than what is written into them.
+        np.take(alike_b, p, axis=0, out=shuffled[0], mode="clip")
+        np.take(shuffled[0], p, axis=1, out=shuffled[1], mode="clip")
+        found[i] = inner[here, p].sum(), np.vdot(alike_a, shuffled[1])
     spread = found[1:].std(axis=0)
     if not (spread > 0).all():
         return 1.0
@@ -300,11 +304,10 @@ def principal_coordinates(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     k = min(X.shape[1], MOST_AXES, max(2, m // 2))
     if X.shape[1] <= k:
         return a, b
-    if X.shape[1] > len(X):
-        values, vectors = np.linalg.eigh(X @ X.T)
-        X = vectors[:, -k:] * np.sqrt(np.clip(values[-k:], 0.0, None))
-    else:
-        X = X @ np.linalg.eigh(X.T @ X)[1][:, -k:]
+    few = X.shape[1] > len(X)
+    gram = X @ X.T if few else X.T @ X
+    values, axes = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - k, len(gram) - 1])
+    X = axes * np.sqrt(np.clip(values, 0.0, None)) if few else X @ axes
     return X[:m], X[m:]
 
 

@@ -143,16 +143,22 @@ def repeated_pairs(A: Any, B: Any, kind: Any = None) -> NDArray[np.intp]:
     >>> repeated_pairs(A, A + 1).tolist()
     [2]
     """
-    key: NDArray[Any] = np.zeros(len(A), np.uint64)
+    key = np.zeros(len(A), np.uint64)
     for side in (A, B) if kind is None else (A, B, kind):
-        # Bit patterns, added up with random weights: whole numbers, so that equal rows stay equal.
-        d = side.shape[1]
-        weight = np.random.default_rng(d).integers(2**63, size=d, dtype=np.uint64) | np.uint64(1)
-        for part in blocks(len(key), max(1, BLOCK // (16 * d))):
-            bits = (np.ascontiguousarray(side[part], dtype=np.float64) + 0.0).view(np.uint64)
-            bits ^= bits >> np.uint64(29)
-            key[part] = key[part] * np.uint64(0x9E3779B97F4A7C15) + bits @ weight
+        key = key * np.uint64(0x9E3779B97F4A7C15) + row_keys(side)
     return np.setdiff1d(np.arange(len(key)), np.unique(key, return_index=True)[1])
+
+
+def row_keys(rows: Any) -> NDArray[np.uint64]:
+    """Return a number for every row, the same for rows that are equal, and else for none."""
+    # Bit patterns, added up with random weights: whole numbers, so that equal rows stay equal.
+    d, keys = rows.shape[1], np.empty(len(rows), np.uint64)
+    weight = np.random.default_rng(d).integers(2**63, size=d, dtype=np.uint64) | np.uint64(1)
+    for part in blocks(len(rows), max(1, BLOCK // (16 * d))):
+        bits = (np.ascontiguousarray(rows[part], dtype=np.float64) + 0.0).view(np.uint64)
+        bits ^= bits >> np.uint64(29)
+        keys[part] = bits @ weight
+    return keys
 
 
 def zero_sum_effects(values: Floats, first: Codes, second: Codes, n_sources: int) -> tuple[Floats, int]:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import MissingEvidence
-from .labels import is_paired, require_distinct, source_names, to_numpy
+from .labels import coded, is_paired, require_distinct, source_names, to_numpy
 from .moments import Means, Moments, Standardizer, fingerprint, row_checksums, sample_rows
-from .pairs import Codes, Pairs, matched_rows
+from .pairs import Codes, Pairs, matched_rows, row_keys
 
 Floats = NDArray[np.float64]
 
@@ -46,8 +46,7 @@ class LabelledRows:
 
     @cached_property
     def _coded(self) -> tuple[NDArray[Any], Codes]:
-        sources, codes = np.unique(self.source, return_inverse=True)
-        return sources, codes.astype(np.int64)
+        return coded(self.source)
 
     @property
     def sources(self) -> NDArray[Any]:
@@ -265,14 +264,16 @@ def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
     """
     if not isinstance(X, np.ndarray):
         return np.zeros(0, np.intp)
-    key = np.linspace(0, X.shape[1] - 1, 4).astype(int)
     found = []
     for code, views in enumerate((pairs.a, pairs.b)):
         rows = np.flatnonzero(codes == code)
-        places: dict[bytes, list[int]] = {}
-        for i, view in enumerate(np.ascontiguousarray(views[:, key])):
-            places.setdefault(view.tobytes(), []).append(i)
-        for row, part in zip(rows, np.ascontiguousarray(X[np.ix_(rows, key)], dtype=np.float64), strict=True):
-            if any(np.array_equal(X[row], views[i]) for i in places.get(part.tobytes(), ())):
-                found.append(row)
-    return np.array(found, dtype=np.intp)
+        for feature in np.linspace(0, X.shape[1] - 1, 4).astype(int):
+            rows = rows[_among(X[rows, feature].astype(np.float64), views[:, feature])]
+        found.append(rows[_among(row_keys(X[rows]), row_keys(views))])
+    return np.concatenate(found)
+
+
+def _among(values: NDArray[Any], some: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values are among some others, which are few."""
+    some = np.sort(some)
+    return np.asarray(some[np.minimum(np.searchsorted(some, values), len(some) - 1)] == values)

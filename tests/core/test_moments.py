@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 import mgpa.moments
 from factories import assert_close
 from mgpa import Moments
+from mgpa.labels import coded
 from mgpa.moments import Means, SourceMoments
+from mgpa.pairs import Pairs
+from mgpa.statistics import rows_among_views
 from random_cases import SEEDS, examples
 
 
@@ -113,3 +116,21 @@ def test_rows_that_weights_leave_out_leave_no_trace_whatever_they_hold(wild, sha
         found.scatter, expected.scatter, rtol=1e-10, atol=1e-10 * expected.scatter.max()
     )
     np.testing.assert_allclose(found.means, expected.means, atol=1e-10)
+
+
+@pytest.mark.parametrize("labels", [["b", "a"] * 900, list(range(1500)), [0] * 3000 + [1], [1.0, 2.0] * 800])
+def test_labels_are_coded_as_numpy_codes_them(labels):
+    expected = np.unique(labels, return_inverse=True)
+    for got, wanted in zip(coded(np.array(labels)), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_rows_that_are_views_are_told_from_rows_that_share_features_with_them():
+    rng = np.random.default_rng(0)
+    A, X = rng.integers(0, 2, (40, 12)).astype(float), rng.integers(0, 2, (300, 12)).astype(np.float32)
+    X[[5, 17]], X[8] = A[[3, 30]], A[3] + np.eye(12)[1]
+    codes = np.zeros(300, np.int64)
+    pairs = Pairs.from_arrays((A, A + 5.0), 12)
+    expected = [i for i, row in enumerate(X) if (row == A).all(axis=1).any()]
+    np.testing.assert_array_equal(rows_among_views(X, codes, pairs), expected)
+    assert {5, 17} <= set(expected)

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from ..labels import to_numpy
+from ..labels import coded, to_numpy
 from ..maps.check import FittedRange
 from ..maps.population import RATE, Population, alike, log_density_of, shape_of
 from ..moments import sample_rows
@@ -54,15 +54,18 @@ class Window:
 def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
     """Return windows of some rows, a bounded number of each source and participant."""
     people = np.zeros(len(rows), dtype=np.int64) if rows.participant is None else rows.participant
-    whose = np.unique(people, return_inverse=True)[1]
+    whose = coded(people)[1]
     cell = rows.codes * (int(whose.max(initial=0)) + 1) + whose
-    order = np.argsort(cell, kind="stable")
+    small = cell.max(initial=0) < 2**16  # which numpy sorts in one pass
+    order = np.argsort(cell.astype(np.uint16) if small else cell, kind="stable")
     most = MOST if rows.participant is None else EACH
     windows = []
     for members in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
-        parts = np.array_split(members, max(1, len(members) // WINDOW))
-        for i in np.unique(np.linspace(0, len(parts) - 1, min(most, len(parts))).astype(int)):
-            part = np.asarray(to_numpy(rows.X[parts[i][:WINDOW]]), dtype=np.float32)
+        n_parts = max(1, len(members) // WINDOW)
+        starts = np.arange(n_parts + 1) * len(members) // n_parts
+        for i in np.unique(np.linspace(0, n_parts - 1, min(most, n_parts)).astype(int)):
+            window = members[starts[i] : starts[i + 1]][:WINDOW]
+            part = np.asarray(to_numpy(rows.X[window]), dtype=np.float32)
             who = None if rows.participant is None else rows.participant[members[0]].item()
             if len(part) > 1:
                 windows.append(Window(part, rows.source[members[0]].item(), who, zlib.crc32(part.tobytes())))
