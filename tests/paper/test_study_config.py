@@ -48,7 +48,7 @@ WRONG = {
     "[roles]\nrotations = [1]\npeople = { FIT = ['a'] }": r"roles: give people or rotations",
     "[[contrasts]]\na = 'MGPA'": r"contrasts name 'MGPA'; the methods are CF, Iter, LEACE_50 %, identity",
     "[[contrasts]]\nb = 'CF'": r"contrasts\.2\.a: is missing",
-    "[[contrasts]]\na = 'CF'\nmetrics = ['T']": r"contrasts\.2: No metric 'T'\. Metrics: S, T_f",
+    "[[contrasts]]\na = 'CF'\nmetrics = ['T']": r"contrasts\.2: No metric 'T'\. Metrics: S, home, .*T_f",
     "[[contrasts]]\na = 'CF'\npaper = { S = [0.1, 0.0] }": r"contrasts\.2\.paper\.S: .*3 items",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate = 'random'": r"methods\.R: gate_seeds is required .*random",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate_seeds = [1]": r"methods\.R: .*and only there",

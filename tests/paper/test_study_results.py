@@ -11,6 +11,7 @@ import numpy as np
 
 import mgpa
 from layout import COLLIDING, OVERFLOWING, measure
+from mgpa.audit.metrics import METRICS
 from mgpa.paper import load_study, write_results
 from mgpa.paper.studies.results import SIMULATED, _sections, contrasts, estimates, provenance
 from simulated import simulated_table
@@ -30,11 +31,13 @@ def test_rows_are_what_the_audit_says(finished):
     result, folder = finished
     audit = result.audits[""]
     rows = list(estimates(result))
-    more = ("L", *(f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions))
+    parts = [name for name, metric in METRICS.items() if metric.part_of == "S"]
+    more = (*parts, *(f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions))
+    assert {"L", "twin"} <= {metric for metric in more if audit["identity"].has(metric)}
     expected = {
         (name, metric): audit[name].estimate(metric)
         for name, metrics in audit.estimates.items()
-        for metric in (*metrics, *more)
+        for metric in (*metrics, *(m for m in more if audit[name].has(m)))
     }
     assert {(r["method"], r["metric"]): ends(r) for r in rows} == {
         key: (e.value, e.low, e.high) for key, e in expected.items()

@@ -28,7 +28,7 @@ from .design import Design, pooled
 from .fits import Fit
 from .information import of_floor
 from .measure import present_only
-from .metrics import LINEAR, find_metric
+from .metrics import LINEAR, find_metric, mean_size
 from .ranks import (
     FLIPPED,
     Chance,
@@ -461,10 +461,14 @@ class MethodResult:
 
         For S these are AUROCs of the reader that sets it, less what choosing it adds; for the worst
         association AUROCs at the association that is worst on average; where units are compared with each
-        other, their contributions to it.
+        other, their contributions to it. A bias or shift is positive in the direction of the mean's.
+        Root mean squared errors and R² do not average to the metric.
         """
         statistic, values = self.values(metric)
-        if callable(statistic):
+        if statistic is mean_size:
+            share = shares(self.strata, values.shape[1])
+            values = (values * np.sign(np.einsum("p,fpk->fk", share, values))[:, None]).mean(axis=-1)
+        elif callable(statistic):
             return np.asarray(statistic(values).mean(axis=0))
         if statistic == "max":
             _, present, sampling = self.sample(metric)

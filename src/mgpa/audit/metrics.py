@@ -253,13 +253,13 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
         Metric(
             name=f"bias_{letter}", title=f"Size of the bias of {subject}", subject=f"bias, {subject}",
             unit="units of the label", better="lower", missing=_NO_NUMBERS,
-            statistic=lambda means: np.abs(means).mean(axis=-1), values=_each_direction(f"{heads}_bias"),
+            statistic=mean_size, values=_each_direction(f"{heads}_bias"),
         ),
         *(
             Metric(
                 name="shift_f", title="Threshold shift of existing heads", unit="share", better="lower",
                 subject="threshold shift", missing="the labels are not two classes.",
-                statistic=lambda means: np.abs(means).mean(axis=-1), values=_each_direction("frozen_shift"),
+                statistic=mean_size, values=_each_direction("frozen_shift"),
             )
             for _ in range(bool(away))
         ),
@@ -275,6 +275,11 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
             for word in ("travelled", "stayed")
         ),
     )  # fmt: skip
+
+
+def mean_size(means: Floats) -> Floats:
+    """Return the mean size over directions, whose signs may differ."""
+    return np.asarray(np.abs(means).mean(axis=-1))
 
 
 def _error_metric(name: str, title: str, subject: str, heads: str, missing: str) -> Metric:

@@ -26,7 +26,7 @@ from ..errors import MissingEvidence, TableError, UsageError, printable
 from ..labels import warn_of_singles
 from ..maps.io.mapfile import map_digest
 from ..tables.columns import ROLES, with_roles
-from ..tables.rows import in_coordinates, row_digests
+from ..tables.rows import in_coordinates, person_digest, row_digests
 from ..tables.table import Table
 from .design import (
     FEW,
@@ -485,11 +485,16 @@ class AuditPlan:
     def _counts(self, rows: Any) -> dict[str, dict[str, int]]:
         """Return the rows of each source and label that maps were fitted on, where labels are classes.
 
-        Maps that came fitted were fitted on other rows.
+        Of maps that came fitted, only if they say that they were fitted on these rows.
         """
-        fitted_here = all(fit.map is None for fit in self.fits if fit.method != "identity")
-        known = self.design.task == "classification" and fitted_here
-        return count_rows(rows.source, rows.label) if known else {}
+        people = sorted(map(person_digest, np.unique(rows.participant).tolist()))
+        here = all(
+            fit.map is None
+            or (fit.map.info.n_rows == len(rows.source) and sorted(fit.map.info.people) == people)
+            for fit in self.fits
+            if fit.method != "identity"
+        )
+        return count_rows(rows.source, rows.label) if here and self.design.task == "classification" else {}
 
     def _fit(
         self, data: FittingData, ground: Ground, turn: str
