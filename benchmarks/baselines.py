@@ -39,16 +39,16 @@ def row(name, fit, transform, gram, copy, note=""):
 
 
 def ours(names, data, device, full, gram, copy):
-    from mgpa.baselines import available, make
+    from mgpa.baselines import list_methods, make_method
 
     X, y, source, pairs = data
     held = slice(0, 2000)
-    for method in available():
+    for method in list_methods():
         if method.acts_on != "embeddings" or (names and method.name not in names):
             continue
         short = {} if full else SHORT.get(method.name, {})
         settings = SETTINGS.get(method.name, {}) | short
-        model = make(method.name, **settings)
+        model = make_method(method.name, **settings)
         if "device" in model.get_params():
             model.set_params(device=device)
         validation = {"X_val": X[held], "source_val": source[held]}
@@ -134,22 +134,22 @@ def corn(path):
 
     from sklearn.cross_decomposition import PLSRegression
 
-    from mgpa.baselines import FEATMAP, SlopeBias, make
+    from mgpa.baselines import FEATMAP, SlopeBias, make_method
 
     with np.load(path) as data:
         spectra, targets = data["spectra"][:, :, ::4], data["targets"]
     methods = {
         "no correction": None,
         "slope and bias of predictions": "slope_bias",
-        "PDS, window 3, 3 components": lambda: make("pds", window=3, n_components=3),
-        "PDS": lambda: make("pds"),
-        "SST, 5 components": lambda: make("sst", n_components=5),
-        "SST": lambda: make("sst"),
-        "DS, 3 components": lambda: make("ds", n_components=3),
-        "DS": lambda: make("ds"),
+        "PDS, window 3, 3 components": lambda: make_method("pds", window=3, n_components=3),
+        "PDS": lambda: make_method("pds"),
+        "SST, 5 components": lambda: make_method("sst", n_components=5),
+        "SST": lambda: make_method("sst"),
+        "DS, 3 components": lambda: make_method("ds", n_components=3),
+        "DS": lambda: make_method("ds"),
         "FEATMAP.paper()": FEATMAP.paper,
         "FEATMAP": FEATMAP,
-        "travelling subjects": lambda: make("traveling_subjects", reference="master"),
+        "travelling subjects": lambda: make_method("traveling_subjects", reference="master"),
     }
     print(f"{'RMSEP / SD, pairs':<32}{'':>4}moisture     oil protein  starch    mean")
     for n in (40, 20, 10):

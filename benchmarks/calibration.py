@@ -226,7 +226,7 @@ def corrects_spread(cell: Cell, rng: np.random.Generator, effect: float) -> bool
     rows, pairs, source = (seen(0), seen(1)), (seen(0), seen(1)), np.repeat([0, 1], len(person))
     people = {"groups": np.tile(person, 2), "pair_groups": person} if known else {}
     model = mgpa.MGPA().fit(np.concatenate(rows), source=source, pairs=pairs, **people)
-    return isinstance(model.to_map(), mgpa.PosteriorMap)
+    return isinstance(model.to_map(), mgpa.maps.PosteriorMap)
 
 
 def paired_views(cell: Cell, rng: np.random.Generator) -> tuple[Any, Any]:

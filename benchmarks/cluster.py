@@ -69,10 +69,10 @@ def simulated_parts(n_rows, n_features):
 
 def correct_part(m, part):
     """Correct a part and keep nothing; return its number of rows."""
-    from mgpa.tables import correct
+    from mgpa.tables import apply_to_table
     from mgpa.tables.scale import batches
 
-    return sum(len(correct(m, batch, force=True)) for batch in batches(part))
+    return sum(len(apply_to_table(m, batch, force=True)) for batch in batches(part))
 
 
 def write_part(writer, i, part):
@@ -149,7 +149,7 @@ def run(workers, n_rows, n_file_rows, n_features, folder, minutes):
     from distributed import Client, LocalCluster
 
     import mgpa
-    from mgpa.tables import correct_file, fit_table
+    from mgpa.tables import apply_to_file, fit_table
 
     taken, rates = Measurements(minutes), {}
     parts, to_write = (simulated_parts(n, n_features) for n in (n_rows, n_file_rows))
@@ -175,7 +175,7 @@ def run(workers, n_rows, n_file_rows, n_features, folder, minutes):
                 fit = partial(fit_table, mgpa.ClosedFormMGPA(), source, client=client)
                 taken.measure("fit, from files", k, fit)
                 out = folder / f"out{k}"
-                apply = partial(correct_file, m, source, out, client=client)
+                apply = partial(apply_to_file, m, source, out, client=client)
                 taken.measure("apply, file to file", k, apply)
                 shutil.rmtree(out, ignore_errors=True)
     rows = {name: n_rows if "simulated" in name else n_file_rows for name in taken.seconds}

@@ -26,13 +26,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import mgpa
-from mgpa.audit import estimate, read_sources
+from mgpa.audit import estimate, run_readers
 from mgpa.audit.ranks import twin_accuracy, within_auroc
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 
 METHODS = {
-    "identity": lambda: make("identity"),
-    "LEACE": lambda: make("leace"),
+    "identity": lambda: make_method("identity"),
+    "LEACE": lambda: make_method("leace"),
     "closed form": lambda: mgpa.ClosedFormMGPA(on_missing="warn"),
     "MGPA": lambda: mgpa.MGPA(on_missing="warn"),
     "iterative": lambda: mgpa.IterativeMGPA(random_state=17, on_missing="warn"),
@@ -120,7 +120,7 @@ def compared(data, make_model):
     for head, held in corrected(data, make_model):
         people = head[2], held[2]
         reading = {
-            "audit": read_sources(*head[:2], held[0], bank="full", participants=people, device="cpu"),
+            "audit": run_readers(*head[:2], held[0], bank="full", participants=people, device="cpu"),
             "outside": outside(*head[:2], held[0]),
         }
         who = np.unique(held[2], return_inverse=True)[1]

@@ -120,18 +120,18 @@ def main():
     arguments = parser.parse_args()
     device, epochs = arguments.device, arguments.epochs
 
-    from mgpa.audit.readers import read_corrections, read_sources
+    from mgpa.audit.readers import run_readers, run_readers_on_each
 
     X, source, _ = simulated(N + N_EVAL)
     head, held = (X[:N], source[:N]), X[N:]
     checkpoints = sorted({max(1, epochs * c // 200) for c in (12, 50, 200)})
     bare = bare_training(device, epochs)
     bank, linear, steps = [], [], []
-    read_sources(*head, held, device=device, checkpoints=[1])
+    run_readers(*head, held, device=device, checkpoints=[1])
     # In turns, so that whatever else the machine does falls on all of them alike.
     for _ in range(arguments.repeats):
-        bank.append(timed(lambda: read_sources(*head, held, device=device, checkpoints=checkpoints)))
-        linear.append(timed(lambda: read_sources(*head, held, restarts=0)))
+        bank.append(timed(lambda: run_readers(*head, held, device=device, checkpoints=checkpoints)))
+        linear.append(timed(lambda: run_readers(*head, held, restarts=0)))
         steps.append(timed(bare))
     whole, logistic, training = min(bank), min(linear), min(steps)
     name = f"reader bank on {device}, {N} x {D}, {epochs} epochs"
@@ -142,7 +142,7 @@ def main():
     report("  its networks", whole - logistic, "one by one, plain torch", tutorial, "-")
     sets = [head[0] * (1 + 0.1 * i) for i in range(CORRECTIONS)]
     how = {"device": device, "checkpoints": checkpoints}
-    together = timed(lambda: read_corrections(sets, head[1], [held] * CORRECTIONS, **how))
+    together = timed(lambda: run_readers_on_each(sets, head[1], [held] * CORRECTIONS, **how))
     report(f"{CORRECTIONS} corrections together", together, "one after another", CORRECTIONS * whole, "1")
 
 

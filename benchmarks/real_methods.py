@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mgpa
-from mgpa.baselines import available, circe, make
+from mgpa.baselines import circe, list_methods, make_method
 
 SETTINGS = {
     "iterative_mgpa": {"random_state": 17, "device": "cpu"},
@@ -52,16 +52,18 @@ def phone_watch(path, names):
         pair_id=np.tile(np.arange(n), 2),
         **{name: np.tile(values, 2) for name, values in columns.items()},
     )
-    usable = [m.name for m in available() if m.acts_on != "signals" and m.name not in ("sdda", "slope_bias")]
+    usable = [
+        m.name for m in list_methods() if m.acts_on != "signals" and m.name not in ("sdda", "slope_bias")
+    ]
     print(f"{n} events of {len(np.unique(table.participant))} people, 48 features, five activities")
     print(f"{'':<26}{'S':>6}{'home':>8}{'away':>8}{'seconds':>9}")
     for name in names or usable:
-        model = make(name, **SETTINGS.get(name, {}))
+        model = make_method(name, **SETTINGS.get(name, {}))
         audit = mgpa.audit.run(
             table, {name: model} if name != "identity" else [], folds=5, repeats=1, seeds=(17,),
             readers=READERS, floor=False, verbose=False,
         )  # fmt: skip
-        fresh, start = make(name, **SETTINGS.get(name, {})), time.perf_counter()
+        fresh, start = make_method(name, **SETTINGS.get(name, {})), time.perf_counter()
         few = slice(None, None, 7) if name == "awar" else slice(None)  # a system of as many equations as rows
         if name in audit.decoders:
             goal = table.X[table.source == "watch"][few]
@@ -107,7 +109,7 @@ def kalunga(path, names):
     seven = np.delete(np.arange(X.shape[1]), oz)
     scale = X.std()
     views = [(X - X.mean(axis=1, keepdims=True))[:, seven] / scale, (X - X[:, [oz]])[:, seven] / scale]
-    signals = ["no alignment", *(m.name for m in available() if m.acts_on == "signals"), "sdda"]
+    signals = ["no alignment", *(m.name for m in list_methods() if m.acts_on == "signals"), "sdda"]
     print(f"{len(X)} trials of {len(np.unique(people))} people, seven channels, common average and Oz")
     print(f"{'':<26}{'gap':>6}{'S':>8}{'away':>8}{'seconds':>9}")
     for name in names or signals:
@@ -117,13 +119,13 @@ def kalunga(path, names):
             source, new_source = (np.repeat(["car", "oz"], len(part)) for part in (fit, new))
             labels, start = y[fit], time.perf_counter()
             if name == "sdda":
-                model = make(name, channels=list(range(7)), **SETTINGS["sdda"])
+                model = make_method(name, channels=list(range(7)), **SETTINGS["sdda"])
                 model.fit(views[0][fit], labels, X_target=views[1][fit])
                 seconds += time.perf_counter() - start
                 scores.append((np.nan, np.nan, roc_auc_score(y[new], model.decision_function(views[1][new]))))
                 continue
             if name != "no alignment":
-                model = make(name, **SETTINGS.get(name, {}))
+                model = make_method(name, **SETTINGS.get(name, {}))
                 model.fit(both[0], np.tile(labels, 2), source=source)
                 both = [model.transform(Z, source=s) for Z, s in zip(both, (source, new_source), strict=True)]
             seconds += time.perf_counter() - start

@@ -79,7 +79,7 @@ def staged_map(seed=0):
     def weights(*shape):
         return (rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32)
 
-    return mgpa.StagedMap(
+    return mgpa.maps.StagedMap(
         center=np.zeros(D),
         scale=np.ones(D),
         basis=np.linalg.qr(rng.normal(size=(D, R)))[0],
@@ -156,7 +156,7 @@ def bench_affine(device):
     import mgpa
 
     rng = np.random.default_rng(0)
-    m = mgpa.AffineMap(
+    m = mgpa.maps.AffineMap(
         center=rng.normal(size=D), scale=np.ones(D), readout=rng.normal(size=(D, 1)),
         direction=rng.normal(size=(D, 1)), offset=np.zeros(1),
     )  # fmt: skip
@@ -189,7 +189,7 @@ def bench_spread(device):
         return rng.normal(size=shape) / np.sqrt(D)
 
     for rank in (R, D):
-        m = mgpa.PosteriorMap(
+        m = mgpa.maps.PosteriorMap(
             center=rng.normal(size=D), scale=np.ones(D), square=weights(R, D), square_weight=weights(R, 2),
             linear=weights(2, D), bias=weights(2), edit=weights(2, D, rank), edit_offset=weights(2, rank),
             direction=None if rank == D else weights(rank, D),
@@ -224,7 +224,7 @@ def bench_spread(device):
         fits = [lambda m=m: m.fit(X, source=source[:, 0], pairs=pairs) for m in models]
         times = shortest(fits, 3)
         report("MGPA() fit that corrects spread, 500 pairs", times[0], "closed-form fit", times[1], "2")
-        assert isinstance(models[0].map_, mgpa.PosteriorMap)
+        assert isinstance(models[0].map_, mgpa.maps.PosteriorMap)
 
 
 def bench_fit(device):

@@ -20,12 +20,12 @@ D, PART = 64, 50_000
 CHILD = """
 import resource, sys, time
 import mgpa
-from mgpa.tables import correct_file, fit_table
+from mgpa.tables import apply_to_file, fit_table
 idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 start = time.perf_counter()
 m = fit_table(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
 middle = time.perf_counter()
-correct_file(m, sys.argv[1], sys.argv[2])
+apply_to_file(m, sys.argv[1], sys.argv[2])
 end = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 m.save(sys.argv[3])
@@ -76,7 +76,7 @@ def memory(sizes, folder):
 
 def throughput(folder, n=1_000_000):
     import mgpa
-    from mgpa.tables import correct_file, fit_table
+    from mgpa.tables import apply_to_file, fit_table
 
     source = folder / "throughput"
     write_input(source, n)
@@ -87,7 +87,7 @@ def throughput(folder, n=1_000_000):
         copy_files(source, folder / f"copy{i}")
         copying.append(time.perf_counter() - start)
         start = time.perf_counter()
-        correct_file(m, source, folder / f"applied{i}")
+        apply_to_file(m, source, folder / f"applied{i}")
         applying.append(time.perf_counter() - start)
     share = min(copying) / min(applying)
     print(
@@ -101,14 +101,14 @@ def workers(folder, d=256, n_stages=20):
     from distributed import Client, LocalCluster
 
     import mgpa
-    from mgpa.tables import correct_file
+    from mgpa.tables import apply_to_file
 
     rng = np.random.default_rng(0)
 
     def weights(*shape):
         return (rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32)
 
-    m = mgpa.ProjectiveMap(
+    m = mgpa.maps.ProjectiveMap(
         center=np.zeros(d),
         scale=np.ones(d),
         hidden_weight=weights(n_stages, d, d),
@@ -122,9 +122,9 @@ def workers(folder, d=256, n_stages=20):
         local = LocalCluster(n_workers=k, threads_per_worker=1, dashboard_address=None)
         with local as cluster, Client(cluster) as client:
             client.wait_for_workers(k)
-            correct_file(m, source, folder / f"warm{k}", client=client)
+            apply_to_file(m, source, folder / f"warm{k}", client=client)
             start = time.perf_counter()
-            correct_file(m, source, folder / f"out{k}", client=client)
+            apply_to_file(m, source, folder / f"out{k}", client=client)
             times.append(time.perf_counter() - start)
     gain = times[0] / times[1]
     print(f"one worker {times[0]:.2f} s, two {times[1]:.2f} s: {gain:.2f} times as fast (aim 1.7)")

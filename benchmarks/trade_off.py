@@ -31,21 +31,21 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mgpa
-from mgpa.baselines import available, make
+from mgpa.baselines import list_methods, make_method
 
 METHODS = {
-    "identity": lambda: make("identity"),
-    "LEACE": lambda: make("leace"),
-    "CORAL (told)": lambda: make("coral"),
-    "FEATMAP (told)": lambda: make("featmap"),
+    "identity": lambda: make_method("identity"),
+    "LEACE": lambda: make_method("leace"),
+    "CORAL (told)": lambda: make_method("coral"),
+    "FEATMAP (told)": lambda: make_method("featmap"),
     "published closed form": mgpa.ClosedFormMGPA.paper,
     "published 48 stages": mgpa.IterativeMGPA.paper,
     "closed form": lambda: mgpa.ClosedFormMGPA(on_missing="warn"),
     "MGPA": mgpa.MGPA,
     "paired regression (told)": None,
 }
-if "epo" in {method.name for method in available()}:
-    METHODS["EPO"] = lambda: make("epo")
+if "epo" in {method.name for method in list_methods()}:
+    METHODS["EPO"] = lambda: make_method("epo")
 
 # Electrodes that are one view of a recording, and those that are the other.
 VIEWS = {

@@ -21,8 +21,8 @@ from scipy.signal import lfilter, welch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from mgpa.baselines import available, make, split_source_difference, task_scores
-from mgpa.endpoint import relative_movement
+from mgpa.baselines import list_methods, make_method, split_source_difference, task_scores
+from mgpa.operating_point import relative_movement
 
 N_PRESERVED, N_GATE = 10, 2
 # Small settings for the methods whose defaults are meant for larger data.
@@ -65,11 +65,11 @@ def compare(seed: int = 0, names: list[str] | None = None) -> dict[str, dict[str
     head_rows, held, evaluation = (simulate(4000, 0.0, rng) for _ in range(3))
     head = LogisticRegression().fit(head_rows["X"], head_rows["y"])
     if names is None:
-        names = [method.name for method in available() if method.acts_on == "embeddings"]
+        names = [method.name for method in list_methods() if method.acts_on == "embeddings"]
     rows = {}
     for name in names:
         start = time.perf_counter()
-        model = make(name, **SETTINGS.get(name, {}))
+        model = make_method(name, **SETTINGS.get(name, {}))
         model.fit(fit["X"], fit["y"], source=fit["source"], pairs=tuple(pairs))
         blind = model.tags.source_blind
         corrected = [
@@ -106,12 +106,12 @@ def compare_predictors(seed: int = 0) -> dict[str, dict[str, float]]:
             ]
             rows[name] = {"T": min(scores)}
         elif name == "slope_bias":  # a regression: the AUROC of what it predicts
-            model = make(name).fit(X, y.astype(float), source=source, pairs=tuple(pairs))
+            model = make_method(name).fit(X, y.astype(float), source=source, pairs=tuple(pairs))
             predicted = model.predict(evaluation["X"], source=evaluation["source"])
             parts = [evaluation["source"] == s for s in (0, 1)]
             rows[name] = {"T": min(roc_auc_score(evaluation["y"][p], predicted[p]) for p in parts)}
         else:
-            model = make(name, **SETTINGS.get(name, {}))
+            model = make_method(name, **SETTINGS.get(name, {}))
             model.fit(X, y, source=source, X_target=evaluation["X"][:FEWER_ROWS])
             scored = (evaluation[key] for key in ("X", "y", "source"))
             rows[name] = {"T": task_scores(model, *scored)["worst"]}
@@ -144,10 +144,10 @@ def compare_signals(seed: int = 0) -> dict[str, dict[str, float]]:
         }
 
     rows: dict[str, dict[str, float]] = {"no alignment": gaps(new)}
-    for method in available():
+    for method in list_methods():
         start = time.perf_counter()
         if method.acts_on == "signals":
-            model = make(method.name, **SETTINGS.get(method.name, {})).fit(X, y, source=source)
+            model = make_method(method.name, **SETTINGS.get(method.name, {})).fit(X, y, source=source)
             Z = model.transform(new, source=new_source)
             if Z.ndim == 3:
                 rows[method.name] = gaps(Z)
@@ -157,7 +157,7 @@ def compare_signals(seed: int = 0) -> dict[str, dict[str, float]]:
                 there = new_source == 1
                 rows[method.name] = {"T": roc_auc_score(new_y[there], head.decision_function(Z[there]))}
         elif method.name == "sdda":  # the second amplifier has two channels
-            model = make("sdda", channels=[0, 2], **SETTINGS["sdda"])
+            model = make_method("sdda", channels=[0, 2], **SETTINGS["sdda"])
             model.fit(X[source == 0], y[source == 0], X_target=X[source == 1][:, [0, 2]])
             there = new_source == 1
             scored = new[there][:, [0, 2]], new_y[there], new_source[there]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa import StagedMap
+from mgpa.maps import StagedMap
 from shared import FIXTURES
 
 STORED = Path(__file__).parent / "data" / "parity.npz"

@@ -58,7 +58,7 @@ from mgpa.tables import (
     Table,
     TableError,
     TableWriter,
-    correct,
+    apply_to_table,
     fit_table,
     open_table,
     simulate_table,
@@ -533,16 +533,18 @@ def try_calls(n, rng):
     """Call estimators, maps and tables with odd arguments; return how often another error came."""
     wrong, results = Counter(), Counter()
     table = simulate_table(5)
-    X, names = table.X, [m.name for m in mgpa.baselines.available() if not m.extra]
+    X, names = table.X, [m.name for m in mgpa.baselines.list_methods() if not m.extra]
     ids = np.where(np.arange(len(X)) < 0, -1, np.asarray(table.pair_id))
-    fitted = [fit_table(mgpa.baselines.make(name), table).to_map() for name in ("mgpa", "leace", "combat")]
+    fitted = [
+        fit_table(mgpa.baselines.make_method(name), table).to_map() for name in ("mgpa", "leace", "combat")
+    ]
     expected = (ValueError, TypeError, ImportError, OSError, RuntimeError, NotImplementedError)
     cheap = []
     for name in names:  # the others take too long for thousands of calls
         start = time.monotonic()
         with warnings.catch_warnings(), suppress(*expected), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
-            fit_table(mgpa.baselines.make(name), table)
+            fit_table(mgpa.baselines.make_method(name), table)
         cheap += [name] if time.monotonic() - start < 0.3 else []
     print(f"methods: {', '.join(cheap)}", flush=True)
     for i in range(n):
@@ -556,7 +558,7 @@ def try_calls(n, rng):
                 with contextlib.redirect_stderr(io.StringIO()):
                     rows = odd_rows(rng, X)
                     if what in ("fit", "pairs", "partial"):
-                        model = mgpa.baselines.make(name)
+                        model = mgpa.baselines.make_method(name)
                         given = {"source": odd_labels(rng, table.source), "y": odd_labels(rng, table.label)}
                         if what == "pairs":
                             given["pairs"] = (odd_rows(rng, X[:20]), odd_rows(rng, X[20:40]))
@@ -581,7 +583,7 @@ def try_calls(n, rng):
                         }
                         info = rng.choice([{}, {}, odd_info(rng)])
                         made = Table.from_columns({"X": rows, **columns}, info)
-                        correct(rng.choice(fitted[:2]), made)
+                        apply_to_table(rng.choice(fitted[:2]), made)
             results["a result"] += 1
         except expected as error:
             results["an error in words"] += 1
@@ -621,9 +623,13 @@ def soak(folder, minutes, rng):
     def operations():
         path = folder / rng.choice(["t.npz", "t.parquet", "t.csv", "t"])
         yield lambda: write_table(table, path, overwrite=True)
-        yield lambda: correct(m, open_table(path, embedding="f" if path.suffix == ".csv" else None).read())
+        yield lambda: apply_to_table(
+            m, open_table(path, embedding="f" if path.suffix == ".csv" else None).read()
+        )
         yield lambda: load_map(m.save(folder / "m.safetensors")).check(table.X)
-        yield lambda: fit_table(mgpa.baselines.make(rng.choice(["mgpa", "closed_form_mgpa", "leace"])), table)
+        yield lambda: fit_table(
+            mgpa.baselines.make_method(rng.choice(["mgpa", "closed_form_mgpa", "leace"])), table
+        )
         yield lambda: [*open_table(path, embedding="f" if path.suffix == ".csv" else None).batches(20)]
         yield lambda: mgpa.cli.main(["inspect", str(folder / "m.safetensors")])
         yield lambda: mgpa.cli.main(["fit", str(path), "--out", str(path)])

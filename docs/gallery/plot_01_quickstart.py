@@ -94,7 +94,7 @@ found = {
 }
 for name, (before, after) in found.items():
     print(f"{name:<24}{before:.3f} before, {after:.3f} after")
-print(f"rows moved by {mgpa.endpoint.relative_movement(m, evaluation.X):.0%} of their size")
+print(f"rows moved by {mgpa.operating_point.relative_movement(m, evaluation.X):.0%} of their size")
 
 # %%
 # The gate in the features' own units

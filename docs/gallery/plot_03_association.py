@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 from mgpa.audit import plots
 from mgpa.audit.words import label
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from mgpa.tables import simulate_table
 
 METHODS = ("identity", "leace", "closed_form_mgpa")
@@ -38,7 +38,7 @@ def auroc(reader, X, truth):
 def measure(name, table):
     """Return headset and task AUROC on new people, and how much of the edit lies along the task."""
     fit, head, evaluation = (table.rows(role) for role in ("FIT", "HEAD", "EVAL"))
-    model = make(name).fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    model = make_method(name).fit(fit.X, source=fit.source, pair_id=fit.pair_id)
     existing = LogisticRegression(max_iter=1000).fit(head.X, head.label)
     reader = LogisticRegression(max_iter=1000).fit(model.transform(head.X), head.source == "wet")
     corrected = model.transform(evaluation.X)
@@ -97,7 +97,7 @@ for a in (0.0, 0.8, 0.96):
 table = simulated(0.96, seed=0)
 fit, same = table.rows("FIT"), table.rows("VAL")
 for name in METHODS:
-    model = make(name).fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    model = make_method(name).fit(fit.X, source=fit.source, pair_id=fit.pair_id)
     reader = LogisticRegression(max_iter=1000).fit(model.transform(fit.X), fit.source == "wet")
     print(
         f"{label(name):<18}headset AUROC {auroc(reader, model.transform(same.X), same.source == 'wet'):.3f}"

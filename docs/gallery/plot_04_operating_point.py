@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import mgpa
-from mgpa import endpoint
 from mgpa.audit import plots
+from mgpa.operating_point import movement_budget, operating_points, relative_movement
 
 # %%
 # A device that does three things
@@ -53,7 +53,7 @@ X_val, source_val, _ = one_headset_each(40, 0.7)
 X_head, source_head, y_head = one_headset_each(100, 0.5)
 X_eval, source_eval, y_eval = one_headset_each(100, 0.5)
 
-gate = mgpa.MeasurementGate(rank=3)
+gate = 3
 closed = mgpa.ClosedFormMGPA(gate, anchor="pooled").fit(X, source=source, pairs=pairs).to_map()
 staged = mgpa.IterativeMGPA(gate, target="conditional", random_state=0)
 staged = staged.fit(X, source=source, pairs=pairs, X_val=X_val, source_val=source_val).to_map()
@@ -81,12 +81,12 @@ def judge(m):
     read = [r.fit(H, source_head).decision_function(E) for r in (linear, quadratic)]
     headset = [roc_auc_score(source_eval, scores) for scores in read]
     kept = roc_auc_score(y_eval, task_head.decision_function(E))
-    return endpoint.relative_movement(m, X_val), *headset, kept
+    return relative_movement(m, X_val), *headset, kept
 
 
 paths = {
-    "Closed form": np.array([judge(m) for m in endpoint.operating_points(closed, np.linspace(0, 1, 11))]),
-    "Iterative": np.array([judge(m) for m in endpoint.operating_points(staged)]),
+    "Closed form": np.array([judge(m) for m in operating_points(closed, np.linspace(0, 1, 11))]),
+    "Iterative": np.array([judge(m) for m in operating_points(staged)]),
 }
 for name, path in paths.items():
     print("{:<12} moves {:.2f}: linear {:.3f}, quadratic {:.3f}, task {:.3f}".format(name, *path[-1]))
@@ -97,8 +97,8 @@ for name, path in paths.items():
 
 budget = 0.15
 points = {
-    "Closed form": endpoint.movement_budget(closed, X_val, budget),
-    "Iterative": endpoint.movement_budget(staged, X_val, budget),
+    "Closed form": movement_budget(closed, X_val, budget),
+    "Iterative": movement_budget(staged, X_val, budget),
 }
 print(f"closed form: strength {points['Closed form'].strength:.2f}")
 print(f"iterative: stage {len(points['Iterative'])}, {points['Iterative'].fraction:.0%} of it")
@@ -124,7 +124,7 @@ with plots.style():
 # gradually. At full length the quadratic reader still sees the stretch after the closed form.
 #
 # A budget beyond the map is an error (``BudgetNotAttained``). Third: by a development task
-# (``endpoint.select_by_development``), as the paper's reuse study does.
+# (``operating_point.select_by_development``), as the paper's reuse study does.
 
 # %%
 # The defaults

@@ -19,7 +19,7 @@ import mgpa
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS
 from mgpa.maps.io.mapfile import map_digest
-from mgpa.tables import TableWriter, correct_file, fit_table, open_table, simulate_table
+from mgpa.tables import TableWriter, apply_to_file, fit_table, open_table, simulate_table
 
 # %%
 # A table in parts
@@ -51,7 +51,7 @@ with (
     Client(cluster) as client,
 ):
     distributed = fit_table(mgpa.ClosedFormMGPA(), root / "embeddings", client=client).to_map()
-    n = correct_file(distributed, root / "embeddings", root / "corrected", client=client)
+    n = apply_to_file(distributed, root / "embeddings", root / "corrected", client=client)
 
 print(f"streamed and distributed, same bits: {map_digest(streamed) == map_digest(distributed)}")
 difference = np.abs(streamed.transform(fit.X) - in_memory.transform(fit.X)).max()

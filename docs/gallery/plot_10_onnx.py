@@ -29,7 +29,7 @@ from mgpa.tables import simulate_table
 table = simulate_table(n_people=60, d=64, random_state=0)
 fit, val, new = table.rows("FIT"), table.rows("VAL"), table.rows("EVAL")
 known = {"source": fit.source, "pair_id": fit.pair_id}
-gate = mgpa.MeasurementGate(rank=2)
+gate = 2
 closed = mgpa.ClosedFormMGPA(gate).fit(fit.X, **known)
 staged = mgpa.IterativeMGPA(gate, random_state=0)
 staged = staged.fit(fit.X, **known, X_val=val.X, source_val=val.source)

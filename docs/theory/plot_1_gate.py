@@ -79,9 +79,9 @@ agree("share of the true plane inside the gate", np.sum((B.T @ plane) ** 2) / 2,
 u = rng.integers(2, size=4000)
 X = rng.normal(size=(len(u), d)) + u[:, None] * (0.4 + plane @ [1.5, 0.5])
 evidence = {"source": u, "pairs": (first, first + response)}
-closed = ClosedFormMGPA(MeasurementGate(rank=2), standardize=False).fit(X, **evidence)
+closed = ClosedFormMGPA(gate=2, standardize=False).fit(X, **evidence)
 staged = IterativeMGPA(
-    MeasurementGate(rank=2),
+    2,
     n_stages=4,
     critics=("linear",),
     radius=0.1,
@@ -95,7 +95,7 @@ outputs = {
     "iterative, 4 stages": staged.transform(X),
     "iterative, 2 stages and a half": staged.to_map().prefix(3, 0.5).transform(X),
     "iterative after closed form": staged.transform(closed.transform(X)),
-    "closed form, gate of rank zero": ClosedFormMGPA(MeasurementGate(rank=0)).fit(X, **evidence).transform(X),
+    "closed form, gate of rank zero": ClosedFormMGPA(gate=0).fit(X, **evidence).transform(X),
 }
 print(f"{'largest change of a coordinate':<34} {'of z':>8}  {'of q':>8}")
 for name, after in outputs.items():

@@ -29,10 +29,11 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
 import mgpa
-from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
+from mgpa import ClosedFormMGPA
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS, grid
+from mgpa.maps import AffineMap
 from mgpa.position import projection
 
 # %%
@@ -60,7 +61,7 @@ def draw(n, seed):
 X, source = draw(3000, seed=2)
 first = draw(60, seed=3)[0]
 second = first + (delta + 0.4 * rng.normal(size=(60, 2))) @ gate_axes.T
-model = ClosedFormMGPA.paper(MeasurementGate(rank=2)).fit(X, source=source, pairs=(first, second))
+model = ClosedFormMGPA.paper(gate=2).fit(X, source=source, pairs=(first, second))
 
 # %%
 # Equation (3) by hand
@@ -293,7 +294,7 @@ def simulate(a, b, rho, rng, n=20_000):
     first = draw(400, 0, b, 0, rng)[0]
     pairs = (first - a / 2 * np.eye(D_Q + 1)[-1], first + a / 2 * np.eye(D_Q + 1)[-1])
     test, task, _ = draw(n, a, b, 0, rng)
-    options = {"gate": mgpa.FixedGate(np.eye(D_Q + 1)[:, -1:]), "standardize": False}
+    options = {"gate": mgpa.gate.FixedGate(np.eye(D_Q + 1)[:, -1:]), "standardize": False}
     models = {
         "pooled": mgpa.ClosedFormMGPA.paper(**options),
         "within": mgpa.ClosedFormMGPA(**options),

@@ -46,9 +46,9 @@ from scipy.stats import multivariate_normal
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from mgpa import AffineMap
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS, grid
+from mgpa.maps import AffineMap
 from mgpa.position import projection
 
 # %%
@@ -68,7 +68,7 @@ score = b + Z @ w
 # Equation (6)
 # ------------
 # ``mgpa.position.projection(C, Delta)`` with :math:`C=\Omega^{-1}` and :math:`\Delta=\Omega^{-1}w` is
-# :math:`vw^\top`, in an ``mgpa.AffineMap``. By hand: the formula, and scipy's solver of "least
+# :math:`vw^\top`, in an ``mgpa.maps.AffineMap``. By hand: the formula, and scipy's solver of "least
 # :math:`\Omega`-norm subject to the score".
 
 

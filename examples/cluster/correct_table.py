@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mgpa import ClosedFormMGPA, load_map
 from mgpa.errors import ClusterError
-from mgpa.tables import correct_file, fit_table
+from mgpa.tables import apply_to_file, fit_table
 from mgpa.tables.scale import connect
 
 HERE = Path(__file__).parent
@@ -85,7 +85,7 @@ def work(options):
             fit_table(ClosedFormMGPA(), options.table, client=client).to_map().save(options.map)
             print(f"fitted {options.map} in {time.perf_counter() - start:.1f} s", flush=True)
         start = time.perf_counter()
-        n = correct_file(load_map(options.map), options.table, options.out, client=client)
+        n = apply_to_file(load_map(options.map), options.table, options.out, client=client)
         print(f"corrected {n} rows in {time.perf_counter() - start:.1f} s", flush=True)
 
 

@@ -342,6 +342,19 @@ def identical_views(n_pairs: int) -> MissingEvidence:
     )
 
 
+def as_gate(gate: Any) -> Any:
+    """Return an unfitted gate: a clone of one, ``MeasurementGate(rank)`` for its rank, the default for None.
+
+    Examples
+    --------
+    >>> as_gate(2), as_gate(None)
+    (MeasurementGate(rank=2), MeasurementGate())
+    """
+    if hasattr(gate, "fitted_on"):
+        return clone(gate)
+    return MeasurementGate() if gate is None else MeasurementGate(gate)
+
+
 def fit_gate(
     gate: Any,
     pairs: Pairs,
@@ -353,7 +366,7 @@ def fit_gate(
 
     A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
     """
-    gate = MeasurementGate() if gate is None else clone(gate)
+    gate = as_gate(gate)
     editable = standardizer.require_variation().varies
     if gate.fitted_on == "given":
         gate = gate.fit(np.empty((0, len(editable))))

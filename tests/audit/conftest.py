@@ -4,7 +4,7 @@ import pytest
 
 import mgpa
 from audited import SMALL, run
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from simulated import simulated_table
 
 
@@ -25,6 +25,6 @@ def found(table):
         "mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)),
         "iterative": mgpa.IterativeMGPA(n_stages=6, critics=("linear",), do_no_harm=False),
         "coral": "coral",
-        "igbp": make("igbp", n_stages=2, max_epochs=2),
+        "igbp": make_method("igbp", n_stages=2, max_epochs=2),
     }
     return run(table, methods, readers=SMALL)

@@ -69,7 +69,7 @@ def test_few_pairs_of_events_do_not_stop_an_audit_that_needs_none():
 
 def test_without_roles_fitted_maps_are_the_reason_that_is_given():
     table = recorded(12, rows=6)
-    fitted = mgpa.baselines.make("leace").fit(table.X, source=table.source)
+    fitted = mgpa.baselines.make_method("leace").fit(table.X, source=table.source)
     with pytest.raises(UsageError, match="roles can only rotate where every method is fitted here"):
         AuditPlan(table, {"mine": fitted}, **QUICK)
 
@@ -276,7 +276,7 @@ def test_the_source_scorer_ranks_methods_in_cross_validation():
         for name in ("identity", "leace", "coral"):
             params = {"source": table.source, "groups": table.participant}
             found = cross_validate(
-                mgpa.baselines.make(name),
+                mgpa.baselines.make_method(name),
                 table.X,
                 cv=GroupKFold(2),
                 scoring=audit.source_scorer(),
@@ -285,7 +285,7 @@ def test_the_source_scorer_ranks_methods_in_cross_validation():
             score[name] = found["test_score"].mean()
     assert score["identity"] < 0.2 < 0.3 < min(score["leace"], score["coral"])
     direct = audit.source_scorer(greater_is_better=False)
-    made = mgpa.baselines.make("leace").fit(table.X, source=table.source)
+    made = mgpa.baselines.make_method("leace").fit(table.X, source=table.source)
     known = {"source": table.source, "groups": table.participant}
     assert direct(made, table.X, **known) == pytest.approx(1 - audit.source_scorer()(made, table.X, **known))
     with pytest.raises(ValueError, match="S needs four participants"):

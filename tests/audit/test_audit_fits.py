@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 import mgpa
 from audited import HeadOfMeans, run
 from mgpa.audit.verdict import findings
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from mgpa.errors import MissingEvidenceWarning
 
 
@@ -20,9 +20,9 @@ from mgpa.errors import MissingEvidenceWarning
         ("leace", {}, "single text 'leace'"),
         (["laece"], {}, "No method 'laece'"),
         (["euclidean_alignment"], {}, "euclidean_alignment corrects signals"),
-        ([make("leace")], {}, r"methods has LEACE\(\) without a name"),
-        ({"x": make_pipeline(StandardScaler(), make("leace"))}, {}, "without a pipeline"),
-        ({"x": type(make("leace"))}, {}, "x is <class"),
+        ([make_method("leace")], {}, r"methods has LEACE\(\) without a name"),
+        ({"x": make_pipeline(StandardScaler(), make_method("leace"))}, {}, "without a pipeline"),
+        ({"x": type(make_method("leace"))}, {}, "x is <class"),
         ({"x": []}, {}, "x has nothing to fit"),
         (["iterative_mgpa"], {"seeds": ()}, "iterative_mgpa has nothing to fit"),
         ({"identity": "leace"}, {}, "'identity' is reserved"),

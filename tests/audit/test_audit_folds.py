@@ -12,7 +12,7 @@ from mgpa.audit import AuditPlan
 from mgpa.audit.design import is_crossed as everybody_can_judge
 from mgpa.audit.report import html_report
 from mgpa.audit.verdict import text
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from mgpa.errors import UsageError
 from mgpa.tables import Table, TableError, assign_roles, fit_table, write_table
 from terminal import done
@@ -116,7 +116,7 @@ def test_roles_are_kept_where_twelve_people_judge_or_it_is_asked_for():
 
 def test_what_was_fitted_elsewhere_does_not_rotate():
     table = few()
-    maps = {"mine": fit_table(make("leace"), table).to_map()}
+    maps = {"mine": fit_table(make_method("leace"), table).to_map()}
     assert AuditPlan(table, maps, **QUICK).settings.folds == 1
     with pytest.raises(UsageError, match="Folds fit every method again"):
         AuditPlan(table, maps, folds=5, **QUICK)

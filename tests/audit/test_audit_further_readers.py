@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics import roc_auc_score
 
-from mgpa.audit import read_corrections, read_sources
+from mgpa.audit import run_readers, run_readers_on_each
 from mgpa.audit.readers import FURTHER, further_scores, stopping
 from mgpa.audit.readers.further import OWN
 from mgpa.audit.readers.kernel import RIDGE, kernel
@@ -34,7 +34,7 @@ def test_a_device_that_amplifies_everything_a_little_is_read_by_length(d, gain, 
     found = read(X[:n], source[:n], X[n:], source[n:])
     assert found["length"] == pytest.approx(expected, abs=0.03)
     assert 0.78 < expected < 0.83
-    linear = read_sources(X[:n], source[:n], X[n:], restarts=0)
+    linear = run_readers(X[:n], source[:n], X[n:], restarts=0)
     assert max(roc_auc_score(source[n:], scores) for scores in linear.values()) < 0.56
 
 
@@ -147,7 +147,7 @@ def test_wide_rows_are_read_in_their_leading_directions():
 def test_participants_of_other_rows_are_refused():
     X, source = np.random.default_rng(9).normal(size=(40, 3)), np.arange(40) % 2
     with pytest.raises(ValueError, match="participants has 40 and 3 names; expected those of 40 HEAD rows"):
-        read_sources(X, source, X, bank="full", restarts=0, participants=(source, source[:3]))
+        run_readers(X, source, X, bank="full", restarts=0, participants=(source, source[:3]))
 
 
 # --- networks --------------------------------------------------------------------------------------------
@@ -166,16 +166,16 @@ def test_corrections_read_together_are_those_read_alone(bank, one_torch_thread):
     X, source = rows_of()
     corrections = [X, X - 0.5 * source[:, None] * np.eye(8)[0], 0.5 * X]
     how = {"bank": bank, "restarts": 2, "checkpoints": (2, 8), "device": "cpu"}
-    together = read_corrections(
+    together = run_readers_on_each(
         [C[:300] for C in corrections], source[:300], [C[300:] for C in corrections], **how
     )
     for C, found in zip(corrections, together, strict=True):
-        alone = read_sources(C[:300], source[:300], C[300:], **how)
+        alone = run_readers(C[:300], source[:300], C[300:], **how)
         assert list(found) == list(alone)
         for name, scores in alone.items():
             np.testing.assert_allclose(found[name], scores, atol=2e-3 * np.abs(scores).max(), err_msg=name)
     with pytest.raises(ValueError, match="expected corrections of the same rows"):
-        read_corrections([X[:300], X[:200]], source[:300], [X, X], **how)
+        run_readers_on_each([X[:300], X[:200]], source[:300], [X, X], **how)
 
 
 def test_networks_are_trained_as_long_as_they_may_read_more(one_torch_thread, monkeypatch):
@@ -194,8 +194,8 @@ def test_networks_are_trained_as_long_as_they_may_read_more(one_torch_thread, mo
 def test_checkpoints_that_were_not_reached_have_the_last_scores(one_torch_thread):
     X, source = rows_of(gap=8.0)
     how = {"restarts": 1, "checkpoints": (20, 30, 40), "device": "cpu"}
-    full = read_sources(X[:300], source[:300], X[300:], bank="full", **how)
-    paper = read_sources(X[:300], source[:300], X[300:], **how)
+    full = run_readers(X[:300], source[:300], X[300:], bank="full", **how)
+    paper = run_readers(X[:300], source[:300], X[300:], **how)
     assert [name for name in full if name not in FURTHER] == list(paper)
     np.testing.assert_array_equal(full["gelu r0 e20"], paper["gelu r0 e20"])
     np.testing.assert_array_equal(full["gelu r0 e40"], full["gelu r0 e20"])

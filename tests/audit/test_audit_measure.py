@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 import mgpa
 from audited import run
 from mgpa import audit
-from mgpa.baselines import make
-from mgpa.tables import correct, fit_table
+from mgpa.baselines import make_method
+from mgpa.tables import apply_to_table, fit_table
 from simulated import simulated_table
 
 
@@ -32,8 +32,8 @@ def silent():
 
 def test_a_unit_that_is_silent_in_fit_is_read_where_it_speaks(silent):
     found = run(silent, {"mgpa": mgpa.ClosedFormMGPA(), "leace": "leace"})
-    for name, model in (("mgpa", mgpa.ClosedFormMGPA()), ("leace", make("leace"))):
-        corrected = correct(fit_table(model, silent).to_map(), silent)
+    for name, model in (("mgpa", mgpa.ClosedFormMGPA()), ("leace", make_method("leace"))):
+        corrected = apply_to_table(fit_table(model, silent).to_map(), silent)
         head, evaluation = corrected.rows("HEAD"), corrected.rows("EVAL")
         reader = LogisticRegression(max_iter=5000).fit(head.X, head.source)
         scores = reader.decision_function(evaluation.X)

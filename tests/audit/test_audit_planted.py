@@ -26,7 +26,7 @@ def planted(name, seed=0):
 
 
 def best_of_bank(head, source, held, truth, **options):
-    read = audit.read_token_sources if head.ndim == 3 else audit.read_sources
+    read = audit.run_token_readers if head.ndim == 3 else audit.run_readers
     reading = read(head, source, held, device="cpu", **options)
     return max(roc_auc_score(truth, scores) for scores in reading.values())
 

@@ -19,9 +19,9 @@ import mgpa
 from audited import LINEAR, SMALL, HeadOfMeans, assert_same, run
 from mgpa import audit
 from mgpa.audit import AuditPlan, verdict
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from mgpa.coordinates import fit_coordinates
-from mgpa.tables import TableError, correct, fit_table
+from mgpa.tables import TableError, apply_to_table, fit_table
 from mgpa.tables.rows import in_coordinates
 from simulated import simulated_table
 
@@ -58,13 +58,13 @@ def test_measurements_equal_their_parts(found, table):
     corrected = (m.transform(evaluation.X) - mean) / spread
     moved = audit.movement_by_group(E, corrected, evaluation.participant)[1]
     np.testing.assert_allclose(found["mgpa"].movement[0], moved, rtol=1e-6)
-    expected = mgpa.endpoint.relative_movement(m, val.X)
+    expected = mgpa.operating_point.relative_movement(m, val.X)
     assert found["mgpa"].facts[0]["validation_movement"] == pytest.approx(expected)
     assert 0.8 < found["mgpa"].facts[0]["gate_coverage"] <= 1 + 1e-9
 
 
 def test_finished_cells_are_read_and_equal(table, tmp_path, capsys):
-    methods = {"leace": "leace", "igbp": make("igbp", n_stages=1, max_epochs=2)}
+    methods = {"leace": "leace", "igbp": make_method("igbp", n_stages=1, max_epochs=2)}
     first = run(table, methods, cache=tmp_path, verbose=True)
     files = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     capsys.readouterr()
@@ -73,7 +73,7 @@ def test_finished_cells_are_read_and_equal(table, tmp_path, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
     assert_same(first, again)
     assert_same(first, run(table, methods))
-    more = run(table, methods | {"ncm": make("ncm", rank=1)}, cache=tmp_path)
+    more = run(table, methods | {"ncm": make_method("ncm", rank=1)}, cache=tmp_path)
     assert len(list(tmp_path.iterdir())) == len(files) + 3
     np.testing.assert_array_equal(more["leace"].source_auroc, first["leace"].source_auroc)
 
@@ -82,7 +82,7 @@ def test_dask_workers_give_the_same_numbers(table):
     distributed = pytest.importorskip("distributed")
     import joblib
 
-    methods = {"leace": "leace", "ncm": make("ncm", rank=1)}
+    methods = {"leace": "leace", "ncm": make_method("ncm", rank=1)}
     expected = run(table, methods)
     cluster = distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
@@ -100,7 +100,7 @@ killable({cache!r})
 
 
 def killable(cache):
-    methods = {"leace": "leace", "igbp": make("igbp", n_stages=2, max_epochs=3), "coral": "coral"}
+    methods = {"leace": "leace", "igbp": make_method("igbp", n_stages=2, max_epochs=3), "coral": "coral"}
     return run(simulated_table(), methods, cache=cache, readers=SMALL)
 
 
@@ -144,7 +144,7 @@ def test_cells_of_small_tables_are_measured_by_one_thread(table):
 
 def test_maps_and_fitted_estimators_are_taken_as_they_are(table):
     fit = table.rows("FIT")
-    model = make("leace").fit(fit.X, source=fit.source)
+    model = make_method("leace").fit(fit.X, source=fit.source)
     found = run(table, {"fitted": model, "map": model.to_map(), "half": model.to_map().with_strength(0.5)})
     np.testing.assert_array_equal(found["fitted"].source_auroc, found["map"].source_auroc)
     assert found["half"].estimate("M").value == pytest.approx(found["map"].estimate("M").value / 2)
@@ -180,7 +180,7 @@ def test_corrections_that_move_tokens_apart_are_read_in_their_own_centred_tokens
     assert found["all"].has("floor")
 
 
-class Unfittable(type(make("leace"))):
+class Unfittable(type(make_method("leace"))):
     def fit(self, *args, **kwargs):
         raise AssertionError("a fit was started")
 
@@ -206,7 +206,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_fitted(table):
 
 
 def test_errors_name_the_method_and_what_is_kept(table, tmp_path):
-    methods = {"leace": "leace", "broken": make("closed_form_mgpa", gate=3)}
+    methods = {"leace": "leace", "broken": make_method("closed_form_mgpa", gate=-3)}
     with pytest.raises(ValueError, match="gate must be") as caught:
         run(table, methods, cache=tmp_path)
     assert caught.value.__notes__[0] == "This happened while fitting broken."
@@ -351,8 +351,8 @@ def test_at_strength_zero_a_map_with_coordinates_is_the_identity(table):
         assert found["none"].estimate(metric) == found["identity"].estimate(metric)
     assert found["whole"].estimate("S").value < found["identity"].estimate("S").value
     # The rows that a user deploys, measured by hand.
-    before, after = (correct(m.with_strength(s), table).rows("EVAL") for s in (0.0, 1.0))
-    fit = correct(m.with_strength(0.0), table).rows("FIT").X
+    before, after = (apply_to_table(m.with_strength(s), table).rows("EVAL") for s in (0.0, 1.0))
+    fit = apply_to_table(m.with_strength(0.0), table).rows("FIT").X
     H, C = ((part.X - fit.mean(axis=0)) / fit.std(axis=0) for part in (before, after))
     np.testing.assert_allclose(
         found["whole"].movement[0], audit.movement_by_group(H, C, before.participant)[1], rtol=1e-9
@@ -372,12 +372,12 @@ def test_methods_are_fitted_in_the_coordinates_of_the_maps_beside_them(table):
 
 def test_maps_of_different_coordinates_are_not_audited_together(table):
     three, four, plain = (
-        fit_table(make("leace"), table, components=components).to_map() for components in (3, 4, None)
+        fit_table(make_method("leace"), table, components=components).to_map() for components in (3, 4, None)
     )
     for methods in ({"a": three, "b": four}, {"a": three, "b": plain}, {"a": [plain, four]}):
         with pytest.raises(ValueError, match=r"The maps have different coordinates \(a "):
             run(table, methods)
-    there = correct(three.with_strength(0.0), table)
+    there = apply_to_table(three.with_strength(0.0), table)
     there = replace(there, info={"coordinates": there.info["coordinates"]})
     with pytest.raises(TableError, match="The table is in coordinates"):
         run(there, {"b": four})
@@ -386,7 +386,7 @@ def test_maps_of_different_coordinates_are_not_audited_together(table):
 
 
 def test_a_map_is_not_applied_where_it_says_nothing(table):
-    m = fit_table(make("leace"), table).to_map()
+    m = fit_table(make_method("leace"), table).to_map()
     names = {"dry": "Neuroscan", "wet": "flex"}
     elsewhere = replace(table, source=np.array([names[s] for s in table.source]))
     with pytest.raises(TableError, match="has sources Neuroscan, flex; the map was fitted on dry, wet"):
@@ -394,7 +394,7 @@ def test_a_map_is_not_applied_where_it_says_nothing(table):
     with pytest.raises(TableError, match="map corrects 8 features; the table has 7"):
         run(replace(table, X=table.X[:, :7]), {"map": m})
     said = replace(table, info={"encoder": {"name": "eegpt"}})
-    other = fit_table(make("leace"), replace(table, info={"encoder": {"name": "labram"}})).to_map()
+    other = fit_table(make_method("leace"), replace(table, info={"encoder": {"name": "labram"}})).to_map()
     with pytest.raises(TableError, match="another encoder than map was fitted on"):
         run(said, {"map": other})
 
@@ -418,7 +418,9 @@ def test_people_are_recognised_by_their_rows_whatever_they_are_called(table, tmp
         role=np.where(table.role == "EVAL", "FIT", np.where(table.role == "FIT", "EVAL", table.role)),
         X=table.X.astype(np.float32),
     )
-    leaked = mgpa.load_map(fit_table(make("leace"), other).to_map().save(tmp_path / "leaked.safetensors"))
+    leaked = mgpa.load_map(
+        fit_table(make_method("leace"), other).to_map().save(tmp_path / "leaked.safetensors")
+    )
     found = run(table, {"leaked": leaked, "leace": "leace"})
     assert found["leaked"].fitted_on == found["leaked"].participants
     assert found.verdict("leaked")[0].startswith("Not held out")

@@ -10,7 +10,7 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from mgpa.audit.heads import TokenNetworkHead, fit_heads, ridge_head, transfer_scores
-from mgpa.audit.readers import CHECKPOINTS, logistic, read_residuals, read_sources, read_token_sources
+from mgpa.audit.readers import CHECKPOINTS, logistic, run_readers, run_residual_readers, run_token_readers
 from mgpa.audit.readers.networks import restart_seeds
 from mgpa.audit.readers.tokens import token_residuals
 from mgpa.critics import fit_logistic
@@ -97,7 +97,7 @@ def difference(logits):
 
 def test_the_bank_has_eleven_readers_in_order():
     X, source = shifted(40)
-    reading = read_sources(X, source, X[:7], device="cpu", checkpoints=(1, 2, 3))
+    reading = run_readers(X, source, X[:7], device="cpu", checkpoints=(1, 2, 3))
     networks = [f"gelu r{r} e{e}" for r in range(3) for e in (1, 2, 3)]
     assert list(reading) == ["linear", "whitened_linear", *networks]
     assert {scores.shape for scores in reading.values()} == {(7,)}
@@ -109,7 +109,7 @@ def test_restarts_side_by_side_equal_plain_runs_one_by_one():
     X, source = shifted(700, 12, gap=0.3)
     head, held = X[:600], X[600:]
     codes, checkpoints = source[:600], (2, 20)
-    ours = read_sources(head, codes, held, device="cpu", checkpoints=checkpoints)
+    ours = run_readers(head, codes, held, device="cpu", checkpoints=checkpoints)
     for r in range(3):
         runs = plain_run(lambda: gelu_net(12), head, codes, 98 + 1001 + 10000 * r, checkpoints, 256, 1e-3)
         early, late = (difference(logits_of(net, held)) for net in runs)
@@ -122,11 +122,11 @@ def test_restarts_side_by_side_equal_plain_runs_one_by_one():
 def test_reading_twice_gives_the_same_bits_whatever_the_global_seed():
     X, source = shifted(300)
     torch.manual_seed(1)
-    first = stacked(read_sources(X, source, X, **QUICK))
+    first = stacked(run_readers(X, source, X, **QUICK))
     state = torch.get_rng_state()
-    assert np.array_equal(first, stacked(read_sources(X, source, X, **QUICK)))
+    assert np.array_equal(first, stacked(run_readers(X, source, X, **QUICK)))
     assert torch.equal(state, torch.get_rng_state())
-    assert not np.array_equal(first, stacked(read_sources(X, source, X, **QUICK, seed=99)))
+    assert not np.array_equal(first, stacked(run_readers(X, source, X, **QUICK, seed=99)))
 
 
 def test_linear_readers_equal_plain_scikit_learn():
@@ -140,7 +140,7 @@ def test_linear_readers_equal_plain_scikit_learn():
     root = vectors @ np.diag(values**-0.5) @ vectors.T
     white = LogisticRegression(max_iter=2500, class_weight="balanced")
     white.fit((head - head.mean(0)) @ root, codes)
-    reading = read_sources(head, codes, held, restarts=0)
+    reading = run_readers(head, codes, held, restarts=0)
     np.testing.assert_allclose(reading["linear"], plain.decision_function(held), rtol=1e-8)
     expected = white.decision_function((held - head.mean(0)) @ root)
     np.testing.assert_allclose(reading["whitened_linear"], expected, rtol=1e-5, atol=1e-7)
@@ -150,7 +150,7 @@ def test_three_sources_give_probabilities():
     X, source = shifted(600, K=3, gap=1.5)
     names = np.array(["dry", "gel", "wet"])[source]
     reading = stacked(
-        read_sources(X[:400], names[:400], X[400:], device="cpu", restarts=2, checkpoints=(2, 30))
+        run_readers(X[:400], names[:400], X[400:], device="cpu", restarts=2, checkpoints=(2, 30))
     )
     assert reading.shape == (200, 6, 3)
     np.testing.assert_allclose(reading.sum(2), 1.0)
@@ -170,7 +170,7 @@ def test_three_sources_give_probabilities():
         ({"source_head": np.arange(40) == 3}, "{False: 39, True: 1}; readers need"),
         ({"X_head": np.full((40, 6), np.nan)}, "X_head contains NaN"),
         ({"X_eval": np.zeros((5, 4))}, r"X_head has shape \(40, 6\), X_eval \(5, 4\)"),
-        ({"X_head": np.zeros((40, 2, 6))}, "use read_token_sources"),
+        ({"X_head": np.zeros((40, 2, 6))}, "use run_token_readers"),
         ({"checkpoints": (5, 2)}, "increasing"),
         ({"restarts": -1}, "0 .no networks. or more"),
     ],
@@ -179,7 +179,7 @@ def test_bad_input_is_refused_with_a_reason(change, message):
     X, source = shifted(40)
     arguments = {"X_head": X, "source_head": source, "X_eval": X} | QUICK | change
     with pytest.raises(ValueError, match=message):
-        read_sources(**arguments)
+        run_readers(**arguments)
 
 
 # --- tokens ----------------------------------------------------------------------------------------------
@@ -189,10 +189,10 @@ def test_token_readers_equal_plain_runs():
     X, source = ordered_tokens(400, t=3, d=5, seed=2)
     head, held, codes, checkpoints = X[:300], X[300:], source[:300], (2, 20)
     schedule = {"device": "cpu", "checkpoints": checkpoints}
-    ours = read_token_sources(head, codes, held, **schedule)
+    ours = run_token_readers(head, codes, held, **schedule)
     center, scale = head.mean(0), np.maximum(head.std(0), 1e-5)
     H, E = (head - center) / scale, (held - center) / scale
-    ours |= read_residuals(head, codes, held, **schedule)
+    ours |= run_residual_readers(head, codes, held, **schedule)
     rest = token_residuals(head)
     center, scale = rest.mean(0), np.maximum(rest.std(0), 1e-5)
     rH, rE = (rest - center) / scale, (token_residuals(held) - center) / scale
@@ -221,8 +221,8 @@ def test_a_token_order_signature_is_found_by_networks_of_tokens_only():
     X, source = ordered_tokens()
     head, held, codes = X[:800], X[800:], source[:800]
     schedule = {"device": "cpu", "restarts": 1, "checkpoints": (100,)}
-    residual = read_residuals(head, codes, held, **schedule)
-    reading = read_token_sources(head, codes, held, residual=residual, **schedule)
+    residual = run_residual_readers(head, codes, held, **schedule)
+    reading = run_token_readers(head, codes, held, residual=residual, **schedule)
     found = aurocs(reading, source[800:])
     assert stacked(reading).dtype == np.float64
     for name, value in found.items():
@@ -234,14 +234,14 @@ def test_a_token_order_signature_is_found_by_networks_of_tokens_only():
 
 def test_bad_tokens_are_refused_with_a_reason():
     X, source = ordered_tokens(40)
-    assert list(read_residuals(X, source, X, restarts=0)) == ["residual linear_standardized"]
+    assert list(run_residual_readers(X, source, X, restarts=0)) == ["residual linear_standardized"]
     for arguments, message in (
         ((X[:, 0], source, X), "expected tokens"),
         ((X, source, X[:, 1:]), r"X_eval has tokens of shape \(3, 8\)"),
         ((X * np.nan, source, X), "X_head contains NaN"),
     ):
         with pytest.raises(ValueError, match=message):
-            read_token_sources(*arguments, **QUICK)
+            run_token_readers(*arguments, **QUICK)
 
 
 # --- heads -----------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_a_gpu_reads_the_same():
     schedule = {"restarts": 3, "checkpoints": (2, 20)}
     with threadpool_limits(1):
         cpu, gpu, again = (
-            stacked(read_sources(X[:700], source[:700], X[700:], device=device, **schedule))
+            stacked(run_readers(X[:700], source[:700], X[700:], device=device, **schedule))
             for device in ("cpu", "cuda", "cuda")
         )
     assert np.array_equal(gpu, again)
@@ -368,8 +368,8 @@ def test_a_gpu_reads_tokens_the_same():
     scores = []
     for device in ("cpu", "cuda"):
         schedule = {"device": device, "restarts": 3, "checkpoints": (2,)}
-        residual = read_residuals(X, source, X, **schedule)
-        scores.append(stacked(read_token_sources(X, source, X, residual=residual, **schedule)))
+        residual = run_residual_readers(X, source, X, **schedule)
+        scores.append(stacked(run_token_readers(X, source, X, residual=residual, **schedule)))
     # Networks agree; logistic readers of the mean stop earlier on a CPU, as scikit-learn does.
     np.testing.assert_allclose(scores[1], scores[0], atol=5e-3)
 

@@ -9,7 +9,7 @@ from sklearn.preprocessing import FunctionTransformer
 import mgpa
 from audited import run
 from mgpa.audit.store import Store, key_of
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from simulated import simulated_table
 
 
@@ -19,9 +19,9 @@ def table():
 
 
 def test_keys_tell_estimators_apart():
-    assert key_of(make("leace")) == key_of(make("leace"))
-    assert key_of(make("leace")) != key_of(make("leace", ridge=0.1))
-    assert key_of(make("leace")) != key_of(make("oracle_leace"))
+    assert key_of(make_method("leace")) == key_of(make_method("leace"))
+    assert key_of(make_method("leace")) != key_of(make_method("leace", ridge=0.1))
+    assert key_of(make_method("leace")) != key_of(make_method("oracle_leace"))
     assert key_of(mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=2))) != key_of(mgpa.ClosedFormMGPA())
     assert Store(None).get("anything") is None
 
@@ -77,7 +77,7 @@ def test_a_cell_that_does_not_say_which_it_is_or_is_anothers_is_computed_again(t
 def test_a_map_of_another_cell_is_computed_again(tmp_path):
     store = Store(tmp_path)
     for key, scale in (("a", 1.0), ("b", 2.0)):
-        m = dataclasses.replace(mgpa.AffineMap.identity(2), scale=np.full(2, scale))
+        m = dataclasses.replace(mgpa.maps.AffineMap.identity(2), scale=np.full(2, scale))
         store.put(key, {}, m)
         assert store.get_fit(key)[0].scale.tolist() == [scale, scale]
     (tmp_path / "b.safetensors").replace(tmp_path / "a.safetensors")

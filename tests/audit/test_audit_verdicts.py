@@ -246,7 +246,7 @@ def test_how_many_more_follows_from_the_spread(labelled, loss, needed):
     wave = np.resize([0.04, -0.04], labelled.n_people)[None, :, None]
     result = changed(labelled, leace={"frozen": labelled["identity"].heads["frozen"] - loss + wave})
     assert result.outcome("leace", "T_f") == "unclear"
-    (entry,) = [e for e in result.plan() if e["question"] == "kept"]
+    (entry,) = [e for e in result.participants_needed() if e["question"] == "kept"]
     assert entry["now"] == labelled.n_people == 8
     if needed is None:
         assert entry["needed"] is None

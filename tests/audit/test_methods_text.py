@@ -12,7 +12,7 @@ from audited import SMALL, run
 from mgpa import audit
 from mgpa.audit import bootstrap, ranks
 from mgpa.audit.methods_text import PAPER
-from mgpa.baselines import CORAL, LEACE, make
+from mgpa.baselines import CORAL, LEACE, make_method
 from mgpa.tables import simulate_table
 from simulated import simulated_table
 
@@ -25,7 +25,7 @@ def found():
         "leace": "leace",
         "closed_form_mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)),
         "theirs": CORAL(),
-        "igbp": make("igbp", n_stages=2, max_epochs=2),
+        "igbp": make_method("igbp", n_stages=2, max_epochs=2),
     }
     return run(simulated_table(), methods, readers=SMALL)
 

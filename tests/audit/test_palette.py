@@ -7,7 +7,7 @@ import pytest
 
 from mgpa.audit.plots import colour_of, marker_of, source_colours
 from mgpa.audit.plots.palette import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS, places
-from mgpa.baselines import available
+from mgpa.baselines import list_methods
 
 # Machado, Oliveira & Fernandes 2009, severity 1, on linear RGB.
 VISION = {
@@ -66,7 +66,7 @@ def test_marks_have_enough_contrast_with_the_page(colors, page):
 
 
 def test_every_method_has_its_own_mark():
-    names = [method.name for method in available()]
+    names = [method.name for method in list_methods()]
     assert len({(colour_of(name), marker_of(name)) for name in names}) == len(names)
 
 

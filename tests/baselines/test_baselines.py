@@ -22,14 +22,14 @@ from mgpa.baselines import (
     Identity,
     OracleLEACE,
     QuadraticLEACE,
-    available,
-    make,
+    list_methods,
+    make_method,
 )
 from mgpa.baselines.leace import erasure_along, oblique_erasure
 from mgpa.baselines.projections import leading_differences
-from mgpa.endpoint import BudgetNotAttained, movement_budget, operating_points, relative_movement
 from mgpa.errors import NotEnoughMemory
 from mgpa.linalg import Scatter
+from mgpa.operating_point import BudgetNotAttained, movement_budget, operating_points, relative_movement
 
 CLOSED = ["leace", "oracle_leace", "quadratic_leace", "splince", "ncm", "pisco", "featmap", "coral", "combat"]
 CLOSED += ["sst", "ds", "pds"]  # EPO is NCM in other units
@@ -45,7 +45,7 @@ LINEAR_PROJECTORS = ["leace", "splince", "ncm", "pisco", "inlp"]
 
 
 def build(name, **changes):
-    return make(name, **(SETTINGS.get(name, {}) | changes))
+    return make_method(name, **(SETTINGS.get(name, {}) | changes))
 
 
 class Problem:
@@ -287,7 +287,7 @@ def test_alignment_matches_moments(problem):
     moments = {}
     for name in ("oracle_leace", "quadratic_leace", "coral", "combat"):
         settings = {"coral": {"ridge": 0.0}, "quadratic_leace": {"shrinkage": False}, "combat": {"eb": False}}
-        Y = problem.apply(problem.fit(make(name, **settings.get(name, {}))))
+        Y = problem.apply(problem.fit(make_method(name, **settings.get(name, {}))))
         parts = [Y[problem.source == s] for s in problem.labels]
         moments[name] = np.stack([p.mean(0) for p in parts]), np.stack([np.cov(p.T) for p in parts])
     for means, _ in moments.values():
@@ -302,7 +302,7 @@ def test_alignment_matches_moments(problem):
 def test_the_reference_stays_bit_for_bit(problem, name):
     for i, label in enumerate(problem.labels):
         for reference in (label, i):
-            Y = problem.apply(problem.fit(make(name, reference=reference)))
+            Y = problem.apply(problem.fit(make_method(name, reference=reference)))
             rows = problem.source == label
             assert np.array_equal(Y[rows], problem.X[rows])
             assert np.abs(Y[~rows] - problem.X[~rows]).max() > 0.1
@@ -404,7 +404,7 @@ def test_movement_budgets_are_met(problem, name):
 
 @pytest.mark.parametrize("name", ["oracle_leace", "quadratic_leace", "featmap", "coral", "combat"])
 def test_the_map_of_one_source_needs_no_label(problem, name):
-    model = problem.fit(make(name))
+    model = problem.fit(make_method(name))
     m, expected = model.to_map(), problem.apply(model)
     for label in problem.labels:
         rows = problem.source == label
@@ -417,11 +417,11 @@ def test_the_map_of_one_source_needs_no_label(problem, name):
 
 
 @pytest.mark.parametrize(
-    "name", [m.name for m in available() if m.source_blind and m.acts_on == "embeddings"]
+    "name", [m.name for m in list_methods() if m.source_blind and m.acts_on == "embeddings"]
 )
 def test_source_blind_methods_never_take_a_source(name):
     with pytest.raises(TypeError, match="source"):
-        make(name).transform(np.zeros((2, 2)), source=[0, 1])
+        make_method(name).transform(np.zeros((2, 2)), source=[0, 1])
 
 
 @pytest.mark.parametrize("name", [*CLOSED, "inlp"])
@@ -452,25 +452,25 @@ def test_units_do_not_matter(name):
 
 
 def test_the_registry_lists_every_method_once():
-    table = available()
+    table = list_methods()
     names = [method.name for method in table]
     assert len(set(names)) == len(names) == 30
     for method in table:
-        model = make(method.name)
+        model = make_method(method.name)
         assert (model.tags.source_blind, model.tags.needs_pairs) == (method.source_blind, method.needs_pairs)
         assert hasattr(model, "partial_fit") == method.streams
         text = type(model).__doc__
         for promise in ("Reference", "Needs", "cannot do") if "mgpa" not in method.name else ():
             assert promise in text or method.name == "identity", method.name
     assert "source blind" in str(table)
-    assert make("Oracle-LEACE").__class__ is OracleLEACE
+    assert make_method("Oracle-LEACE").__class__ is OracleLEACE
 
 
 def test_unknown_methods_are_met_with_a_suggestion():
     with pytest.raises(ValueError, match=r"No method 'laece'. Did you mean leace"):
-        make("laece")
+        make_method("laece")
     with pytest.raises(TypeError, match="rigde"):
-        make("leace", rigde=1.0)
+        make_method("leace", rigde=1.0)
 
 
 def test_ncm_takes_a_share_of_energy_and_identity_nothing():
@@ -507,7 +507,7 @@ def test_the_example_runs_every_method_and_says_what_each_is_for(example, gaussi
     pytest.importorskip("pyriemann")
     predictors, signals = example.compare_predictors(), example.compare_signals()
     others = {"head alone", "no alignment"}
-    assert {*gaussian, *predictors, *signals} - others == {method.name for method in available()}
+    assert {*gaussian, *predictors, *signals} - others == {method.name for method in list_methods()}
     before = signals["no alignment"]
     assert signals["cmmn"]["log PSD"] < 0.25 * before["log PSD"]
     for name in ("euclidean_alignment", "riemannian_recentring"):
@@ -555,7 +555,7 @@ def two_instruments(m=60, d=12, seed=0):
 def fit_transfer(name, **settings):
     old, new = two_instruments()
     X, source = np.concatenate([old, new]), np.repeat(["a old", "b new"], len(old))
-    return make(name, **settings).fit(X, source=source, pairs=(old, new)), old, new
+    return make_method(name, **settings).fit(X, source=source, pairs=(old, new)), old, new
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -618,7 +618,7 @@ def brute_force(name, settings, new, old, folds):
             held = folds == fold
             X = np.concatenate([old[~held], new[~held]])
             source = np.repeat(["a", "b"], (~held).sum())
-            model = make(name, standardize=False, **setting)
+            model = make_method(name, standardize=False, **setting)
             model.fit(X, source=source, pairs=(old[~held], new[~held]))
             error += np.square((model.transform(new[held], source="b") - old[held]) @ axes).sum()
         errors.append(error)
@@ -634,7 +634,7 @@ def test_settings_are_those_of_least_error_on_held_out_pairs(name, people):
     groups = rng.permutation(np.repeat(np.arange(8), 3)) if people else None
     folds = (groups if people else np.arange(24)) * 5 // (8 if people else 24)
     X, source = np.concatenate([old, new]), np.repeat(["a", "b"], 24)
-    model = make(name, standardize=False)
+    model = make_method(name, standardize=False)
     model.fit(X, source=source, pairs=(old, new), pair_groups=groups)
     settings = {
         "sst": [{"n_components": k} for k in range(1, 16)],
@@ -648,9 +648,9 @@ def test_settings_are_those_of_least_error_on_held_out_pairs(name, people):
     }[name]
     expected = brute_force(name, settings, new, old, folds)
     assert model.chosen_ == {"b": pytest.approx(expected)}
-    given = make(name, standardize=False, **expected).fit(X, source=source, pairs=(old, new))
+    given = make_method(name, standardize=False, **expected).fit(X, source=source, pairs=(old, new))
     np.testing.assert_allclose(given.transform(new, source="b"), model.transform(new, source="b"), atol=1e-9)
-    by_ids = make(name, standardize=False)
+    by_ids = make_method(name, standardize=False)
     by_ids.fit(
         X,
         source=source,
@@ -687,14 +687,14 @@ def test_noisy_pairs_in_many_dimensions_no_longer_make_featmap_useless():
 def test_the_direction_is_said_by_estimator_and_map(name, tmp_path):
     problem = Problem(3, labels=[20, 3, 100])
     given = {} if name != "combat" else {"reference": 3}
-    model = problem.fit(make(name, **given))
+    model = problem.fit(make_method(name, **given))
     assert model.reference_ == 3
     m = mgpa.load_map(model.to_map().save(tmp_path / "m.safetensors"))
     assert "'20' and '100' → '3'" in m.summary() or "'100' and '20' → '3'" in m.summary()
     assert "all to '3'" in repr(m)
-    assert problem.fit(make(name, reference="100")).reference_ == 100  # as a command line says it
+    assert problem.fit(make_method(name, reference="100")).reference_ == 100  # as a command line says it
     with pytest.raises(
         ValueError, match=r"one of the sources \[3, 20, 100\], or a position among them; got 'x'"
     ):
-        problem.fit(make(name, reference="x"))
+        problem.fit(make_method(name, reference="x"))
     assert problem.fit(ComBat()).reference_ is None

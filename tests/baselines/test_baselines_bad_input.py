@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from factories import refused, spoilt
 from mgpa import TokenMean, load_map
-from mgpa.baselines import CORAL, INLP, LEACE, NCM, SPLINCE, Identity, OracleLEACE, available, make
+from mgpa.baselines import CORAL, INLP, LEACE, NCM, SPLINCE, Identity, OracleLEACE, list_methods, make_method
 
 torch = pytest.importorskip("torch")
 
@@ -39,7 +39,7 @@ SETTINGS = {
     "inlp": {"n_rounds": 2},
     "ncm": {"rank": 1},
 }
-METHODS = {m.name: m for m in available() if m.acts_on == "embeddings" and m.name != "mance"}
+METHODS = {m.name: m for m in list_methods() if m.acts_on == "embeddings" and m.name != "mance"}
 if importlib.util.find_spec("concept_erasure") is None:
     del METHODS["quadratic_leace"]
 PAIRED = [name for name in METHODS if METHODS[name].needs_pairs]
@@ -47,7 +47,7 @@ EVERY = pytest.mark.parametrize("name", METHODS)
 
 
 def build(name, **parameters):
-    return make(name, **(SETTINGS.get(name, {}) | parameters))
+    return make_method(name, **(SETTINGS.get(name, {}) | parameters))
 
 
 def evidence(**changes):
@@ -253,7 +253,7 @@ def test_pairs_in_streams_are_kept_only_where_needed_and_checked_over_all_batche
     for model in (LEACE(), CORAL()):
         model.partial_fit(X, source=SOURCE, pair_id=IDS).partial_fit(X + 1.0, source=SOURCE, pairs=(A, B))
         assert (model._data.aligned, model._data.paired_rows) == ((), ())
-    for model in (make("featmap"), CORAL(moments="pairs"), NCM(rank=1)):
+    for model in (make_method("featmap"), CORAL(moments="pairs"), NCM(rank=1)):
         for rows in (X, X + 1.0):
             model.partial_fit(rows, source=SOURCE, pair_id=IDS)
         with refused("pair_id 0 occurs more than once in the same source"):
@@ -364,7 +364,7 @@ def test_sources_without_any_effect_are_left_alone(name, K):
     events = rng.normal(size=(90, D)) + 3.7
     task = np.repeat(rng.integers(2, size=90), K)
     rows, source = np.repeat(events, K, axis=0), np.tile(np.arange(K), 90)
-    model = make(name).fit(rows, task, source=source)
+    model = make_method(name).fit(rows, task, source=source)
     np.testing.assert_allclose(model.transform(rows, **known(name, source)), rows, atol=1e-6)
 
 

@@ -8,8 +8,8 @@ import pytest
 import mgpa
 from factories import random_projective_map
 from mgpa.baselines.igbp import IGBP, MIN_GAIN, WEIGHT_DECAY, stale_epochs
-from mgpa.endpoint import operating_points, relative_movement
 from mgpa.maps import MapError, ProjectiveMap
+from mgpa.operating_point import operating_points, relative_movement
 
 torch = pytest.importorskip("torch")
 
@@ -175,7 +175,9 @@ def test_the_map_says_where_it_came_from_and_takes_operating_points(capsys):
     assert "IGBP stages done" in capsys.readouterr().err
     m = model.map_
     assert (m.info.method, m.info.source_names, m.info.n_rows) == ("IGBP", ("dry", "wet"), 90)
-    assert m.info.fingerprint == mgpa.Moments.from_rows(X, np.array(["dry", "wet"])[source]).fingerprint
+    assert (
+        m.info.fingerprint == mgpa.moments.Moments.from_rows(X, np.array(["dry", "wet"])[source]).fingerprint
+    )
     assert ((m.center == 0) & (m.scale == 1)).all()
     assert model.n_stages_ == len(m) == len(model.history_) == 3
     np.testing.assert_array_equal(model.transform(X, n_stages=0), X)

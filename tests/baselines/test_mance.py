@@ -20,8 +20,8 @@ from mgpa.baselines.mance import (
     neighbour_offsets,
     tangent_step,
 )
-from mgpa.endpoint import movement_budget, operating_points, relative_movement
 from mgpa.maps import MapError
+from mgpa.operating_point import movement_budget, operating_points, relative_movement
 
 torch = pytest.importorskip("torch")
 

@@ -8,15 +8,24 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.svm import SVC
 
-from mgpa.baselines import SDDA, AwAR, CIRCEHead, SlopeBias, available, make, task_scores, transfer_scores
+from mgpa.baselines import (
+    SDDA,
+    AwAR,
+    CIRCEHead,
+    SlopeBias,
+    list_methods,
+    make_method,
+    task_scores,
+    transfer_scores,
+)
 from mgpa.baselines.predictors import class_weights, discrepancy
 
 
 def test_all_comparators_share_an_interface():
-    names = [method.name for method in available() if method.acts_on == "predictions"]
+    names = [method.name for method in list_methods() if method.acts_on == "predictions"]
     assert names == ["slope_bias", "circe", "awar", "sdda"]
     for name in names:
-        model = make(name)
+        model = make_method(name)
         text = type(model).__doc__
         assert all(words in text for words in ("Reference", "Needs", "cannot do"))
         assert clone(model).get_params() == model.get_params()

@@ -60,11 +60,11 @@ def test_apply_says_when_rows_are_not_like_the_fitted_ones_and_strict_writes_not
     import json
     from dataclasses import replace
 
-    from mgpa.baselines import make
+    from mgpa.baselines import make_method
     from mgpa.tables import simulate_table
 
     table = simulate_table(12, random_state=0)
-    make("leace").fit(table.X, source=table.source).to_map().save(tmp_path / "m.safetensors")
+    make_method("leace").fit(table.X, source=table.source).to_map().save(tmp_path / "m.safetensors")
     write_table(table, tmp_path / "same.parquet")
     write_table(replace(table, X=5 * table.X), tmp_path / "drift.parquet")
     out = done(
@@ -116,7 +116,7 @@ def test_apply_checks_sources_under_the_name_they_had_in_the_fit(
 
 def test_a_file_of_one_source_is_corrected_by_its_name(tmp_path):
     rows = simulated_table(n_people=8)
-    m = fit_table(mgpa.baselines.make("combat"), rows).to_map()
+    m = fit_table(mgpa.baselines.make_method("combat"), rows).to_map()
     m.save(tmp_path / "m.safetensors")
     one = rows.take(rows.source == rows.sources[1]).with_columns(source=None)
     write_table(one, tmp_path / "one.npz")

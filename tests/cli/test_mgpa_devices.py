@@ -93,7 +93,7 @@ def test_rows_of_fitted_hospitals_leave_the_exit_status_zero(hospitals):
 
 def test_planning_says_how_many_events_are_enough_and_what_a_new_hospital_gets(hospitals):
     method = ("--method", "closed_form_mgpa")
-    words = done("plan-pairs", "five.parquet", *method, "--repeats", 2, folder=hospitals).stdout
+    words = done("pairs-needed", "five.parquet", *method, "--repeats", 2, folder=hospitals).stdout
     assert "Enough: about " in words
     given = ("leave-one-out", "five.parquet", *method)
     found = json.loads(done(*given, "--json", folder=hospitals).stdout)

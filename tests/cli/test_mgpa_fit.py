@@ -13,7 +13,7 @@ from terminal import done, in_process, refused
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
 
-from mgpa.endpoint import relative_movement
+from mgpa.operating_point import relative_movement
 from mgpa.tables import open_table, rows_for, write_table
 
 TABLE = "rec ördings.parquet"

@@ -18,7 +18,7 @@ pytest.importorskip("cyclopts")
 from mgpa.cli import app, main
 
 COMMANDS = (
-    "fit apply adapt plan-pairs leave-one-out audit select inspect export convert check-pairs demo methods "
+    "fit apply adapt pairs-needed leave-one-out audit select inspect export convert check-pairs demo methods "
     "doctor simulate"
 )
 GROUPS = {"data": "list fetch verify", "study": "list show run plan paper attack beyond"}

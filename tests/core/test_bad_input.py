@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from factories import refused, spoilt
-from mgpa import MGPA, ClosedFormMGPA, IterativeMGPA, MeasurementGate, PCAGate, TokenMean, transform_tokens
+from mgpa import MGPA, ClosedFormMGPA, IterativeMGPA, MeasurementGate, TokenMean, transform_tokens
 from mgpa.errors import MissingEvidence
+from mgpa.gate import PCAGate
 
 torch = pytest.importorskip("torch")
 

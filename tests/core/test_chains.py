@@ -6,7 +6,7 @@ import pytest
 import mgpa
 from mgpa.errors import MissingEvidence
 from mgpa.estimators.left_out import leave_one_source_out
-from mgpa.estimators.planning import plan_pairs
+from mgpa.estimators.pairs_needed import pairs_needed
 
 D = 8
 
@@ -73,7 +73,7 @@ def test_sources_within_sources_are_corrected_as_one_label_or_one_after_the_othe
 
 def test_more_pairs_bring_held_out_events_closer_until_it_is_enough():
     X, source, ids, _ = chain([(0, 1)], n_events=120, n_sources=2)
-    plan = plan_pairs(mgpa.ClosedFormMGPA(), X, source=source, pair_id=ids, sizes=(4, 20, 80), repeats=3)
+    plan = pairs_needed(mgpa.ClosedFormMGPA(), X, source=source, pair_id=ids, sizes=(4, 20, 80), repeats=3)
     means = plan.distance.mean(axis=1)
     assert means[-1] < means[0] < plan.uncorrected
     assert plan.interval[0] <= plan.needed <= plan.interval[1]
@@ -81,14 +81,14 @@ def test_more_pairs_bring_held_out_events_closer_until_it_is_enough():
     assert plan.to_dict()["sizes"] == [4, 20, 80]
     rng = np.random.default_rng(0)
     alike = rng.normal(size=(200, D))  # no device effect: no pairs are of use
-    idle = plan_pairs(mgpa.ClosedFormMGPA(), alike, source=np.arange(200) % 2, pair_id=np.arange(200) // 2)
+    idle = pairs_needed(mgpa.ClosedFormMGPA(), alike, source=np.arange(200) % 2, pair_id=np.arange(200) // 2)
     assert np.isinf(idle.needed)
     assert idle.to_dict()["needed"] is None
     assert "look at mgpa check-pairs" in str(idle)
     with pytest.raises(MissingEvidence, match="at least 6"):
-        plan_pairs(mgpa.ClosedFormMGPA(), X[:8], source=source[:8], pair_id=np.arange(8) // 2)
+        pairs_needed(mgpa.ClosedFormMGPA(), X[:8], source=source[:8], pair_id=np.arange(8) // 2)
     with pytest.raises(ValueError, match="after holding out, there are"):
-        plan_pairs(mgpa.ClosedFormMGPA(), X, source=source, pair_id=ids, sizes=(4, 500))
+        pairs_needed(mgpa.ClosedFormMGPA(), X, source=source, pair_id=ids, sizes=(4, 500))
 
 
 def test_every_source_left_out_says_what_a_new_one_gets():

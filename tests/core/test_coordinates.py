@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from mgpa import AffineMap, ClosedFormMGPA, Coordinates, MapError, fit_coordinates, load_map
+from mgpa import ClosedFormMGPA, load_map
+from mgpa.coordinates import Coordinates, fit_coordinates
+from mgpa.errors import MapError
+from mgpa.maps import AffineMap
 from mgpa.tables import Table, fit_table
 from mgpa.tables.rows import corrected_rows, in_coordinates
 from mgpa.tables.simulate import simulate_table

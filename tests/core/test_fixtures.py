@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.baselines import make
-from mgpa.endpoint import movement_budget, relative_movement
+from mgpa.baselines import make_method
+from mgpa.operating_point import movement_budget, relative_movement
 
 # How far the authors found their own refitted maps from the stored ones between library versions.
 REFIT_TOLERANCE = 5e-3
@@ -56,7 +56,7 @@ def test_the_papers_baselines_equal_the_authors(authors, name):
     method, _, reference = name.partition("_to_")
     settings = {"reference": int(reference)} if reference else {}
     settings |= {"ridge": 0.0} if method == "featmap" else {}  # as FEATMAP.paper()
-    model = authors.fit(make(method, standardize=False, **settings))
+    model = authors.fit(make_method(method, standardize=False, **settings))
     known = {"source": authors.arrays["source_new"]} if reference else {}
     authors.assert_output(model.transform(authors.arrays["X_new"], **known), name, 1e-10)
 
@@ -92,7 +92,7 @@ def test_refitted_stages_land_on_the_authors_outputs(authors, name, n_stages, se
     if "critics" not in settings:
         pytest.importorskip("torch")
     if "anchor_gate" in settings:
-        settings = settings | {"gate": mgpa.PCAGate(rank=int(authors.arrays["gate_rank"]))}
+        settings = settings | {"gate": mgpa.gate.PCAGate(rank=int(authors.arrays["gate_rank"]))}
     X = authors.arrays["X_new"].astype(np.float32)
     model = mgpa.IterativeMGPA.paper(n_stages=n_stages, standardize=False, device="cpu", **settings)
     authors.fit(model)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import assert_close, linear, two_sources
-from mgpa import ClosedFormMGPA, FixedGate, MeasurementGate, PCAGate, RandomGate
-from mgpa.gate import held_out_coverage
+from mgpa import MGPA, ClosedFormMGPA, IterativeMGPA, MeasurementGate
+from mgpa.gate import FixedGate, PCAGate, RandomGate, held_out_coverage
 from mgpa.linalg import Scatter
 from random_cases import SEEDS, examples
 
@@ -45,6 +45,16 @@ def test_the_gate_finds_the_span_and_covers_new_pairs():
         gate.coverage(np.zeros((3, 10)))
     with pytest.raises(ValueError, match="zero"):
         held_out_coverage(np.zeros((10, 3)))
+
+
+@pytest.mark.parametrize("model", [MGPA, ClosedFormMGPA, IterativeMGPA])
+@pytest.mark.parametrize("rank", [0, 2, 0.9])
+def test_a_number_as_the_gate_is_the_rank_of_a_measurement_gate(model, rank):
+    data = two_sources()
+    short = {} if model is not IterativeMGPA else {"critics": ("linear",), "n_stages": 2}
+    one, other = (data.fit(model(gate, **short)).to_map() for gate in (rank, MeasurementGate(rank)))
+    assert one.info.gate_rank == other.info.gate_rank
+    np.testing.assert_array_equal(one.transform(data.X), other.transform(data.X))
 
 
 def check_signs(basis):

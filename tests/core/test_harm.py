@@ -80,7 +80,7 @@ def _source_score(train, test):
 @pytest.mark.parametrize(("make", "setting"), [(corn, ((0, 1), 2)), (ssvep, ("13Hz", "21Hz", 0.005))])
 def test_the_source_is_as_hard_to_read_with_either_anchor_and_heads_survive_one(make, setting):
     models = {
-        "identity": mgpa.baselines.make("identity"),
+        "identity": mgpa.baselines.make_method("identity"),
         "pooled": mgpa.ClosedFormMGPA.paper(),
         "within": mgpa.ClosedFormMGPA(),
     }
@@ -95,7 +95,7 @@ def test_the_source_is_as_hard_to_read_with_either_anchor_and_heads_survive_one(
 @pytest.mark.slow
 def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_breaks_them():
     models = {
-        "identity": mgpa.baselines.make("identity"),
+        "identity": mgpa.baselines.make_method("identity"),
         "pooled": mgpa.ClosedFormMGPA.paper(),
         "within": mgpa.ClosedFormMGPA(),
     }
@@ -114,7 +114,7 @@ def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_br
 def test_existing_heads_survive_stages_from_the_closed_form_where_published_stages_break_them():
     pytest.importorskip("torch")
     models = {
-        "identity": mgpa.baselines.make("identity"),
+        "identity": mgpa.baselines.make_method("identity"),
         "default": mgpa.IterativeMGPA(random_state=17, device="cpu"),
         "published": mgpa.IterativeMGPA.paper(device="cpu"),
     }

@@ -43,7 +43,7 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_a_stored_map_needs_numpy_and_safetensors_only(tmp_path):
     import numpy as np
 
-    path = mgpa.AffineMap.identity(3).save(tmp_path / "map.safetensors")
+    path = mgpa.maps.AffineMap.identity(3).save(tmp_path / "map.safetensors")
     code = f"import mgpa, numpy; mgpa.load_map({str(path)!r}).transform(numpy.zeros((2, 3)))"
     assert not loaded_after(code) & (set(HEAVY) - {"numpy", "safetensors"})
     assert np.array_equal(mgpa.load_map(path).transform(np.ones((1, 3))), np.ones((1, 3)))

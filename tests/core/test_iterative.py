@@ -7,9 +7,10 @@ from threadpoolctl import threadpool_limits
 
 import mgpa
 from factories import Data, assert_close, both, linear, new_rows, same_tensors, several_sources, two_sources
-from mgpa import FixedGate, IterativeMGPA, MeasurementGate
+from mgpa import IterativeMGPA, MeasurementGate
 from mgpa import critics as critic_module
 from mgpa.critics import fit_network
+from mgpa.gate import FixedGate
 from mgpa.moments import Moments
 from mgpa.position import within_anchor
 

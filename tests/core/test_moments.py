@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 import mgpa.moments
 from factories import assert_close
-from mgpa import Moments
 from mgpa.labels import coded
-from mgpa.moments import Means, SourceMoments
+from mgpa.moments import Means, Moments, SourceMoments
 from mgpa.pairs import Pairs
 from mgpa.statistics import rows_among_views
 from random_cases import SEEDS, examples

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.baselines import make
-from mgpa.endpoint import relative_movement, stage_movement
+from mgpa.baselines import make_method
+from mgpa.operating_point import relative_movement, stage_movement
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,8 @@ MODELS = {
     "iterative": lambda: mgpa.IterativeMGPA(
         critics=("linear",), n_stages=4, do_no_harm=False, random_state=0
     ),
-    "leace": lambda: make("leace"),
-    "inlp": lambda: make("inlp", n_rounds=2),
+    "leace": lambda: make_method("leace"),
+    "inlp": lambda: make_method("inlp", n_rounds=2),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import mgpa
-from mgpa import ClosedFormMGPA, FixedGate, MeasurementGate, PCAGate, TokenMean
+from mgpa import ClosedFormMGPA, MeasurementGate, TokenMean
 from mgpa._common.parameters import (
     flag,
     gate,
@@ -25,6 +25,7 @@ from mgpa._common.parameters import (
 from mgpa.audit.heads import TokenNetworkHead
 from mgpa.baselines import CMMN, LEACE, SDDA
 from mgpa.errors import ParameterError
+from mgpa.gate import FixedGate, PCAGate
 
 JUNK = [None, True, "no", -1, 0.5, np.nan, np.inf, [], {}, object()]
 
@@ -91,7 +92,7 @@ KINDS = {
         ["linear", (), ("linear", "linear"), ("svm",), [{}], None, 3],
     ),
     "having": (having("fit", example="a model"), [LinearRegression()], [LinearRegression, "fit", None]),
-    "gate": (gate, [None, MeasurementGate(), FixedGate(np.eye(2))], [MeasurementGate, LinearRegression(), 4]),
+    "gate": (gate, [None, MeasurementGate(), FixedGate(np.eye(2)), 0, 4, 0.9], [MeasurementGate, LinearRegression(), -1, 1.5]),
     "flag": (flag, [True, False, np.True_], [0, 1, "no", None]),
     "nothing": (nothing, [None], [False, 0, ""]),
     "share": (share, [1.0, 0.1, np.float32(0.5)], [1, 0.0, 1.1, np.nan, True, "half"]),

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import assert_close, both, linear, new_rows, several_sources, two_sources
-from mgpa import ClosedFormMGPA, FullGate, MeasurementGate, PCAGate, RandomGate
+from mgpa import ClosedFormMGPA, MeasurementGate
+from mgpa.gate import FullGate, PCAGate, RandomGate
 from random_cases import SEEDS, examples
 
 # The complement.

@@ -67,7 +67,7 @@ def test_where_the_source_is_read_with_doubt_the_direction_is_collapsed_unless_n
     assert (auto.action_, never.action_) == ("collapse", "read")
     assert not auto.reading_.suffices
     assert auto.reading_.expected > auto.reading_.allowed
-    assert isinstance(auto.to_map(), mgpa.AffineMap)
+    assert isinstance(auto.to_map(), mgpa.maps.AffineMap)
     assert "collapsed to the level of '0'" in auto.to_map().info.evidence
 
 
@@ -140,7 +140,7 @@ def test_held_out_posteriors_tell_how_well_new_rows_are_read(n_pairs):
         model = mgpa.MGPA(collapse="never").fit(X, source=source, pairs=pairs)
         new = rng.normal(size=(3000, d))
         m = model.to_map()
-        if not isinstance(m, mgpa.PosteriorMap):
+        if not isinstance(m, mgpa.maps.PosteriorMap):
             continue
         posteriors = [m.posterior(new), m.posterior(new + shift)]
         measured.append(np.mean([p.argmax(axis=1) == k for k, p in enumerate(posteriors)]))

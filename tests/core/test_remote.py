@@ -61,7 +61,7 @@ def test_a_missing_package_is_named(monkeypatch):
 def test_opening_a_map_in_a_file_loads_no_package_for_addresses(tmp_path):
     code = (
         "import sys, mgpa\n"
-        "m = mgpa.AffineMap.identity(2)\n"
+        "m = mgpa.maps.AffineMap.identity(2)\n"
         f"m.save({str(tmp_path / 'm.safetensors')!r})\n"
         f"mgpa.load_map({str(tmp_path / 'm.safetensors')!r})\n"
         "print(sorted({'fsspec', 's3fs', 'aiohttp', 'urllib.request'} & set(sys.modules)))"

@@ -16,17 +16,8 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from mgpa import (
-    MGPA,
-    ClosedFormMGPA,
-    FullGate,
-    IterativeMGPA,
-    JointTokens,
-    MeasurementGate,
-    PCAGate,
-    RandomGate,
-    TokenMean,
-)
+from mgpa import MGPA, ClosedFormMGPA, IterativeMGPA, JointTokens, MeasurementGate, TokenMean
+from mgpa.gate import FullGate, PCAGate, RandomGate
 from mgpa.stages import Trajectory
 
 torch = pytest.importorskip("torch")

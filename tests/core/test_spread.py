@@ -70,7 +70,7 @@ def test_views_of_new_events_come_together_though_the_source_is_not_told(device)
     world = World(device)
     model, new = world.fit(), world.views(200)
     corrected = [model.transform(v) for v in new]
-    assert isinstance(model.to_map(), mgpa.PosteriorMap)
+    assert isinstance(model.to_map(), mgpa.maps.PosteriorMap)
     assert apart(corrected) < 0.4 * apart(new)
     assert apart(corrected) < 0.5 * apart([world.fit(spread="never").transform(v) for v in new])
 
@@ -88,7 +88,7 @@ def test_a_pure_shift_is_the_closed_form_and_no_difference_is_the_identity():
 def test_rows_that_do_not_show_the_pairs_spread_are_left_alone():
     pairs, rows = World("gain"), World("nothing", seed=1)
     model = mgpa.MGPA().fit(rows.X, source=rows.source, pairs=pairs.pairs)
-    assert not isinstance(model.to_map(), mgpa.PosteriorMap)
+    assert not isinstance(model.to_map(), mgpa.maps.PosteriorMap)
     assert "rows do not show it" in model.to_map().summary()
 
 
@@ -149,7 +149,7 @@ def test_three_sources_come_together_also_where_two_share_no_pairs(star):
     model = mgpa.MGPA().fit(np.concatenate(X), source=np.concatenate(source), pair_id=np.concatenate(ids))
     new = world.views(200, (0, 1, 2))
     corrected = [model.transform(v) for v in new]
-    assert isinstance(model.to_map(), mgpa.PosteriorMap)
+    assert isinstance(model.to_map(), mgpa.maps.PosteriorMap)
     for a, b in ((0, 1), (0, 2), (1, 2)):
         assert apart((corrected[a], corrected[b])) < 0.5 * apart((new[a], new[b]))
 
@@ -177,8 +177,8 @@ def test_strength_features_that_never_varied_and_weights():
     np.testing.assert_allclose(model.transform(X, strength=0.5), (X + Y) / 2, atol=1e-12)
     once = mgpa.MGPA().fit(X, source=world.source, pairs=tuple(pairs)).transform(X)
     np.testing.assert_allclose(Y, once, rtol=1e-8, atol=1e-8)
-    budget = mgpa.endpoint.movement_budget(model, X, 0.05)
-    assert mgpa.endpoint.relative_movement(budget, X) == pytest.approx(0.05)
+    budget = mgpa.operating_point.movement_budget(model, X, 0.05)
+    assert mgpa.operating_point.relative_movement(budget, X) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("n_units", [4, 12])
@@ -204,7 +204,7 @@ def test_one_participant_cannot_tell_devices_from_themselves():
     assert (
         "p = 1, 1 participants" in mgpa.MGPA(on_missing="warn").fit(world.X, **arguments).to_map().summary()
     )
-    assert isinstance(mgpa.MGPA(spread="always").fit(world.X, **arguments).to_map(), mgpa.PosteriorMap)
+    assert isinstance(mgpa.MGPA(spread="always").fit(world.X, **arguments).to_map(), mgpa.maps.PosteriorMap)
 
 
 def one_pair_each(people, device="gain and shift"):
@@ -314,7 +314,7 @@ def test_a_fit_takes_a_few_times_the_memory_of_its_pairs(monkeypatch):
     model = mgpa.MGPA().fit(X, **details, groups=np.tile(np.arange(2000) % 8, 2))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert isinstance(model.to_map(), mgpa.PosteriorMap)
+    assert isinstance(model.to_map(), mgpa.maps.PosteriorMap)
     assert peak < 10 * X.nbytes  # in single precision; it was 29 times
 
 

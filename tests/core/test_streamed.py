@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import assert_close, new_rows, several_sources, two_sources
-from mgpa import MGPA, AffineMap, ClosedFormMGPA, IterativeMGPA
+from mgpa import MGPA, ClosedFormMGPA, IterativeMGPA
 from mgpa._common.arrays import is_tensor
 from mgpa.baselines._base import views_of
 from mgpa.errors import MissingEvidence
+from mgpa.maps import AffineMap
 from mgpa.moments import Moments, SourceMoments, Standardizer
 from mgpa.pairs import Pairs
 from mgpa.statistics import LabelledRows, Statistics

@@ -46,9 +46,9 @@ def test_errors_and_summaries_have_nothing_that_a_terminal_obeys():
     with pytest.raises(ValueError, match="names are printable") as refused:
         Table(np.zeros((2, 3)), other={ESCAPE: np.array([1, 2])})
     assert "\x1b" not in str(refused.value)
-    info = mgpa.AffineMap.identity(2).info
+    info = mgpa.maps.AffineMap.identity(2).info
     from dataclasses import replace
 
-    m = replace(mgpa.AffineMap.identity(2), info=replace(info, notes=ESCAPE, source_names=(ESCAPE, "b")))
+    m = replace(mgpa.maps.AffineMap.identity(2), info=replace(info, notes=ESCAPE, source_names=(ESCAPE, "b")))
     assert "\x1b" not in m.summary()
     assert m.summary().count(SHOWN) == 2

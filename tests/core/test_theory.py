@@ -11,8 +11,9 @@ import pytest
 from scipy.special import logit
 from sklearn.linear_model import LinearRegression
 
-from mgpa import AffineMap, ClosedFormMGPA, IterativeMGPA, MeasurementGate
+from mgpa import ClosedFormMGPA, IterativeMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
+from mgpa.maps import AffineMap
 from mgpa.position import projection
 
 D_FEATURES, RANK = 7, 3

@@ -45,7 +45,7 @@ def test_with_equal_means_of_what_is_preserved_both_anchors_are_one():
     rng = np.random.default_rng(1)
     X, _, _ = rows(rng, 2000, shift=0.0)
     X, source = np.concatenate([X, X + 3.0 * np.eye(D)[0]]), np.repeat([0, 1], 2000)
-    options = {"gate": mgpa.FixedGate(np.eye(D)[:, :1]), "standardize": False, "ridge": 10.0}
+    options = {"gate": mgpa.gate.FixedGate(np.eye(D)[:, :1]), "standardize": False, "ridge": 10.0}
     models = [
         mgpa.ClosedFormMGPA(**options, anchor=anchor).fit(X, source=source, pair_id=np.r_[0:2000, 0:2000])
         for anchor in ("pooled", "within")
@@ -89,7 +89,7 @@ def test_the_error_is_over_people_where_they_are_known():
 def test_a_gate_that_is_everything_leaves_nothing_to_regress_on(n):
     rng = np.random.default_rng(10)
     X, source, _ = rows(rng, n, shift=10.0)
-    gate = mgpa.FixedGate(np.linalg.qr(rng.normal(size=(D, D)))[0])  # up to rounding
+    gate = mgpa.gate.FixedGate(np.linalg.qr(rng.normal(size=(D, D)))[0])  # up to rounding
     model = mgpa.ClosedFormMGPA(gate, standardize=False, shrinkage=0.5)
     model.fit(X, source=source, pairs=paired(rng, shift=10.0))
     assert model.effect_.size == pytest.approx(1.0, abs=0.2)
@@ -104,7 +104,7 @@ def test_what_few_pairs_leave_of_the_source_is_the_error_of_their_mean(n_pairs):
         X, source = rng.normal(size=(4000, D)), np.repeat([0, 1], 2000)
         first = rng.normal(size=(n_pairs, D))
         pairs = first, first + shift + np.sqrt(2.0) * rng.normal(size=(n_pairs, D))
-        model = mgpa.ClosedFormMGPA(mgpa.FullGate(), standardize=False)
+        model = mgpa.ClosedFormMGPA(mgpa.gate.FullGate(), standardize=False)
         model.fit(X + source[:, None] * shift, source=source, pairs=pairs)
         left.append(np.sum((model.transform(shift[None]) - model.transform(np.zeros((1, D)))) ** 2))
     assert np.mean(left) == pytest.approx(2.0 * (D - 1) / n_pairs, rel=0.2)

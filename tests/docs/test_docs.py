@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from mgpa.coordinates import fit_coordinates
 from mgpa.tables import TableWriter, write_table
 from mgpa.tables.simulate import simulate_table
@@ -252,7 +252,7 @@ MAPS = {
 def test_somebody_who_read_the_page_can_apply_a_map_file(method, settings, tmp_path):
     pytest.importorskip("torch")
     table = simulate_table(12, n_sources=3, random_state=1)
-    model = make(method, **settings)
+    model = make_method(method, **settings)
     model.fit(table.X, table.label, source=table.source, pair_id=table.pair_id)
     m = model.to_map().with_strength(0.8).with_notes("Ärger ∞")
     if hasattr(m, "fraction"):

@@ -47,7 +47,7 @@ def parts(tmp_path):
 def test_the_cluster_example_on_local_workers_gives_what_one_process_gives(parts, tmp_path):
     from mgpa import ClosedFormMGPA, load_map
     from mgpa.maps.io.mapfile import map_digest
-    from mgpa.tables import correct_file, fit_table, open_table
+    from mgpa.tables import apply_to_file, fit_table, open_table
 
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "cluster" / "correct_table.py"), "parts", "out"],
@@ -60,6 +60,6 @@ def test_the_cluster_example_on_local_workers_gives_what_one_process_gives(parts
     assert done.returncode == 0, done.stderr
     m = fit_table(ClosedFormMGPA(), parts).to_map()
     assert map_digest(load_map(tmp_path / "adapter.safetensors")) == map_digest(m)
-    correct_file(m, parts, tmp_path / "expected")
+    apply_to_file(m, parts, tmp_path / "expected")
     assert (open_table(tmp_path / "out").read().X == open_table(tmp_path / "expected").read().X).all()
     assert f"corrected {open_table(parts).n_rows} rows" in done.stdout

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.baselines import available, make, registry
+from mgpa.baselines import list_methods, make_method, registry
 from mgpa.maps import AffineMap
 from mgpa.paper.datasets import catalogue
 
@@ -65,8 +65,8 @@ def test_the_new_baselines_line_in_the_registry_is_all_it_takes(monkeypatch):
     names = run_part("baseline", n=1)
     line = eval(blocks("baseline", "python")[-1], names)
     monkeypatch.setattr(registry, "_METHODS", (*registry._METHODS, line))
-    assert isinstance(make("mean-projection", standardize=False), names["MeanProjection"])
-    entry = available()[-1]
+    assert isinstance(make_method("mean-projection", standardize=False), names["MeanProjection"])
+    entry = list_methods()[-1]
     assert (entry.name, entry.streams, entry.source_blind, entry.needs_pairs) == (line[0], True, True, False)
     for promise in ("Reference", "Needs", "cannot do"):
         assert promise in line[1].__doc__

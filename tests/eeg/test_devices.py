@@ -12,7 +12,7 @@ import mgpa
 from mgpa import audit
 from mgpa.eeg import BandPower, align_devices, align_like, encode, table_from_epochs
 from mgpa.errors import PairingError
-from mgpa.tables import correct, fit_table, open_table, write_table
+from mgpa.tables import apply_to_table, fit_table, open_table, write_table
 from terminal import done, refused
 
 EPOC = ["AF3", "F7", "F3", "FC5", "T7", "P7", "O1", "O2", "P8", "T8", "FC6", "F4", "F8", "AF4"]
@@ -121,13 +121,13 @@ def test_the_table_fits_corrects_and_saves(tmp_path):
     assert stored.digest == table.digest
     assert "200 pairs of 200 events in 10 sessions" in stored.info["pairing"]
     m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
-    assert correct(m, table).X.shape == table.X.shape
+    assert apply_to_table(m, table).X.shape == table.X.shape
     # New epochs come with their own channels and rate, and are brought to the table's.
     for name, epochs in devices.items():
         rows = (table.source == name) & (table.participant == "s3")
         new = encode(align_like(epochs[3].copy().rename_channels(str.upper), stored), BandPower())
         np.testing.assert_array_equal(new.X, table.X[rows])
-        correct(m, new)
+        apply_to_table(m, new)
     with pytest.raises(ValueError, match=r"to 1 s, at 128 Hz; those of the table from -0\.195"):
         align_like(devices["epoc"][0].copy().crop(0, None), table)
     with pytest.raises(ValueError, match="table_from_epochs made"):
@@ -135,7 +135,7 @@ def test_the_table_fits_corrects_and_saves(tmp_path):
     with pytest.raises(ValueError, match=r"This AffineMap has no info.*table_from_epochs made"):
         align_like(devices["epoc"][0], m)
     with pytest.raises(ValueError, match=r"in another order.*mgpa\.eeg\.align_like"):
-        correct(m, encode(devices["epoc"][0].copy().reorder_channels(EPOC[::-1]), BandPower()))
+        apply_to_table(m, encode(devices["epoc"][0].copy().reorder_channels(EPOC[::-1]), BandPower()))
     with pytest.raises(TypeError, match=r"is a str; expected mne\.Epochs \(mne\.read_epochs reads a file\)"):
         align_like("s0-epo.fif", table)
 

@@ -11,7 +11,7 @@ import scipy.sparse
 
 import mgpa
 from factories import random_affine_map, two_sources
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from mgpa.maps import MapError
 from mgpa.maps.check import FittedRange
 from mgpa.moments import sample_rows
@@ -24,7 +24,7 @@ NEW = np.random.default_rng(1).normal(size=(400, 8)) + np.tile([0.0, 1.0], 200)[
 
 @pytest.fixture(scope="module")
 def m():
-    return make("leace").fit(X, source=SOURCE).to_map()
+    return make_method("leace").fit(X, source=SOURCE).to_map()
 
 
 def test_rows_of_the_same_kind_are_fine(m):
@@ -68,7 +68,7 @@ def test_sources_never_seen_are_named_under_the_user_s_own_name(m):
 def test_constant_features_that_vary_later_are_named():
     rows = X.copy()
     rows[:, 3] = 7.0
-    m = make("leace").fit(rows, source=SOURCE).to_map()
+    m = make_method("leace").fit(rows, source=SOURCE).to_map()
     assert m.check(rows).ok
     assert m.check(X).features == {"feature 3": 1.0}
 
@@ -88,15 +88,15 @@ def test_a_file_keeps_the_ranges_and_an_old_one_says_it_has_none(m, tmp_path):
 @pytest.mark.parametrize("name", ["leace", "closed_form_mgpa", "inlp", "coral"])
 def test_every_way_to_fit_gives_the_same_ranges(name):
     data = two_sources(n=300)
-    whole = data.fit(make(name))
+    whole = data.fit(make_method(name))
     expected = whole.to_map().fitted
     if hasattr(whole, "partial_fit"):
         parts = [slice(0, 100), slice(100, 130), slice(130, 300)]
-        streamed, merged = make(name), make(name)
+        streamed, merged = make_method(name), make_method(name)
         for part in parts:
             evidence = {"source": data.source[part], "pairs": data.pairs if part.start == 0 else None}
             streamed.partial_fit(data.X[part], **evidence)
-            merged.merge(make(name).partial_fit(data.X[part], **evidence))
+            merged.merge(make_method(name).partial_fit(data.X[part], **evidence))
         for model in (streamed, merged):
             np.testing.assert_array_equal(model.to_map().fitted.features, expected.features)
     assert (

@@ -236,7 +236,7 @@ def test_a_map_of_before_works_and_says_that_it_cannot_tell(world, m, tmp_path):
 def test_a_stream_of_batches_gives_the_same_population(world):
     X = np.concatenate([world.rows(100, shift) for shift in world.shifts])
     source = np.repeat(["a", "b", "c", "d"], 100)
-    one, several = mgpa.baselines.make("leace"), mgpa.baselines.make("leace")
+    one, several = mgpa.baselines.make_method("leace"), mgpa.baselines.make_method("leace")
     whole = one.fit(X, source=source, groups=np.arange(400) // 50).to_map().population
     for part in np.split(np.arange(400), 4):
         several.partial_fit(X[part], source=source[part], groups=part // 50)

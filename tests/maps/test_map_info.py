@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from factories import random_affine_map, random_routed_map, random_staged_map
-from mgpa import AffineMap, MapError
-from mgpa.maps import MapInfo
+from mgpa.errors import MapError
+from mgpa.maps import AffineMap, MapInfo
 from mgpa.maps.io.mapfile import map_digest
 
 

@@ -14,7 +14,7 @@ from factories import (
     random_staged_map,
     two_sources,
 )
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 
 D = 10
 
@@ -115,7 +115,9 @@ def test_a_tensor_has_no_output(m):
 @pytest.mark.parametrize("method", ["closed_form", "leace", "coral"])
 def test_estimators_write_where_they_are_told(method):
     data = two_sources()
-    model = data.fit(make(method)) if method != "closed_form" else data.fit(mgpa.ClosedFormMGPA.paper())
+    model = (
+        data.fit(make_method(method)) if method != "closed_form" else data.fit(mgpa.ClosedFormMGPA.paper())
+    )
     labels = {"source": data.source} if method == "coral" else {}
     X = data.X.copy()
     expected = model.transform(X, **labels, strength=0.5)

@@ -68,7 +68,7 @@ def test_files_precisions_torch_and_onnx_agree(stored, rows, tmp_path):
 
 
 def test_arrays_must_fit_together(stored):
-    with pytest.raises(mgpa.MapError, match="edit"):
+    with pytest.raises(mgpa.errors.MapError, match="edit"):
         replace(stored, edit=stored.edit[:, :, :1], edit_offset=stored.edit_offset[:, :1], direction=None)
     with pytest.raises(ValueError, match="NaN"):
         stored.transform(np.full((1, 7), np.nan))

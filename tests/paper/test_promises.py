@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("pydantic")
 pytest.importorskip("torch")
 
-from mgpa.audit import METRICS, assign_endpoints, bootstrap, estimate, read_sources
+from mgpa.audit import METRICS, assign_endpoints, bootstrap, estimate, run_readers
 from mgpa.audit.heads import SOURCE_SEED_OFFSET
-from mgpa.audit.readers import SEED, read_residuals, read_token_sources
+from mgpa.audit.readers import SEED, run_residual_readers, run_token_readers
 from mgpa.audit.readers.networks import restart_seeds
 from mgpa.baselines import igbp
 from mgpa.paper import load_study, plan_study
@@ -167,9 +167,9 @@ def settings():
 def readers():
     X, source = np.random.default_rng(0).normal(size=(40, 2, 3)), np.arange(40) % 2
     quick = {"device": "cpu", "checkpoints": (1, 2, 3)}
-    assert len(read_sources(X[:, 0], source, X[:5, 0], **quick)) == 11
-    residual = read_residuals(X, source, X[:5], **quick)
-    assert len(read_token_sources(X, source, X[:5], residual=residual, **quick)) == 41
+    assert len(run_readers(X[:, 0], source, X[:5, 0], **quick)) == 11
+    residual = run_residual_readers(X, source, X[:5], **quick)
+    assert len(run_token_readers(X, source, X[:5], residual=residual, **quick)) == 41
     assert recorded("temporal-n170").readers.seed == SEED == 98
     assert any(
         "readers" in line for line in deviations(recorded("temporal-n170"), "published", "none", "cuda")

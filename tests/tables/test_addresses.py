@@ -10,7 +10,7 @@ import pytest
 
 import mgpa
 from mgpa.errors import OutputExists, StoreError
-from mgpa.tables import Table, TableError, correct, correct_file, fit_table, open_table, write_table
+from mgpa.tables import Table, TableError, apply_to_file, apply_to_table, fit_table, open_table, write_table
 from mgpa.tables.parquet import INDEX
 from simulated import in_parts, simulated_table
 from stores import names_at, objects_at, store_of
@@ -59,8 +59,8 @@ def test_what_is_written_fitted_and_corrected_by_address_is_that_of_files(table,
         assert str(fitted.save(f"{store}/{name}.safetensors")) == f"{store}/{name}.safetensors"
         loaded = mgpa.load_map(f"{store}/{name}.safetensors")
         assert loaded.info.fingerprint == m.info.fingerprint
-        assert correct_file(loaded, address, f"{store}/corrected-{name}") == len(table)
-        assert_same(open_table(f"{store}/corrected-{name}").read(), correct(m, table))
+        assert apply_to_file(loaded, address, f"{store}/corrected-{name}") == len(table)
+        assert_same(open_table(f"{store}/corrected-{name}").read(), apply_to_table(m, table))
 
 
 def test_a_csv_file_by_address_is_read(memory):
@@ -225,14 +225,14 @@ def test_a_correction_killed_after_any_change_goes_on_and_leaves_nothing(
 ):
     rows, out = Table(table.X[:60], source=table.source[:60]), f"{memory}/out"
     given = in_parts(rows, f"{memory}/given", 3)
-    expected, old = correct(m, rows), rows.take(slice(0, 40))
+    expected, old = apply_to_table(m, rows), rows.take(slice(0, 40))
     changes, finished = 0, False
     while not finished:
         if overwrite:
             in_parts(old, out, 2, overwrite=True)
         stop_after(changes)
         with suppress(Killed):
-            correct_file(m, given, out, overwrite=overwrite)
+            apply_to_file(m, given, out, overwrite=overwrite)
             finished = True
         stop_after(float("inf"))
         if not finished:
@@ -241,7 +241,7 @@ def test_a_correction_killed_after_any_change_goes_on_and_leaves_nothing(
                 there = open_table(out).read()
                 assert_same(there, old if overwrite and len(there) == len(old) else expected)
             with suppress(OutputExists):  # all of it was there
-                correct_file(m, given, out, overwrite=overwrite)
+                apply_to_file(m, given, out, overwrite=overwrite)
         assert_same(open_table(out).read(), expected)
         if finished or overwrite:
             assert len(names_at(out)) == 4
@@ -286,7 +286,7 @@ def test_secrets_in_an_address_are_in_no_message_and_no_file(table, m, web, tmp_
     host = web.url.removeprefix("http://")
     secret = f"http://user:pass-word@{host}/{{}}?X-Amz-Signature=sig-nature"
     signed = mgpa.load_map(secret.format("m.safetensors"))
-    correct_file(signed, secret.format("t.parquet"), tmp_path / "out")
+    apply_to_file(signed, secret.format("t.parquet"), tmp_path / "out")
     said = [str(open_table(secret.format("t.parquet")).path), repr(open_table(secret.format("t.parquet")))]
     said.append(json.dumps(open_table(tmp_path / "out").info))
     for use, bad in (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.tables import Table, TableError, correct_file, fit_table, open_table, simulate_table, write_table
+from mgpa.tables import Table, TableError, apply_to_file, fit_table, open_table, simulate_table, write_table
 from terminal import done, refused
 
 pa = pytest.importorskip("pyarrow")
@@ -57,7 +57,7 @@ def test_columns_that_nobody_named_pass_through_as_they_are(out, table, tmp_path
     columns = odd_columns(len(table))
     path = file_with(table, tmp_path / "t.parquet", columns)
     m = fit_table(mgpa.ClosedFormMGPA(), path).to_map()
-    correct_file(m, path, tmp_path / out)
+    apply_to_file(m, path, tmp_path / out)
     same(pq.read_table(tmp_path / out), columns)
     read = open_table(path).read()
     same(pq.read_table(write_table(read, tmp_path / "again.parquet")), columns)
@@ -119,7 +119,7 @@ def test_rows_without_labels_are_fitted_and_corrected_and_that_is_said(table, tm
     m = fit_table(mgpa.ClosedFormMGPA(), path).to_map()  # in batches, which need no label
     whole = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
     assert np.allclose(m.transform(table.X), whole.transform(table.X))
-    correct_file(m, path, tmp_path / "new.parquet")
+    apply_to_file(m, path, tmp_path / "new.parquet")
     assert pq.read_table(tmp_path / "new.parquet")["label"].to_pylist() == label.to_pylist()
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from mgpa import ClosedFormMGPA, load_map
-from mgpa.tables import Table, TableError, correct_file, fit_table, open_table, write_table
+from mgpa.tables import Table, TableError, apply_to_file, fit_table, open_table, write_table
 from terminal import done
 
 
@@ -84,7 +84,7 @@ def test_replicates_are_averaged_or_paired_by_their_order(raw, tmp_path):
     np.testing.assert_allclose(mean.X[0], pair.X[:2].mean(axis=0))
     assert pair.pair_id[:4].tolist() == ["0-0/0", "0-0/1", "0-0/0", "0-0/1"]
     file = open_table(raw, **options, replicates="mean")
-    correct_file(fit_table(ClosedFormMGPA(), file).to_map(), file, tmp_path / "new.parquet")
+    apply_to_file(fit_table(ClosedFormMGPA(), file).to_map(), file, tmp_path / "new.parquet")
     assert {"1100", "1106"} <= {*pd.read_parquet(tmp_path / "new.parquet")}  # columns stay columns
     with pytest.raises(TableError, match="must be 'mean' or 'pair'"):
         open_table(raw, **options, replicates="median")

@@ -14,7 +14,7 @@ import pytest
 
 import mgpa
 from mgpa._common.files import write_atomically
-from mgpa.tables import Table, TableError, correct, correct_file, fit_table, open_table, write_table
+from mgpa.tables import Table, TableError, apply_to_file, apply_to_table, fit_table, open_table, write_table
 from simulated import in_parts, simulated_table
 
 pa = pytest.importorskip("pyarrow")
@@ -29,7 +29,7 @@ def table():
 
 @pytest.fixture
 def identity(table):
-    return mgpa.AffineMap.identity(table.X.shape[1])
+    return mgpa.maps.AffineMap.identity(table.X.shape[1])
 
 
 def content(folder):
@@ -47,7 +47,7 @@ def test_a_folder_of_foreign_parquet_files_is_never_replaced(table, identity, tm
     (folder / "thesis.tex").write_text("…")
     before = content(folder)
     for write in (
-        lambda: correct_file(identity, given, folder, overwrite=True),
+        lambda: apply_to_file(identity, given, folder, overwrite=True),
         lambda: in_parts(table, folder, overwrite=True),
     ):
         with pytest.raises(FileExistsError, match="files that mgpa did not write"):
@@ -70,7 +70,7 @@ def test_what_is_read_is_never_written(table, identity, tmp_path):
         (next(parts.glob("part-00000-*")), parts),
     ):
         with pytest.raises(ValueError, match=r"overlaps the input.*name another output"):
-            correct_file(identity, given, out, overwrite=True)
+            apply_to_file(identity, given, out, overwrite=True)
     assert content(tmp_path) == before
 
 
@@ -90,7 +90,7 @@ def test_devices_pipes_and_sockets_are_not_replaced(table, identity, tmp_path, m
         kind = path.stat().st_mode
         for write in (
             lambda p: write_table(table, p, overwrite=True),
-            lambda p: correct_file(identity, given, p, overwrite=True),
+            lambda p: apply_to_file(identity, given, p, overwrite=True),
             lambda p: identity.save(p),
             lambda p: write_atomically(p, b""),
         ):
@@ -254,21 +254,21 @@ def test_permuted_features_are_refused(table, tmp_path, components):
     assert m.info.feature_names == tuple(names)
     swapped = [names[1], names[0], *names[2:]]
     with pytest.raises(TableError, match=r"in another order: 'f1' instead of 'f0', 'f0' instead of 'f1'"):
-        correct(m, open_table(path, embedding=swapped).read())
+        apply_to_table(m, open_table(path, embedding=swapped).read())
     with pytest.raises(TableError, match=f"{d - 1} of them instead of {d}"):
-        correct(m, open_table(path, embedding=names[:-1], columns=["source"]).read())
+        apply_to_table(m, open_table(path, embedding=names[:-1], columns=["source"]).read())
     stored = write_table(open_table(path, embedding=swapped).read(), tmp_path / "stored.npz")
     with pytest.raises(TableError, match="in another order"):
-        correct_file(m, stored, tmp_path / "out.npz")
+        apply_to_file(m, stored, tmp_path / "out.npz")
     with pytest.raises(TableError, match="The table of pairs has other features"):
         fit_table(mgpa.ClosedFormMGPA(), file, pairs=stored)
     with pytest.raises(TableError, match="Table 1 has other features than the first"):
         Table.concatenate([file.read(), open_table(stored).read()])
-    right = correct(m, open_table(path, embedding=names).read())
-    nameless = correct(m, table)
+    right = apply_to_table(m, open_table(path, embedding=names).read())
+    nameless = apply_to_table(m, table)
     assert np.array_equal(right.X, nameless.X)
     assert ("feature_names" in right.info) == (components is None)
-    correct(m, right, force=True)
+    apply_to_table(m, right, force=True)
     use = m.transform if components is None else m.from_raw
     with pytest.raises(ValueError, match="fitted on"):
         use(pd.DataFrame(table.X, columns=swapped))

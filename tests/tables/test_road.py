@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from mgpa.errors import TableError
 from mgpa.estimators.base import CorrectionEstimator
 from mgpa.estimators.tokens import TOKENS
-from mgpa.tables import Table, correct, fit_table, rows_for
+from mgpa.tables import Table, apply_to_table, fit_table, rows_for
 from simulated import in_parts, simulated_table
 
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import correct_file, write_table
+from mgpa.tables import apply_to_file, write_table
 
 METHODS = {
     "closed_form_mgpa": {},
@@ -62,7 +62,7 @@ def test_memory_stream_command_and_cluster_give_the_same_map(tables, kind, metho
     cli = pytest.importorskip("mgpa.cli")
     table, components = tables[kind], 5 if "coordinates" in kind else None
     how = kind.split()[0] if kind.startswith("joint") else "mean"
-    model = make(method, **METHODS[method])
+    model = make_method(method, **METHODS[method])
     model = model if how == "mean" else TOKENS[how](model)
     path = in_parts(table, tmp_path / "parts")
     settings = [f"--set.{name}" for name in METHODS[method]]
@@ -78,10 +78,10 @@ def test_memory_stream_command_and_cluster_give_the_same_map(tables, kind, metho
         "cluster": fit_table(model, path, components=components, client=client).to_map(),
         "command": mgpa.load_map(out),
     }
-    want = correct(expected, table)
+    want = apply_to_table(expected, table)
     assert np.abs(want.X - rows_for(expected, table).X).max() > 0.1
     for way, m in others.items():
-        np.testing.assert_allclose(correct(m, table).X, want.X, rtol=0, atol=1e-9, err_msg=way)
+        np.testing.assert_allclose(apply_to_table(m, table).X, want.X, rtol=0, atol=1e-9, err_msg=way)
         energy = {"gate_energy": None}  # equal to rounding
         assert replace(m.info, **energy) == replace(expected.info, **energy), way
         assert (m.coordinates is None) == (components is None), way
@@ -142,7 +142,7 @@ def test_pairs_of_other_sources_are_refused(tables, method):
     rows, pairs = split_pairs(table)
     renamed = pairs.with_columns(source=np.where(pairs.source == "dry", "gel", "pad"))
     with pytest.raises(TableError, match=r"sources gel, pad; the table to fit has dry, wet"):
-        fit_table(make(method), rows, pairs=renamed)
+        fit_table(make_method(method), rows, pairs=renamed)
 
 
 def test_pairs_are_matched_by_the_names_of_sources_not_by_their_order(tables):
@@ -152,7 +152,7 @@ def test_pairs_are_matched_by_the_names_of_sources_not_by_their_order(tables):
     rows = rows.with_columns(source=np.array([numbers[s] for s in rows.source]))
     text = pairs.with_columns(source=np.array([str(numbers[s]) for s in pairs.source]))
     same = pairs.with_columns(source=np.array([numbers[s] for s in pairs.source]))
-    a, b = (fit_table(make("featmap"), rows, pairs=table).to_map() for table in (text, same))
+    a, b = (fit_table(make_method("featmap"), rows, pairs=table).to_map() for table in (text, same))
     np.testing.assert_allclose(
         a.transform(rows.X, source=rows.source), b.transform(rows.X, source=rows.source), atol=1e-12
     )
@@ -169,22 +169,22 @@ def test_a_table_of_other_devices_is_not_corrected_without_being_told(tables, tm
     m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
     other = table.with_columns(source=np.where(table.source == "dry", "headset A", "headset B"))
     with pytest.raises(TableError, match=r"headset A, headset B; the map was fitted on dry, wet.*Pass force"):
-        correct(m, other)
+        apply_to_table(m, other)
     write_table(other, tmp_path / "other.parquet")
     with pytest.raises(TableError, match="Pass force"):
-        correct_file(m, tmp_path / "other.parquet", tmp_path / "out.parquet")
+        apply_to_file(m, tmp_path / "other.parquet", tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
-    np.testing.assert_array_equal(correct(m, other, force=True).X, correct(m, table).X)
+    np.testing.assert_array_equal(apply_to_table(m, other, force=True).X, apply_to_table(m, table).X)
     # One device in common will do, and so will not saying which devices these are.
-    assert len(correct(m, other.take(table.source == "dry").with_columns(source="dry")))
-    assert len(correct(m, other.with_columns(source=None)))
+    assert len(apply_to_table(m, other.take(table.source == "dry").with_columns(source="dry")))
+    assert len(apply_to_table(m, other.with_columns(source=None)))
 
 
 def test_every_estimator_has_the_one_fit():
     def subclasses(cls):
         return {cls, *(s for sub in cls.__subclasses__() for s in subclasses(sub))}
 
-    make("igbp")
+    make_method("igbp")
     ours = [c for c in subclasses(CorrectionEstimator) if c.__module__.startswith("mgpa.")]
     own_fits = {c.__name__ for c in ours if "fit" in vars(c)}
     assert own_fits == {"CorrectionEstimator"}
@@ -196,7 +196,7 @@ def test_a_table_without_rows_has_nothing_to_fit_on(method, tmp_path):
     path = write_table(empty, tmp_path / "t.parquet")
     for given in (empty, path):
         with pytest.raises(TableError, match="has no rows to fit on"):
-            fit_table(make(method), given)
+            fit_table(make_method(method), given)
 
 
 @pytest.mark.parametrize("from_file", [False, True])
@@ -204,9 +204,9 @@ def test_a_table_without_rows_has_nothing_to_fit_on(method, tmp_path):
 def test_the_last_fit_is_on_everyone(method, from_file, tmp_path):
     table = simulated_table(n_people=12, events=8)
     told = write_table(table, tmp_path / "t.parquet") if from_file else table
-    last = fit_table(make(method), told, everyone=True).to_map()
+    last = fit_table(make_method(method), told, everyone=True).to_map()
     without_roles = Table(table.X, **{k: v for k, v in table.columns.items() if k != "role"})
-    expected = fit_table(make(method), without_roles).to_map()
+    expected = fit_table(make_method(method), without_roles).to_map()
     np.testing.assert_allclose(last.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-12)
-    assert last.info.n_rows == len(table) > fit_table(make(method), told).to_map().info.n_rows
+    assert last.info.n_rows == len(table) > fit_table(make_method(method), told).to_map().info.n_rows
     assert "the rows of every role" in last.info.notes

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.baselines import make
+from mgpa.baselines import make_method
 from mgpa.errors import ClusterError
 from mgpa.maps.io.mapfile import map_digest
 from simulated import in_parts, simulated_table
@@ -25,8 +25,8 @@ from mgpa.tables import (
     Table,
     TableError,
     TableWriter,
-    correct,
-    correct_file,
+    apply_to_file,
+    apply_to_table,
     fit_table,
     open_table,
     write_table,
@@ -53,8 +53,8 @@ def parts(table, tmp_path):
 @pytest.mark.parametrize("name", STREAMING)
 def test_a_streamed_fit_equals_one_in_memory(table, parts, name):
     fit = table.rows("FIT")
-    expected = make(name).fit(fit.X, fit.label, source=fit.source, pair_id=fit.pair_id)
-    streamed = fit_table(make(name), parts)
+    expected = make_method(name).fit(fit.X, fit.label, source=fit.source, pair_id=fit.pair_id)
+    streamed = fit_table(make_method(name), parts)
     known = {} if streamed.tags.source_blind else {"source": table.source}
     np.testing.assert_allclose(
         streamed.transform(table.X, **known), expected.transform(table.X, **known), rtol=0, atol=1e-9
@@ -65,9 +65,9 @@ def test_a_streamed_fit_equals_one_in_memory(table, parts, name):
 def test_parts_without_rows_to_fit_on_are_passed_over(table, tmp_path):
     order = np.argsort(table.role != "FIT", kind="stable")  # FIT rows first: later parts have none
     path = in_parts(table.take(order), tmp_path / "sorted", 9)
-    assert fit_table(make("leace"), path).to_map().info.n_rows == (table.role == "FIT").sum()
+    assert fit_table(make_method("leace"), path).to_map().info.n_rows == (table.role == "FIT").sum()
     with pytest.raises(TableError, match="no FIT rows"):
-        fit_table(make("leace"), in_parts(table.rows("HEAD"), tmp_path / "head", 2))
+        fit_table(make_method("leace"), in_parts(table.rows("HEAD"), tmp_path / "head", 2))
 
 
 def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
@@ -80,16 +80,16 @@ def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     assert map_digest(drawn) == map_digest(again)
     assert drawn.info.evidence.endswith("stages judged on X_val")
     assert fit_table(model, parts).to_map().info.notes == ""
-    other = fit_table(make("inlp"), parts, max_rows=100, random_state=5).to_map()
+    other = fit_table(make_method("inlp"), parts, max_rows=100, random_state=5).to_map()
     assert other.info.notes == drawn.info.notes
 
 
 @pytest.mark.parametrize("suffix", ["", ".parquet", ".npz", ".csv"])
 @pytest.mark.parametrize("name", ["closed_form_mgpa", "coral"])
 def test_tables_are_corrected_from_file_to_file(table, parts, tmp_path, suffix, name):
-    m = fit_table(make(name), parts).to_map()
+    m = fit_table(make_method(name), parts).to_map()
     out = tmp_path / f"corrected{suffix}"
-    assert correct_file(m, parts, out) == len(table)
+    assert apply_to_file(m, parts, out) == len(table)
     written = open_table(out, embedding="f" if suffix == ".csv" else None).read()
     known = {} if m.source_blind else {"source": table.source}
     np.testing.assert_allclose(written.X, m.transform(table.X, **known), rtol=0, atol=1e-12)
@@ -99,24 +99,24 @@ def test_tables_are_corrected_from_file_to_file(table, parts, tmp_path, suffix, 
             values = np.where(values < 0, "", values.astype(str))
         assert np.array_equal(getattr(written, column), values)
     with pytest.raises(FileExistsError):
-        correct_file(m, parts, out)
-    correct_file(m, parts, out, overwrite=True)
+        apply_to_file(m, parts, out)
+    apply_to_file(m, parts, out, overwrite=True)
 
 
 def test_a_map_that_needs_sources_refuses_a_table_without(table, parts, tmp_path):
-    m = fit_table(make("coral"), parts).to_map()
+    m = fit_table(make_method("coral"), parts).to_map()
     bare = write_table(Table(table.X), tmp_path / "bare.parquet")
     with pytest.raises(TableError, match="lacks source; it has no columns but X"):
-        correct_file(m, bare, tmp_path / "out")
+        apply_to_file(m, bare, tmp_path / "out")
     with pytest.raises(TableError, match="lacks source; it has no columns but X"):
-        fit_table(make("leace"), bare)
+        fit_table(make_method("leace"), bare)
 
 
 def test_two_workers_one_of_them_killed_give_the_same_bits(table, tmp_path):
     distributed = pytest.importorskip("distributed")
     parts = in_parts(table, tmp_path / "many", 60)
     expected = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
-    correct_file(expected, parts, tmp_path / "expected")
+    apply_to_file(expected, parts, tmp_path / "expected")
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )
@@ -125,7 +125,7 @@ def test_two_workers_one_of_them_killed_give_the_same_bits(table, tmp_path):
         killer = threading.Timer(0.3, os.kill, (worker.pid, signal.SIGKILL))
         killer.start()
         m = fit_table(mgpa.ClosedFormMGPA(), parts, client=client).to_map()
-        correct_file(m, parts, tmp_path / "out", client=client)
+        apply_to_file(m, parts, tmp_path / "out", client=client)
         killer.join()
     assert map_digest(m) == map_digest(expected)
     assert np.array_equal(open_table(tmp_path / "out").read().X, open_table(tmp_path / "expected").read().X)
@@ -135,8 +135,8 @@ def test_connecting_to_nothing_is_nothing(tmp_path):
     with connect(None) as client:
         assert client is None
     with pytest.raises(ValueError, match="is one file"):
-        correct_file(
-            mgpa.AffineMap.identity(2),
+        apply_to_file(
+            mgpa.maps.AffineMap.identity(2),
             write_table(Table(np.zeros((2, 2))), tmp_path / "t.npz"),
             Path(tmp_path) / "o.parquet",
             client=object(),
@@ -160,9 +160,9 @@ def test_a_map_is_not_lost_with_the_workers_that_had_it(table, tmp_path):
 
         killed = []
         client.submit = submit
-        correct_file(m, parts, tmp_path / "out", client=client)
+        apply_to_file(m, parts, tmp_path / "out", client=client)
     assert killed
-    assert np.array_equal(open_table(tmp_path / "out").read().X, correct(m, table).X)
+    assert np.array_equal(open_table(tmp_path / "out").read().X, apply_to_table(m, table).X)
 
 
 def lose_a_result(address):
@@ -197,7 +197,7 @@ WITHIN = """
     import pyarrow.parquet
     import numpy, scipy.linalg
     import mgpa
-    from mgpa.tables import correct_file, fit_table
+    from mgpa.tables import apply_to_file, fit_table
     # Libraries take their buffers when first used: before the limit is set, as it is about the table.
     scipy.linalg.cho_factor(numpy.eye(300) @ numpy.eye(300)); numpy.linalg.eigh(numpy.eye(300))
     pages = int(open("/proc/self/statm").read().split()[0])
@@ -208,7 +208,7 @@ WITHIN = """
     except MemoryError:
         print("limited")
     m = fit_table(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
-    correct_file(m, sys.argv[1], sys.argv[2])
+    apply_to_file(m, sys.argv[1], sys.argv[2])
 """
 
 
@@ -244,7 +244,7 @@ def test_a_scheduler_that_is_killed_and_started_again_costs_no_finished_part(tab
     parts = in_parts(table, tmp_path / "many", 300)
     m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
     m.save(tmp_path / "map.safetensors")
-    correct_file(m, parts, tmp_path / "expected")
+    apply_to_file(m, parts, tmp_path / "expected")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"

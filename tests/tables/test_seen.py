@@ -7,7 +7,7 @@ import pytest
 
 import mgpa
 from mgpa.maps import load_map
-from mgpa.tables import correct, fit_table, write_table
+from mgpa.tables import apply_to_table, fit_table, write_table
 from mgpa.tables.rows import KEPT, encode_sample, merge_samples, row_digests, seen_people
 from simulated import simulated_table
 
@@ -57,7 +57,7 @@ def test_a_map_knows_the_rows_it_was_fitted_on_from_memory_and_from_a_file(metho
     assert seen_people(here.info.row_sample, row_digests(judges.X), judges.participant) == ()
     stored = load_map(here.save(tmp_path / "map.safetensors"))
     assert stored.info.row_sample == here.info.row_sample
-    np.testing.assert_array_equal(correct(stored, table).X, correct(here, table).X)
+    np.testing.assert_array_equal(apply_to_table(stored, table).X, apply_to_table(here, table).X)
 
 
 def test_rows_of_separate_pairs_count_as_seen():

@@ -17,7 +17,7 @@ import pytest
 import mgpa
 from mgpa._common.files import ABANDONED_AFTER, clear_abandoned, replacing
 from mgpa.errors import OutputExists
-from mgpa.tables import Table, TableError, TableWriter, correct, correct_file, open_table, write_table
+from mgpa.tables import Table, TableError, TableWriter, apply_to_file, apply_to_table, open_table, write_table
 from mgpa.tables.parquet import INDEX
 from simulated import in_parts, simulated_table
 
@@ -197,7 +197,7 @@ def test_unfinished_files_of_other_processes_stay_for_a_day(tmp_path):
 
 @pytest.fixture
 def m():
-    return mgpa.AffineMap.identity(4)
+    return mgpa.maps.AffineMap.identity(4)
 
 
 def interrupt(monkeypatch, after):
@@ -221,10 +221,10 @@ def test_resuming_keeps_finished_parts_whose_rows_are_the_same(m, tmp_path, monk
     with monkeypatch.context() as patch:
         interrupt(patch, 3)
         with pytest.raises(KeyboardInterrupt):
-            correct_file(m, given, out)
+            apply_to_file(m, given, out)
     finished = {file.name: file.stat().st_mtime_ns for file in parts_of(out)}
     assert len(finished) == 3
-    correct_file(m, given, out)
+    apply_to_file(m, given, out)
     at = {file.name: file.stat().st_mtime_ns for file in parts_of(out)}
     assert len(at) == 5
     assert finished.items() <= at.items()
@@ -241,12 +241,12 @@ def test_resuming_after_the_input_changed_takes_none_of_the_old_rows(m, tmp_path
     with monkeypatch.context() as patch:
         interrupt(patch, 2)
         with pytest.raises(KeyboardInterrupt):
-            correct_file(m, given, out)
+            apply_to_file(m, given, out)
     table = version(2) if changed == "X" else replace(version(1), source=(np.arange(30) + 1) % 2)
     write_table(table, given, overwrite=True)
     assert given.stat().st_size == before.st_size or changed == "column"
     os.utime(given, ns=(before.st_atime_ns, before.st_mtime_ns))
-    correct_file(m, given, out)
+    apply_to_file(m, given, out)
     found = open_table(out).read()
     assert np.array_equal(found.X, table.X)
     assert np.array_equal(found.source, table.source)
@@ -374,6 +374,6 @@ def test_a_killed_apply_goes_on_where_it_was(tmp_path):
     finished = {file.name for file in parts_of(out)}
     with pytest.raises(TableError, match="has not finished"):
         open_table(out)
-    correct_file(fitted, given, out)
+    apply_to_file(fitted, given, out)
     assert finished <= {file.name for file in parts_of(out)}
-    np.testing.assert_allclose(open_table(out).read().X, correct(fitted, table).X, rtol=1e-12)
+    np.testing.assert_allclose(open_table(out).read().X, apply_to_table(fitted, table).X, rtol=1e-12)

@@ -316,13 +316,13 @@ def test_rows_give_the_same_bits_however_they_lie_in_memory():
 def test_what_is_given_and_not_used_still_has_a_value_for_each_row():
     table = simulate_table(6)
     X, source = table.X, table.source
-    for model in (mgpa.ClosedFormMGPA(), mgpa.baselines.make("combat")):
+    for model in (mgpa.ClosedFormMGPA(), mgpa.baselines.make_method("combat")):
         pairs = {} if model.tags.needs_pairs is False else {"pair_id": table.pair_id}
         with pytest.raises(ValueError, match=r"y has shape \(3,\) for .* rows; omit it"):
             model.fit(X, np.zeros(3), source=source, **pairs)
         model.fit(X, table.label, source=source, **pairs)
     with pytest.raises(ValueError, match=r"pair_id has shape \(3,\) for"):
-        mgpa.baselines.make("combat").fit(X, source=source, pair_id=np.zeros(3))
+        mgpa.baselines.make_method("combat").fit(X, source=source, pair_id=np.zeros(3))
 
 
 @hypothesis.given(JSON)

@@ -109,7 +109,13 @@ source_label = Constraint(
     lambda value: isinstance(value, (str, bytes, int, float, np.generic)) and bool(value == value),
 )
 source_name = Constraint("a source's label", source_label.accepts)
-gate = having("fit", "fitted_on", example="a gate such as MeasurementGate(rank=0.9)") | nothing
+gate = (
+    whole()
+    | share
+    | one_of("auto")
+    | having("fit", "fitted_on", example="a gate such as MeasurementGate(rank=2, norm_quantile=0.1)")
+    | nothing
+)
 
 
 def check_parameters(estimator: Any, prefix: str = "") -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .metrics import METRICS, Metric, find_metric
     from .protocol import AuditPlan, run
     from .ranks import participant_auroc, twin_accuracy
-    from .readers import read_corrections, read_residuals, read_sources, read_token_sources
+    from .readers import run_readers, run_readers_on_each, run_residual_readers, run_token_readers
     from .result import Audit
     from .scorer import source_scorer
 
@@ -56,19 +56,18 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ".metrics": ("METRICS", "Metric", "find_metric"),
     ".protocol": ("AuditPlan", "run"),
     ".ranks": ("participant_auroc", "twin_accuracy"),
-    ".readers": ("read_corrections", "read_residuals", "read_sources", "read_token_sources"),
+    ".readers": ("run_readers_on_each", "run_residual_readers", "run_readers", "run_token_readers"),
     ".result": ("Audit",),
     ".scorer": ("source_scorer",),
 }
 
 __all__ = [
-    "METRICS", "Audit", "AuditPlan", "Estimate", "MethodResult", "Metric", "PairCheck",
-    "SourceInformation", "assign_endpoints", "assignment_probability", "association_auroc", "check_pairs",
-    "contrast", "cramers_v", "curve_coefficients", "curve_minimum", "estimate",
-    "find_metric", "fit_association_heads", "fit_heads", "identity_auroc", "movement_by_group",
-    "participant_auroc", "read_corrections", "read_residuals", "read_sources", "read_token_sources",
-    "ridge_head", "run",
-    "source_information", "source_scorer", "transfer_scores", "twin_accuracy",
+    "METRICS", "Audit", "AuditPlan", "Estimate", "MethodResult", "Metric", "PairCheck", "SourceInformation",
+    "assign_endpoints", "assignment_probability", "association_auroc", "check_pairs", "contrast",
+    "cramers_v", "curve_coefficients", "curve_minimum", "estimate", "find_metric", "fit_association_heads",
+    "fit_heads", "identity_auroc", "movement_by_group", "participant_auroc", "ridge_head", "run",
+    "run_readers", "run_readers_on_each", "run_residual_readers", "run_token_readers", "source_information",
+    "source_scorer", "transfer_scores", "twin_accuracy",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -15,16 +15,16 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from ..baselines import make
+from ..baselines import make_method
 from ..baselines.projections import Identity
 from ..coordinates import Coordinates
-from ..endpoint import movement_budget, relative_movement, stage_movement
 from ..errors import MissingEvidence, TableError
 from ..estimators.tokens import TokenEstimator, gate_of, row_estimator
 from ..labels import is_paired
 from ..maps import CorrectionMap, SequentialMap
 from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
+from ..operating_point import movement_budget, relative_movement, stage_movement
 from ..pairs import matched_rows
 from ..statistics import NO_PAIRS
 from ..tables.fitting import fit_table
@@ -68,7 +68,7 @@ def list_fits(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
         entries = list(entry) if isinstance(entry, (list, tuple)) else [entry]
         fits: list[Any] = []
         for model in entries:
-            fits += _fits_of(name, make(model) if isinstance(model, str) else model, seeds, device)
+            fits += _fits_of(name, make_method(model) if isinstance(model, str) else model, seeds, device)
         if not fits:
             raise ValueError(f"{name} has nothing to fit; pass a method, and seeds if it needs them.")
         for i, model in enumerate(fits):

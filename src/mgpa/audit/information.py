@@ -26,7 +26,7 @@ from .bootstrap import Estimate, estimate
 from .ranks import ranks, score_columns
 from .readers.common import Scores
 from .readers.logistic import inverse_root
-from .readers.vectors import read_sources
+from .readers.vectors import run_readers
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -95,7 +95,7 @@ def source_information(
         Orthonormal basis of the gate, in the coordinates of the rows: ``model.gate_.basis_`` where these are
         standardised as the model standardises them.
     **readers
-        Settings of :func:`mgpa.audit.read_sources`; by default the full bank without networks.
+        Settings of :func:`mgpa.audit.run_readers`; by default the full bank without networks.
 
     Examples
     --------
@@ -115,8 +115,8 @@ def source_information(
         )
     how: dict[str, Any] = {"bank": "full", "restarts": 0} | readers
     preserved = [X - (X @ basis) @ basis.T for X in (head, held)]
-    of_q = read_sources(preserved[0], source_head, preserved[1], **how)
-    of_all = read_sources(head, source_head, held, **how)
+    of_q = run_readers(preserved[0], source_head, preserved[1], **how)
+    of_all = run_readers(head, source_head, held, **how)
     sources = np.unique(to_numpy(source_head))
     codes = np.searchsorted(sources, to_numpy(source_eval))
     names, who = encode_source(participants, len(held), name="participants")

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ..endpoint import movement
 from ..errors import UsageError
 from ..estimators.tokens import token_mean
 from ..labels import is_paired
 from ..maps import CorrectionMap
 from ..moments import Standardizer
+from ..operating_point import movement
 from ..tables.rows import corrected_rows
 from ..tables.table import Table
 from .design import Design, columns_only
@@ -33,7 +33,7 @@ from .heads import (
 )
 from .information import identity_auroc
 from .ranks import between_auroc, twin_accuracy, within_auroc
-from .readers import Scores, moves_tokens_alike, read_residuals, read_sources, read_token_sources
+from .readers import Scores, moves_tokens_alike, run_readers, run_residual_readers, run_token_readers
 from .store import Arrays, array_digest, cell_key
 
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
@@ -188,12 +188,12 @@ class Ground:
     @cached_property
     def residual_reading(self) -> Scores:
         """Scores of readers that see only differences between tokens; a common shift cannot change them."""
-        return self.read_residuals(self.read("HEAD"), self.read("EVAL"))
+        return self.run_residual_readers(self.read("HEAD"), self.read("EVAL"))
 
-    def read_residuals(self, head: NDArray[Any], held: NDArray[Any]) -> Scores:
+    def run_residual_readers(self, head: NDArray[Any], held: NDArray[Any]) -> Scores:
         """Return the scores that readers of centred HEAD tokens give EVAL tokens, corrected or not."""
         schedule = {name: value for name, value in self.bank.items() if name != "bank"}
-        return read_residuals(head, self.head.source, held, device=self.device, **schedule)
+        return run_residual_readers(head, self.head.source, held, device=self.device, **schedule)
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
@@ -208,18 +208,18 @@ class Ground:
         """1 for few rows, where parallel libraries slow each other down; else None."""
         return 1 if len(self.head) * self.table.X[:1].size < SMALL else None
 
-    def read_sources(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Scores:
+    def run_readers(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Scores:
         """Return the source readers' scores of corrected EVAL rows."""
         source, how = self.head.source, {"device": self.device, **self.bank}
         if self.design.kind != "nested":  # units of one source have nothing to compare their rows with
             how["participants"] = (self.head.participant, self.evaluation.participant)
         if not self.tokens:
-            return read_sources(C_head, source, C_eval, **how)
+            return run_readers(C_head, source, C_eval, **how)
         pairs = ((self.read("HEAD"), C_head), (self.read("EVAL"), C_eval))
         # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
         alike = all(moves_tokens_alike(before, after) for before, after in pairs)
-        residual = self.residual_reading if alike else self.read_residuals(C_head, C_eval)
-        return read_token_sources(C_head, source, C_eval, residual=residual, **how)
+        residual = self.residual_reading if alike else self.run_residual_readers(C_head, C_eval)
+        return run_token_readers(C_head, source, C_eval, residual=residual, **how)
 
     def preserves(self, basis: NDArray[Any]) -> bool:
         """Return whether a gate leaves anything out; of tokens, differences between them always stay."""
@@ -287,7 +287,7 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
 
     Units with several sources are compared within themselves, the others with each other.
     """
-    reading = ground.read_sources(C_head, C_eval)
+    reading = ground.run_readers(C_head, C_eval)
     scores, units = np.stack(list(reading.values()), axis=1), ground.unit_codes
     codes = np.searchsorted(ground.head.sources, ground.evaluation.source)
     values = within_auroc(scores, codes, units)

@@ -104,7 +104,7 @@ def run(
         With roles: methods are fitted on FIT (and VAL), readers and heads on HEAD, everything is scored on
         EVAL. Without, or with few EVAL participants, roles rotate (``folds``).
     methods : names, or dict of name to method
-        Names as in :func:`mgpa.baselines.available`. A dict's values are names, estimators, fitted
+        Names as in :func:`mgpa.baselines.list_methods`. A dict's values are names, estimators, fitted
         estimators, maps, or lists of them (several fits of one method). "identity" is always measured too.
         Maps with coordinates must share them; the whole audit then takes place there.
     pairs : tuple (A, B), dict of name to tuple, or None

@@ -328,11 +328,11 @@ class Audit:
 
         return tuple(warnings(self).values())
 
-    def plan(self) -> list[dict[str, Any]]:
-        """Return how many participants would settle open questions (:func:`mgpa.audit.verdict.plan`)."""
-        from .verdict import plan
+    def participants_needed(self) -> list[dict[str, Any]]:
+        """Return how many participants would settle each open question, as a list of dicts."""
+        from .verdict import participants_needed
 
-        return plan(self)
+        return participants_needed(self)
 
     def __str__(self) -> str:
         from .verdict import text

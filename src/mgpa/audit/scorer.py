@@ -14,7 +14,7 @@ from ..labels import to_numpy
 from ..tables.table import Table
 from .design import find_design
 from .ranks import between_auroc, within_auroc
-from .readers import read_sources
+from .readers import run_readers
 from .settings import bank_of
 
 
@@ -46,12 +46,12 @@ def source_scorer(
     --------
     >>> import numpy as np, sklearn
     >>> from sklearn.model_selection import GroupKFold, cross_validate
-    >>> from mgpa.baselines import make
+    >>> from mgpa.baselines import make_method
     >>> rng = np.random.default_rng(0)
     >>> who, source = np.repeat(np.arange(16), 20), np.tile(["dry", "wet"], 160)
     >>> X = rng.normal(size=(320, 4)) + 3 * (source == "wet")[:, None] * np.eye(4)[0]
     >>> with sklearn.config_context(enable_metadata_routing=True):
-    ...     leace = make("leace").set_fit_request(source=True)
+    ...     leace = make_method("leace").set_fit_request(source=True)
     ...     scores = cross_validate(
     ...         leace, X, cv=GroupKFold(2), scoring=source_scorer(),
     ...         params={"source": source, "groups": who},
@@ -95,7 +95,7 @@ class _SourceScorer:
         half = self._halves(design, names)[units]
         areas = []
         for train, score in ((half, ~half), (~half, half)):
-            read = read_sources(held[train], table.source[train], held[score], **self.bank)
+            read = run_readers(held[train], table.source[train], held[score], **self.bank)
             scores, who = np.stack([*read.values()], axis=1), np.unique(units[score], return_inverse=True)[1]
             if design.within:
                 each = within_auroc(scores, codes[score], who)

@@ -427,7 +427,9 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
         # Which of several methods that hide the source has the lower S is of no use.
         leaders = ranking(audit)[1]
         readable = {name for group in leaders for name in group if audit[name].chance.excluded}
-        lines += [e["sentence"] for e in plan(audit) if readable & {*e["methods"]} or not leaders][:1]
+        lines += [
+            e["sentence"] for e in participants_needed(audit) if readable & {*e["methods"]} or not leaders
+        ][:1]
     return " ".join(lines)
 
 
@@ -497,7 +499,7 @@ def caveats(audit: Audit) -> list[str]:
         f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
         f"more. Chance comes from permuted source labels.{few}"
     )
-    lines += [entry["sentence"] for entry in plan(audit) if not too_few(audit)]
+    lines += [entry["sentence"] for entry in participants_needed(audit) if not too_few(audit)]
     if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
         lines.append(f"The best method was chosen on these {design.plural}; confirm it on new ones.")
     return lines
@@ -546,7 +548,7 @@ def shortcut_note(audit: Audit) -> str:
     return f"worst: heads learned that {ways[0]} ({how})."
 
 
-def plan(audit: Audit) -> list[dict[str, Any]]:
+def participants_needed(audit: Audit) -> list[dict[str, Any]]:
     """Return how many participants would settle open questions with 80 % power, from the width of intervals.
 
     With a half-width of the interval as large as what is looked for, every second audit would miss it: the

@@ -1,6 +1,6 @@
 """Every method MGPA is compared with, under one interface: ``fit(X, y, source=, pairs=)``, ``transform``.
 
-:func:`available` lists them with what each needs; :func:`make` builds one by name.
+:func:`list_methods` lists them with what each needs; :func:`make_method` builds one by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .mance import MANCE
 from .matching import CORAL, ComBat
 from .predictors import AwAR, SlopeBias, task_scores, transfer_scores
 from .projections import EPO, INLP, NCM, PISCO, Identity
-from .registry import MethodTable, available, make
+from .registry import MethodTable, list_methods, make_method
 from .sdda import SDDA
 from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes, RiemannianRecentring
 from .traveling import SourceSplit, TravelingSubjects, split_source_difference
@@ -50,9 +50,9 @@ __all__ = [
     "SlopeBias",
     "SourceSplit",
     "TravelingSubjects",
-    "available",
     "circe",
-    "make",
+    "list_methods",
+    "make_method",
     "split_source_difference",
     "task_scores",
     "transfer_scores",

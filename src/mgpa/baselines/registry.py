@@ -75,12 +75,12 @@ class MethodTable(tuple[MethodTags, ...]):
     __repr__ = __str__
 
 
-def available() -> MethodTable:
+def list_methods() -> MethodTable:
     """Return every method with what it needs to be fitted and to be applied.
 
     Examples
     --------
-    >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
+    >>> [method.name for method in list_methods() if method.needs_pairs and method.source_blind]
     ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco', 'epo', 'augmentation_invariance']
     """
     return MethodTable(
@@ -99,12 +99,12 @@ def canonical_name(name: Any) -> str:
     return str(name).lower().replace("-", "_").replace(" ", "_")
 
 
-def make(name: str, **params: Any) -> Any:
-    """Return an unfitted estimator by name, as listed by :func:`available`; upper case and hyphens are fine.
+def make_method(name: str, **params: Any) -> Any:
+    """Return an unfitted estimator by a name that :func:`list_methods` lists; case and hyphens do not matter.
 
     Examples
     --------
-    >>> make("leace", ridge=0.1)
+    >>> make_method("leace", ridge=0.1)
     LEACE(ridge=0.1)
     """
     classes = {entry: cls for entry, cls, _, _ in _METHODS}

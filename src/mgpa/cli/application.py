@@ -171,9 +171,7 @@ def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
 def with_rank(model: Any, rank: Rank) -> Any:
     """Return a method with this rank of its gate, if it has a gate."""
     if rank is not None and "gate" in model.get_params():
-        from ..gate import MeasurementGate
-
-        model.set_params(gate=MeasurementGate(rank=rank))
+        model.set_params(gate=rank)
     return model
 
 

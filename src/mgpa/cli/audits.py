@@ -94,7 +94,7 @@ def audit(
     from ..audit import AuditPlan
     from ..audit.plots import draw_all, save_figures
     from ..audit.verdict import conclusions, findings, read_requirement, text, unmet
-    from ..baselines import make
+    from ..baselines import make_method
     from ..maps import load_map
 
     read_requirement(require or "S<=1")  # before anything is computed
@@ -115,7 +115,7 @@ def audit(
         entries = {
             name: load_map(entry)
             if _is_map(entry)
-            else shared.with_tokens(shared.with_rank(make(entry), rank), tokens, file)
+            else shared.with_tokens(shared.with_rank(make_method(entry), rank), tokens, file)
             for name, entry in _named(methods).items()
         }
     plan = AuditPlan(
@@ -156,7 +156,7 @@ def audit(
             {"kind": c.kind, "methods": list(c.methods), "facts": dict(c.facts)} for c in conclusions(result)
         ],
         "findings": {name: findings(result, name) for name in result.methods[1:]},
-        "plan": result.plan(),
+        "participants_needed": result.participants_needed(),
         "folds": result.settings.folds,
         "warnings": result.warnings,
     }
@@ -174,10 +174,10 @@ def _named(entries: list[str]) -> dict[str, str]:
 
     A map is called like its file, unless that is a method's name or another map's: then by its path.
     """
-    from ..baselines.registry import available, canonical_name
+    from ..baselines.registry import canonical_name, list_methods
 
     stems = [as_place(entry).stem for entry in entries if _is_map(entry)]
-    methods = {method.name for method in available()}
+    methods = {method.name for method in list_methods()}
     named: dict[str, str] = {}
     for entry in entries:
         name = as_place(entry).stem if _is_map(entry) else entry
@@ -263,13 +263,13 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
     """Fit, apply and audit; return what to print, and the report."""
     from ..audit import run
     from ..estimators.mgpa import MGPA
-    from ..tables import correct_file, fit_table, write_table
+    from ..tables import apply_to_file, fit_table, write_table
 
     table, adapter, corrected = claim(out, "recordings.parquet", "adapter.safetensors", "corrected.parquet")
     write_table(rows, table, overwrite=True)
     m = fit_table(MGPA(), table).to_map()
     m.save(adapter, overwrite=True)
-    correct_file(m, table, corrected, overwrite=True)
+    apply_to_file(m, table, corrected, overwrite=True)
     [page] = claim(out / "audit", "report.html")
     quick = {"bank": "full", **QUICK}
     audit = run(rows, {"mgpa": MGPA()}, readers=quick, cache=out / "audit" / "cells", verbose=False)

@@ -87,12 +87,12 @@ def fit(
         rows; nobody is left to audit this map with.
     """
     with waiting("fit: loading"):
-        from ..baselines import make
+        from ..baselines import make_method
         from ..tables import fit_table
         from ..tables.scale import connect
 
     shared.refuse_existing(out, overwrite, table, pairs)
-    model = make(method, **_typed(method, parameters or {}))
+    model = make_method(method, **_typed(method, parameters or {}))
     if seed is not None:
         if "random_state" not in model.get_params():
             raise UserError(f"{method} draws no random numbers; leave --seed out.")
@@ -170,7 +170,7 @@ def apply(
         as they are (`mgpa leave-one-out` says which is better).
     """
     from ..maps import load_map
-    from ..tables import check_table, correct_file
+    from ..tables import apply_to_file, check_table
     from ..tables.rows import other_signals
     from ..tables.scale import connect
 
@@ -192,7 +192,7 @@ def apply(
     if left:
         m = m.with_strength(0.0)
     with connect(scheduler) as client:
-        n_rows = correct_file(m, file, out, overwrite=overwrite, force=force, client=client, verbose=True)
+        n_rows = apply_to_file(m, file, out, overwrite=overwrite, force=force, client=client, verbose=True)
     facts = {"table": str(out), "rows": n_rows, "corrected": not left, "check": check.to_dict()}
     done = "left as they are" if left else "corrected"
     shared.show(facts, f"{n_rows} rows {done} into {out}\n{check}", json_)
@@ -235,8 +235,8 @@ def select(
     out
         Where to store the selected map.
     """
-    from ..endpoint import movement_budget
     from ..maps import SequentialMap, load_map
+    from ..operating_point import movement_budget
     from ..tables import open_table
     from ..tables.rows import rows_for, vectors
 
@@ -378,9 +378,9 @@ def _about_stacked(rows: Any, files: list[Any]) -> str:
 
 def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
     """Read parameter values as TOML would: numbers, true and false, else text."""
-    from ..baselines import make
+    from ..baselines import make_method
 
-    accepted = make(method).get_params(deep=False)
+    accepted = make_method(method).get_params(deep=False)
     accepted.pop("gate", None)  # --rank makes the gate
     read = {}
     for name, text in settings.items():

@@ -1,4 +1,4 @@
-"""Commands about devices that were not in the fit: adding one to a map, and planning the pairs for it."""
+"""Commands for new devices: add one to a map, leave one out, and count the pairs that a fit needs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def adapt(
 
 
 @app.command
-def plan_pairs(
+def pairs_needed(
     table: AnyPlace,
     *,
     method: str = "mgpa",
@@ -90,7 +90,7 @@ def plan_pairs(
 ) -> None:
     """Say how many paired events a correction needs, from those a table has.
 
-    Example: mgpa plan-pairs recordings.parquet
+    Example: mgpa pairs-needed recordings.parquet
 
     Parameters
     ----------
@@ -103,19 +103,19 @@ def plan_pairs(
     repeats
         Fits of each size, with other events.
     """
-    from ..baselines import make
-    from ..estimators.planning import plan_pairs as plan
+    from ..baselines import make_method
+    from ..estimators.pairs_needed import pairs_needed as needed
     from ..tables.rows import vectors
 
     rows = reading.open(table).read()
     rows = rows if rows.role is None else rows.rows("FIT")
     if rows.source is None or rows.pair_id is None:
         raise UserError(f"{table} needs source and pair_id columns.")
-    found = plan(
-        make(method), vectors(rows), source=rows.source, pair_id=rows.pair_id, groups=rows.participant,
+    result = needed(
+        make_method(method), vectors(rows), source=rows.source, pair_id=rows.pair_id, groups=rows.participant,
         sizes=None if sizes is None else tuple(sizes), repeats=repeats, random_state=seed,
     )  # fmt: skip
-    shared.show(found.to_dict(), str(found), json_)
+    shared.show(result.to_dict(), str(result), json_)
 
 
 @app.command
@@ -138,7 +138,7 @@ def leave_one_out(
     method
         mgpa or closed_form_mgpa.
     """
-    from ..baselines import make
+    from ..baselines import make_method
     from ..estimators.left_out import leave_one_source_out
     from ..tables.rows import vectors
 
@@ -148,7 +148,7 @@ def leave_one_out(
         raise UserError(f"{table} needs source and pair_id columns.")
     people = rows.participant
     found = leave_one_source_out(
-        make(method),
+        make_method(method),
         vectors(rows),
         source=rows.source,
         pair_id=rows.pair_id,

@@ -31,9 +31,9 @@ def methods(*, json_: AsJson = False) -> None:
     """
     from dataclasses import asdict
 
-    from ..baselines import available
+    from ..baselines import list_methods
 
-    table = available()
+    table = list_methods()
     show({"methods": [asdict(m) for m in table]}, str(table), json_)
 
 

@@ -47,7 +47,7 @@ HeldOut = tuple[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class MethodTags:
-    """What a method needs and acts on, for a fair comparison; listed by :func:`mgpa.baselines.available`.
+    """What a method needs and acts on, for a fair comparison; listed by :func:`mgpa.baselines.list_methods`.
 
     ``source_blind`` methods correct new rows without their source. The ``needs_`` are for ``fit``. Signals
     (n, channels, times) must be embedded after a correction. What streams has ``partial_fit`` and ``merge``;
@@ -372,7 +372,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         strength : float or None
             Apply this multiple of the displacement instead of the fitted strength.
         out : (n, d) numpy array or None
-            Where to write the corrected rows (:meth:`mgpa.CorrectionMap.transform`).
+            Where to write the corrected rows (:meth:`mgpa.maps.CorrectionMap.transform`).
         """
         check_is_fitted(self)
         return self._transform(X, self.map_, strength=strength, out=out)
@@ -611,7 +611,7 @@ class SequentialEstimator(CorrectionEstimator):
         n_stages, fraction : int, float
             Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
         out : (n, d) numpy array or None
-            Where to write the corrected rows (:meth:`mgpa.CorrectionMap.transform`).
+            Where to write the corrected rows (:meth:`mgpa.maps.CorrectionMap.transform`).
         """
         check_is_fitted(self)
         return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction, out=out)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.parameters import Constraint, flag, gate, nothing, number, one_of, source_name
-from ..gate import MeasurementGate, no_gate
+from ..gate import no_gate
 from ..labels import reference_code, source_names
 from ..maps import AffineMap, MapInfo
 from ..pair_checks import require_right_pairs
@@ -52,8 +52,9 @@ class ClosedFormMGPA(GatedMomentEstimator):
 
     Parameters
     ----------
-    gate : gate estimator or None
-        Where the correction may act; None is ``MeasurementGate()``.
+    gate : int, float, gate estimator or None
+        Where the correction may act. An int is the rank of a :class:`~mgpa.MeasurementGate`,
+        a float the share of directional energy to retain; with None, held-out pairs decide.
     anchor : {"within", "pooled"}
         What gate coordinates aim for: their regression on the preserved ones within sources, which does not
         learn an association of source and task, or over the rows of all sources, as published. To the first
@@ -146,9 +147,9 @@ class ClosedFormMGPA(GatedMomentEstimator):
     def paper(cls, gate: Any = None, **changes: Any) -> Self:
         """Return the published settings: rank .9, a pooled anchor with ridge 10, no test of evidence.
 
-        ``gate`` replaces the published ``MeasurementGate(rank=0.9)``; ``changes`` override parameters.
+        ``gate`` replaces the published 0.9; ``changes`` override parameters.
         """
-        gate = MeasurementGate(rank=0.9) if gate is None else gate
+        gate = 0.9 if gate is None else gate
         settings: dict[str, Any] = {"anchor": "pooled", "ridge": 10.0, "do_no_harm": False}
         return cls(gate, **(settings | changes))
 

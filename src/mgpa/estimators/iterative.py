@@ -57,8 +57,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     Parameters
     ----------
-    gate : gate estimator or None
-        Where the correction may act; None is ``MeasurementGate()``.
+    gate : int, float, gate estimator or None
+        Where the correction may act. An int is the rank of a :class:`~mgpa.MeasurementGate`,
+        a float the share of directional energy to retain; with None, held-out pairs decide.
     n_stages : int
         At most this many stages.
     critics : sequence of {"linear", "lbfgs", "gelu"}
@@ -89,7 +90,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         of many, five cross-fitted runs of few. Of a gate set by hand, what held-out pairs support is used.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
-    anchor_gate : gate estimator or None
+    anchor_gate : int, float, gate estimator or None
         For control gates: the gate whose complement the anchors condition on, and whose coordinates the
         anchored point changes. None uses ``gate``.
     device : {"auto", "cpu", "cuda", ...}
@@ -206,7 +207,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         stopping on (X_val, source_val), smaller steps and a rank-8 gate. ``changes`` override parameters.
         """
         settings: dict[str, Any] = {
-            "gate": MeasurementGate(rank=0.9),
+            "gate": 0.9,
             "target": "conditional",
             "ridge": 10.0,
             "do_no_harm": False,
@@ -214,7 +215,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         }
         if study == "reuse":
             settings |= {"critic_epochs": 100, "learning_rate": 3e-4, "early_stopping": True, "radius": 0.025}
-            settings["gate"] = MeasurementGate(rank=8)
+            settings["gate"] = 8
         elif study != "native":
             raise ValueError(f"study must be 'native' or 'reuse'; got {study!r}.")
         return cls(**(settings | changes))

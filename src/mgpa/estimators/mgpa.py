@@ -41,8 +41,10 @@ class MGPA(GatedMomentEstimator):
 
     Parameters
     ----------
-    gate : gate estimator or None
-        Where mean differences between sources may be corrected; None is ``MeasurementGate()``.
+    gate : int, float, gate estimator or None
+        Where mean differences between sources may be corrected. An int is the rank of a
+        :class:`~mgpa.MeasurementGate`, a float the share of directional energy to retain; with None,
+        held-out pairs decide.
     reference : source label or None
         The device whose view rows are taken to, and whose own rows stay where they are: name the one that
         your decoder or calibration was trained on. None is the mean of the views of all sources.

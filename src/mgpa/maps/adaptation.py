@@ -33,7 +33,7 @@ FULL = 0.7  # of the features: from this rank on, edits are stored for each feat
 
 
 def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> PosteriorMap:
-    """Return the map with one more device, from a batch of its rows; see :meth:`mgpa.CorrectionMap.adapt`."""
+    """Return the map with one more device, from rows of it; see :meth:`mgpa.maps.CorrectionMap.adapt`."""
     population = _population(m, name)
     rows = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     require_finite(rows, "X")
@@ -56,7 +56,7 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> Posterior
 
 
 def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> PosteriorMap:
-    """Return the map with one more device, from pairs; see :meth:`mgpa.CorrectionMap.add_source`."""
+    """Return the map with one more device, from pairs; see :meth:`mgpa.maps.CorrectionMap.add_source`."""
     population = _population(m, name)
     if known not in m.info.source_names:
         raise ValueError(f"known is {known!r}; the map was fitted on {', '.join(m.info.source_names)}.")

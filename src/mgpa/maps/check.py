@@ -71,7 +71,7 @@ def row_distance(rows: Floats, features: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RowCheck:
-    """The result of :meth:`mgpa.CorrectionMap.check`; prints as sentences.
+    """The result of :meth:`mgpa.maps.CorrectionMap.check`; prints as sentences.
 
     ``n_outside`` rows are farther from the medians than any fitting row sampled; ``far_share`` of them are
     beyond 95 % of the fitting rows (.05 without drift); ``features`` leave their fitted range in more than
@@ -124,7 +124,7 @@ class RowCheck:
 def check_rows(
     X: Floats, fitted: FittedRange | None, source: Any, info: Any, population: Population | None = None
 ) -> RowCheck:
-    """Compare rows with the fitting rows; see :meth:`mgpa.CorrectionMap.check`."""
+    """Compare rows with the fitting rows; see :meth:`mgpa.maps.CorrectionMap.check`."""
     problems: list[str] = []
     unseen: tuple[str, ...] = ()
     if source is not None:

@@ -51,7 +51,7 @@ class MonitorState:
 
 
 class Monitor:
-    """Watch the rows of one device as they come; made by :meth:`mgpa.CorrectionMap.monitor`.
+    """Watch the rows of one device as they come; made by :meth:`mgpa.maps.CorrectionMap.monitor`.
 
     The last ``window`` rows and the last ten windows are compared with the fitted devices, and the spread of
     the last window with what new participants' rows vary by. Of a fitted device and new participants, at most

@@ -1,7 +1,7 @@
 """Embeddings with what is known about each row: in memory, in files, and on their way to and from a map.
 
 :class:`Table` is the one form in which rows travel. :func:`fit_table` fits any method to a table, in memory,
-streamed or on a cluster; :func:`correct` applies a map to one.
+streamed or on a cluster; :func:`apply_to_table` applies a map to one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .files import TableFile, open_table, write_table
     from .fitting import fit_table
     from .parquet import TableWriter
-    from .rows import check_table, correct, correct_file, rows_for
+    from .rows import apply_to_file, apply_to_table, check_table, rows_for
     from .simulate import simulate_table
     from .table import Table
 
@@ -26,7 +26,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ".files": ("TableFile", "open_table", "write_table"),
     ".fitting": ("fit_table",),
     ".parquet": ("TableWriter",),
-    ".rows": ("check_table", "correct", "correct_file", "rows_for"),
+    ".rows": ("check_table", "apply_to_table", "apply_to_file", "rows_for"),
     ".simulate": ("simulate_table",),
     ".table": ("Table",),
 }
@@ -39,10 +39,10 @@ __all__ = [
     "TableError",
     "TableFile",
     "TableWriter",
+    "apply_to_file",
+    "apply_to_table",
     "assign_roles",
     "check_table",
-    "correct",
-    "correct_file",
     "fit_table",
     "open_table",
     "rows_for",

@@ -83,7 +83,7 @@ def rows_for(m: CorrectionMap, table: Table) -> Table:
     return in_coordinates(m.coordinates, table)
 
 
-def correct(m: CorrectionMap, table: Table, *, force: bool = False) -> Table:
+def apply_to_table(m: CorrectionMap, table: Table, *, force: bool = False) -> Table:
     """Return the table with corrected embeddings and everything else as it was.
 
     Parameters
@@ -91,16 +91,16 @@ def correct(m: CorrectionMap, table: Table, *, force: bool = False) -> Table:
     m : CorrectionMap
         Source-aware maps read the table's source column.
     table : Table
-        In memory; for files there is :func:`mgpa.tables.correct_file`.
+        In memory; for files there is :func:`mgpa.tables.apply_to_file`.
     force : bool
         Correct it although it was corrected before, or comes from sources that the map does not know.
 
     Examples
     --------
     >>> import mgpa
-    >>> from mgpa.tables import correct, fit_table, simulate_table
+    >>> from mgpa.tables import apply_to_table, fit_table, simulate_table
     >>> table = simulate_table(8)
-    >>> corrected = correct(fit_table(mgpa.ClosedFormMGPA(), table).to_map(), table)
+    >>> corrected = apply_to_table(fit_table(mgpa.ClosedFormMGPA(), table).to_map(), table)
     >>> corrected.X.shape == table.X.shape, "corrected_by" in corrected.info
     (True, True)
     """
@@ -121,7 +121,7 @@ def corrected_rows(m: CorrectionMap, table: Table) -> NDArray[Any]:
     return np.asarray(m.transform(table.X, **labels))
 
 
-def correct_file(
+def apply_to_file(
     m: CorrectionMap,
     table: Given | TableFile,
     out: Given,
@@ -165,7 +165,7 @@ def correct_file(
             sources = file.survey("source").get("source")
         require_correctable(m, file.info, sources)
     file = file.carrying(*([] if m.source_blind else ["source"]))
-    like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
+    like = apply_to_table(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
     as_columns = len(file.layout.embedding) > 1  # as they came
     if single:
         if client is not None:
@@ -196,8 +196,8 @@ def correct_file(
 def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
     """Say whether a table's rows are like those a map was fitted on: all of them, or of parts spread evenly.
 
-    See :meth:`mgpa.CorrectionMap.check`. Sources are read from ``source`` or, without it, from the column
-    that was the fit's source.
+    See :meth:`mgpa.maps.CorrectionMap.check`. Sources are read from ``source`` or, without it, from the
+    column that was the fit's source.
     """
     file = table if isinstance(table, TableFile) else open_table(table)
     file, every = file.carrying(), -(-file.n_rows // CHECKED_ROWS) or 1
@@ -221,7 +221,7 @@ def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) ->
     yield like  # its types count, even of a table without rows
     for part in watched(file.parts, "correcting", verbose):
         for batch in batches(part):
-            yield correct(m, batch, force=True)
+            yield apply_to_table(m, batch, force=True)
 
 
 def write_corrected(m: CorrectionMap, part: TableFile, writer: Any, i: int) -> Any:
@@ -233,7 +233,7 @@ def write_corrected(m: CorrectionMap, part: TableFile, writer: Any, i: int) -> A
             pass
         return again.hexdigest()
 
-    corrected = (correct(m, batch, force=True) for batch in _digested(part, digest))
+    corrected = (apply_to_table(m, batch, force=True) for batch in _digested(part, digest))
     return writer.find(i, digest_of_rows) or writer.write(i, corrected, digest.hexdigest)
 
 

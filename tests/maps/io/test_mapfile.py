@@ -23,8 +23,10 @@ from factories import (
     random_routed_map,
     random_staged_map,
 )
-from mgpa import AffineMap, Coordinates, MapError, load_map
-from mgpa.maps import MapInfo
+from mgpa import load_map
+from mgpa.coordinates import Coordinates
+from mgpa.errors import MapError
+from mgpa.maps import AffineMap, MapInfo
 from mgpa.maps.io import mapfile
 
 MAPS = {

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from factories import Payload, random_staged_map
-from mgpa import AffineMap, MapError, StagedMap, load_map
+from mgpa import load_map
+from mgpa.errors import MapError
+from mgpa.maps import AffineMap, StagedMap
 from mgpa.maps.io import release
 from shared import FIXTURES, needs_shared
 

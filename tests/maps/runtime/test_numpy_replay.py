@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from factories import random_staged_map
-from mgpa import MapError
+from mgpa.errors import MapError
 from mgpa.maps.runtime.compiled import VARIABLE, kernels
 
 

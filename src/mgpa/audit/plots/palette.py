@@ -37,7 +37,7 @@ def colour_of(method: str, dark: bool = False) -> str:
     Parameters
     ----------
     method : str
-        A name as in :func:`mgpa.baselines.available`; another name gets a colour computed from its letters.
+        A name as in :func:`mgpa.baselines.list_methods`; another name gets a colour computed from its letters.
     dark : bool, default=False
         The colour for dark pages.
 

@@ -16,15 +16,15 @@ from .networks import train_networks
 from .tokens import (
     check_tokens,
     moves_tokens_alike,
-    read_residuals,
-    read_token_sources,
+    run_residual_readers,
+    run_token_readers,
     token_residuals,
     token_scaling,
 )
-from .vectors import read_corrections, read_sources
+from .vectors import run_readers, run_readers_on_each
 
 __all__ = [
     "BANKS", "CHECKPOINTS", "FURTHER", "SEED", "SHRINKAGE", "Scores", "check_bank", "check_rows",
-    "check_tokens", "further_scores", "moves_tokens_alike", "read_corrections", "read_residuals",
-    "read_sources", "read_token_sources", "token_residuals", "token_scaling", "train_networks",
+    "check_tokens", "further_scores", "moves_tokens_alike", "run_readers", "run_readers_on_each",
+    "run_residual_readers", "run_token_readers", "token_residuals", "token_scaling", "train_networks",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from .common import CHECKPOINTS, SEED, Codes, Floats, Scores, check_bank, source
 from .further import Participants, further_scores
 from .logistic import logistic_scores
 from .networks import network_scores, restart_seeds, train_networks
-from .vectors import check_participants, read_sources
+from .vectors import check_participants, run_readers
 
 Tokens = NDArray[np.float32]
 
@@ -31,17 +31,17 @@ TOKEN_ITERATIONS = 10_000
 RESIDUAL_TOLERANCE = 2e-4
 
 
-def read_residuals(X_head: Any, source_head: Any, X_eval: Any, **schedule: Any) -> Scores:
+def run_residual_readers(X_head: Any, source_head: Any, X_eval: Any, **schedule: Any) -> Scores:
     """Read sources from centred tokens: by a standardised logistic reader and by token networks.
 
     A correction that shifts all tokens of a row alike leaves these as they are, so one reading of uncorrected
-    tokens serves all such corrections. The parameters are those of :func:`read_token_sources`.
+    tokens serves all such corrections. The parameters are those of :func:`run_token_readers`.
     """
     head, held = (token_residuals(X) for X in _token_sets(X_head, X_eval))
     return _read_tokens("residual", head, source_head, held, {"grid_gelu": "grid_gelu"}, **schedule)
 
 
-def read_token_sources(
+def run_token_readers(
     X_head: Any,
     source_head: Any,
     X_eval: Any,
@@ -53,7 +53,7 @@ def read_token_sources(
 ) -> Scores:
     """Train source readers on HEAD tokens and score EVAL tokens with each.
 
-    By name: "mean " and a reader of :func:`read_sources` (11), "tokens linear_raw", "tokens
+    By name: "mean " and a reader of :func:`run_readers` (11), "tokens linear_raw", "tokens
     linear_standardized", "tokens flat_gelu r0 e12" and "tokens grid_gelu r0 e12" (20), and the "residual "
     reading given (10). In the full bank also the further readers, of the mean and of all tokens.
 
@@ -62,13 +62,13 @@ def read_token_sources(
     X_head, source_head, X_eval : (n, t, d) array, (n,) labels, (n_eval, t, d) array
         Corrected HEAD tokens and their sources, and corrected EVAL tokens.
     residual : dict or None
-        From :func:`read_residuals`; its readers are added.
+        From :func:`run_residual_readers`; its readers are added.
     bank, participants, restarts, checkpoints, seed, device
-        As in :func:`read_sources`.
+        As in :func:`run_readers`.
     """
     head, held = _token_sets(X_head, X_eval)
     how = {"bank": bank, "participants": participants, **schedule}
-    mean = read_sources(token_mean(head), source_head, token_mean(held), **how)
+    mean = run_readers(token_mean(head), source_head, token_mean(held), **how)
     readings = {f"mean {name}": scores for name, scores in mean.items()}
     codes, n_sources = source_codes(source_head, len(head))
     raw = _fit_token_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
@@ -103,7 +103,7 @@ def _read_tokens(
     linear = _fit_token_logistic(name, head, codes, n_sources, C=0.01)
     readings = {name: logistic_scores(linear, _flat(held))}
     for name, architecture in networks.items() if restarts else ():
-        seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_token_sources")
+        seeds, place = restart_seeds(seed, restarts), torch_device(device, "run_token_readers")
         trained = train_networks(architecture, head, codes, seeds, epochs, device=place)
         readings |= network_scores(f"{prefix} {name}", trained, held)
     return readings

@@ -16,7 +16,7 @@ from .networks import network_scores, restart_seeds, train_sets
 from .stopping import worth_training
 
 
-def read_sources(
+def run_readers(
     X_head: Any,
     source_head: Any,
     X_eval: Any,
@@ -64,11 +64,11 @@ def read_sources(
     >>> rng = np.random.default_rng(0)
     >>> source = np.tile(["dry", "wet"], 100)
     >>> X = rng.normal(size=(200, 4)) + (source == "wet")[:, None] * np.eye(4)[0]
-    >>> scores = read_sources(X[:100], source[:100], X[100:], restarts=0)
+    >>> scores = run_readers(X[:100], source[:100], X[100:], restarts=0)
     >>> list(scores), round(float(roc_auc_score(source[100:], scores["linear"])), 2)
     (['linear', 'whitened_linear'], 0.75)
     """
-    return read_corrections(
+    return run_readers_on_each(
         [X_head],
         source_head,
         [X_eval],
@@ -81,7 +81,7 @@ def read_sources(
     )[0]
 
 
-def read_corrections(
+def run_readers_on_each(
     X_head: Sequence[Any],
     source_head: Any,
     X_eval: Sequence[Any],
@@ -100,12 +100,12 @@ def read_corrections(
     X_head, X_eval : sequences of (n, d) and (n_eval, d) arrays
         HEAD and EVAL rows, corrected by one method after another.
     source_head, bank, participants, restarts, checkpoints, seed, device
-        As in :func:`read_sources`, which reads one correction.
+        As in :func:`run_readers`, which reads one correction.
 
     Returns
     -------
     list of dict of reader to scores
-        What :func:`read_sources` returns for each, up to rounding.
+        What :func:`run_readers` returns for each, up to rounding.
     """
     heads = [check_rows(X, "X_head") for X in X_head]
     helds = [check_rows(X, "X_eval") for X in X_eval]
@@ -113,7 +113,7 @@ def read_corrections(
         if head.ndim == 3 or head.shape[1:] != held.shape[1:]:
             raise ValueError(
                 f"X_head has shape {head.shape}, X_eval {held.shape}; expected the same number of features. "
-                "For tokens (n, t, d) use read_token_sources."
+                "For tokens (n, t, d) use run_token_readers."
             )
         if head.shape != heads[0].shape:
             raise ValueError(
@@ -121,7 +121,7 @@ def read_corrections(
             )
     codes, n_sources = source_codes(source_head, len(heads[0]))
     epochs = check_bank(bank, restarts, checkpoints)
-    place = torch_device(device, "read_sources") if restarts else None
+    place = torch_device(device, "run_readers") if restarts else None
     found = []
     for head, held in zip(heads, helds, strict=True):
         both = (head, held) if place is None else (_where(head, place), _where(held, place))

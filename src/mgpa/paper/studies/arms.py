@@ -8,7 +8,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from ...baselines import available, make
+from ...baselines import list_methods, make_method
 from ...errors import StudyError
 from ...estimators.closed_form import ClosedFormMGPA
 from ...estimators.tokens import TOKENS, gate_of
@@ -35,10 +35,10 @@ def recipes(method: MethodSection) -> list[dict[str, Any]]:
 
 def unfitted(name: str, method: MethodSection, recipe: Mapping[str, Any] | None = None) -> Any:
     """Return a method as an estimator that has seen no data."""
-    if any(e.name == method.method and e.acts_on != "embeddings" for e in available()):
+    if any(e.name == method.method and e.acts_on != "embeddings" for e in list_methods()):
         raise StudyError(f"methods.{name}: {method.method} corrects signals; studies correct embeddings.")
     try:
-        model = make(method.method, **method.parameters | dict(recipe or {}))
+        model = make_method(method.method, **method.parameters | dict(recipe or {}))
     except (TypeError, ValueError) as error:
         raise StudyError(f"methods.{name}: {error}") from None
     if "anchor_gate" not in model.get_params() and method.gate != "measurement":

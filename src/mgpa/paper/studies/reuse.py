@@ -28,10 +28,10 @@ from ...audit import (
 from ...audit.fits import Fit, FittingData, explain, list_fits, stored_fit
 from ...audit.heads import shortcut_scores
 from ...audit.store import Store, cell_key, resolve_device
-from ...endpoint import operating_points, select_by_development, select_within_family
 from ...errors import StudyError
 from ...labels import is_paired
 from ...maps import CorrectionMap, SequentialMap
+from ...operating_point import operating_points, select_by_development, select_within_family
 from ...tables.columns import with_roles
 from ...tables.fitting import fit_table
 from ...tables.rows import in_coordinates

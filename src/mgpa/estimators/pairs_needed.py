@@ -22,7 +22,7 @@ FEWEST_PARTICIPANTS = 4  # to hold some out; of fewer, events are
 
 
 @dataclass(frozen=True)
-class PairPlan:
+class PairsNeeded:
     """What fits on fewer pairs do to held-out events; prints as a table and a sentence.
 
     ``distance`` has the mean squared distance between the corrected views of one event, as a share of that
@@ -63,7 +63,7 @@ class PairPlan:
         }
 
 
-def plan_pairs(
+def pairs_needed(
     model: Any,
     X: Any,
     *,
@@ -73,7 +73,7 @@ def plan_pairs(
     sizes: tuple[int, ...] | None = None,
     repeats: int = 4,
     random_state: int = 0,
-) -> PairPlan:
+) -> PairsNeeded:
     """Say how many paired events a correction needs, from those one has.
 
     Three tenths of the events (of the participants, where ``groups`` are known) are held out. The model is
@@ -95,8 +95,9 @@ def plan_pairs(
     >>> rng = np.random.default_rng(0)
     >>> events = np.repeat(rng.normal(size=(120, 6)) @ rng.normal(size=(6, 6)), 2, axis=0)
     >>> X = events + np.outer(np.tile([0.0, 1.0], 120), np.ones(6)) + rng.normal(size=(240, 6)) * 0.3
-    >>> plan = plan_pairs(mgpa.ClosedFormMGPA(), X, source=np.tile([0, 1], 120), pair_id=np.arange(240) // 2)
-    >>> bool(plan.uncorrected > plan.distance[-1].mean())
+    >>> source, event = np.tile([0, 1], 120), np.arange(240) // 2
+    >>> result = pairs_needed(mgpa.ClosedFormMGPA(), X, source=source, pair_id=event)
+    >>> bool(result.uncorrected > result.distance[-1].mean())
     True
     """
     X, source, ids = np.asarray(X), np.asarray(source), np.asarray(pair_id)
@@ -110,7 +111,9 @@ def plan_pairs(
     out = events[np.isin(unit, units[: max(1, round(HELD_OUT * len(units)))])]
     rest = np.setdiff1d(events, out)
     if len(rest) < 4 or len(out) < 2:
-        raise MissingEvidence(f"{len(events)} paired events are too few to plan with; at least 6 are needed.")
+        raise MissingEvidence(
+            f"{len(events)} paired events are too few to extrapolate from; at least 6 are needed."
+        )
     if sizes is None:
         sizes = tuple(np.unique(np.geomspace(4, len(rest), 5).round().astype(int)).tolist())
     if not all(2 <= size <= len(rest) for size in sizes):
@@ -142,7 +145,7 @@ def plan_pairs(
     estimates = [_needed(sizes, distance[:, draw].mean(axis=1), uncorrected) for draw in draws]
     low, high = np.quantile(estimates, [0.025, 0.975], method="nearest")
     needed = _needed(sizes, distance.mean(axis=1), uncorrected)
-    return PairPlan(sizes, distance, uncorrected, needed, (float(low), float(high)))
+    return PairsNeeded(sizes, distance, uncorrected, needed, (float(low), float(high)))
 
 
 def _coded(ids: NDArray[Any]) -> NDArray[np.int64]:

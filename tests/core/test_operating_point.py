@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from factories import random_affine_map, random_projective_map, random_staged_map
-from mgpa.endpoint import (
+from mgpa.operating_point import (
     BudgetNotAttained,
     movement_budget,
     operating_points,
