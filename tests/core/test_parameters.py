@@ -92,7 +92,11 @@ KINDS = {
         ["linear", (), ("linear", "linear"), ("svm",), [{}], None, 3],
     ),
     "having": (having("fit", example="a model"), [LinearRegression()], [LinearRegression, "fit", None]),
-    "gate": (gate, [None, MeasurementGate(), FixedGate(np.eye(2)), 0, 4, 0.9], [MeasurementGate, LinearRegression(), -1, 1.5]),
+    "gate": (
+        gate,
+        [None, MeasurementGate(), FixedGate(np.eye(2)), 0, 4, 0.9],
+        [MeasurementGate, LinearRegression(), -1, 1.5],
+    ),
     "flag": (flag, [True, False, np.True_], [0, 1, "no", None]),
     "nothing": (nothing, [None], [False, 0, ""]),
     "share": (share, [1.0, 0.1, np.float32(0.5)], [1, 0.0, 1.1, np.nan, True, "half"]),
