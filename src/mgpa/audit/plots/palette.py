@@ -37,11 +37,7 @@ def colour_of(method: str, dark: bool = False) -> str:
     Parameters
     ----------
     method : str
-<<<<<<< HEAD
-        A name as in :func:`mgpa.baselines.list_methods`; another name gets a colour computed from its letters.
-=======
         A name as in :func:`mgpa.baselines.list_methods`; any other name gets a colour from its letters.
->>>>>>> 0550e32e (Renamed names in the palette and the tests)
     dark : bool, default=False
         The colour for dark pages.
 
