@@ -5,8 +5,9 @@ sources may be the people. So every decision (whether to act, along which direct
 a number with its standard error over people, as a t-test of few units should (:func:`t_quantile`). Where
 people are not known, rows or pairs are the units.
 
-The published gate takes the directions that hold 90 % of the contrasts' energy. Where paired views differ by
-noise, those are the noise's. ``MeasurementGate(rank="auto")`` therefore asks pairs of other people.
+The published gates take the directions that hold a share of the contrasts' energy (90 or 99 %), or a chosen
+number of them. Where paired views differ by noise, those are the noise's. ``MeasurementGate(rank="auto")``
+therefore asks pairs of other people.
 """
 
 from __future__ import annotations

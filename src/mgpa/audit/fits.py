@@ -176,7 +176,7 @@ def contrasts(rows: Table, token_layout: str, scale: NDArray[Any]) -> NDArray[np
 def coverage(gate: Any, differences: NDArray[Any]) -> float | None:
     """Return the share of the directional energy of contrasts inside a gate, whatever it was fitted on.
 
-    None if no contrast differs from zero. This is what figure 3 of the paper draws.
+    None if no contrast differs from zero.
     """
     try:
         return float(gate.coverage(differences))

@@ -83,7 +83,7 @@ class NCM(MomentEstimator):
     ----------
     rank : int or float
         How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
-        The paper tries 2 to 24; choose on validation data.
+        Its authors' code tries 2 to 24; choose on validation data.
     standardize : bool
         Work in features scaled to unit variance.
 

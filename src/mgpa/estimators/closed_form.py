@@ -145,9 +145,10 @@ class ClosedFormMGPA(GatedMomentEstimator):
 
     @classmethod
     def paper(cls, gate: Any = None, **changes: Any) -> Self:
-        """Return the published settings: rank .9, a pooled anchor with ridge 10, no test of evidence.
+        """Return the published settings: a pooled anchor with ridge 10, no test of evidence.
 
-        ``gate`` replaces the published 0.9; ``changes`` override parameters.
+        ``gate`` replaces .9, the share of contrast energy of controlled SSVEP and N170 (recorded
+        SSVEP has .99, reuse rank 8); ``changes`` override parameters.
         """
         gate = 0.9 if gate is None else gate
         settings: dict[str, Any] = {"anchor": "pooled", "ridge": 10.0, "do_no_harm": False}

@@ -203,8 +203,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def paper(cls, study: str = "native", **changes: Any) -> Self:
         """Return the published settings: anchors over all sources, all 48 stages, no stopping rule, seed 17.
 
-        "native" is the controlled, N170 and recorded-SSVEP recipe; "reuse" trains critics longer with early
-        stopping on (X_val, source_val), smaller steps and a rank-8 gate. ``changes`` override parameters.
+        "native" is the recipe of controlled SSVEP, N170 and, with ``gate=0.99``, recorded
+        SSVEP; "reuse" trains critics longer with early stopping on (X_val, source_val), smaller steps and a
+        rank-8 gate. ``changes`` override parameters.
         """
         settings: dict[str, Any] = {
             "gate": 0.9,

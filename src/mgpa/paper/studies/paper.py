@@ -1,4 +1,4 @@
-"""The paper's tables 1 to 11, figures 2 to 4, and every number it prints beside a run's.
+"""The paper's tables 1 to 11, figures 2 to 4, and every result it prints beside a run's.
 
 Captions name each run's heading ("Ours", "Simulated", "Quick", "Changed") and list how it differs from the
 packaged study. Which numbers and words stand where is data: ``paper.toml``.
@@ -171,7 +171,7 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
         Where studies were run; each has a ``results.json``.
     out : path
         Folder, new, empty or written by this function, for ``paper.html`` with all tables, ``table_1.tex``
-        and so on, ``numbers.csv`` (every printed number), and ``figure_2.pdf`` to ``figure_4.pdf``. What
+        and so on, ``numbers.csv`` (every printed result), and ``figure_2.pdf`` to ``figure_4.pdf``. What
         no run has a number for shows the paper's alone.
     published : bool
         Compute tables 3, 10 and 11 from the published participant values, without a run of the reuse study.
@@ -321,7 +321,7 @@ def as_html(tables: Iterable[Mapping[str, Any]], runs: Runs) -> str:
 
 
 def numbers_csv(runs: Runs) -> str:
-    """Return a row for every number that the paper prints: its value, the run's, and how they compare."""
+    """Return a row for every result that the paper prints: its value, the run's, and how they compare."""
     heads = "study run deviations task method against metric paper paper_low paper_high value low high"
     heads += " difference same_sign intervals_overlap equal source"
     rows: list[Sequence[Any]] = [heads.split()]
