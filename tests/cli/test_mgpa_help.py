@@ -19,7 +19,7 @@ from mgpa.cli import app, main
 
 COMMANDS = (
     "fit apply adapt pairs-needed leave-one-out audit select inspect export convert check-pairs demo methods "
-    "doctor simulate"
+    "doctor simulate bench"
 )
 GROUPS = {"data": "list fetch verify", "study": "list show run plan paper attack beyond"}
 

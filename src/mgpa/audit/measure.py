@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -361,7 +362,22 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
 def measure_unseen(ground: Ground, maps: dict[Any, CorrectionMap]) -> Arrays:
     """Return what heads do on a source that neither the map nor the head has seen, for every source.
 
-    ``maps`` were fitted without the source; the head learned from corrected HEAD rows of the others.
+    ``maps`` were fitted without the source.
+    """
+
+    def corrected(source: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        m = maps.get(source)
+        return None if m is None else (ground.read("HEAD", m), ground.read("EVAL", m))
+
+    return unseen_utility(ground, corrected)
+
+
+def unseen_utility(
+    ground: Ground, corrected: Callable[[Any], tuple[NDArray[Any], NDArray[Any]] | None]
+) -> Arrays:
+    """Return what heads of corrected HEAD rows of the other sources do on each source.
+
+    ``corrected`` returns HEAD and EVAL rows as a correction fitted without the source makes them, or None.
     """
     regression, goals = ground.design.task == "regression", ground.design.heads
     measures = numbers_measured if regression else classes_measured
@@ -369,11 +385,12 @@ def measure_unseen(ground: Ground, maps: dict[Any, CorrectionMap]) -> Arrays:
     for source in goals:
         others = ground.head.source != source
         to = np.flatnonzero((ground.evaluation.source == source) & ground.scored)
-        if source not in maps or not len(to) or len(np.unique(ground.head.label[others])) < 2:
+        usable = len(to) and len(np.unique(ground.head.label[others])) > 1
+        rows = corrected(source) if usable else None
+        if rows is None:
             parts.append(measures(ground, None))
             continue
-        C_head, C_eval = (ground.read(role, maps[source]) for role in ("HEAD", "EVAL"))
-        learned, scored = C_head[others], C_eval[to]
+        learned, scored = rows[0][others], rows[1][to]
         if regression:
             learned, scored = _flat_mean(learned), _flat_mean(scored)
         head = fit_pooled_head(

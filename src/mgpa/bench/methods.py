@@ -1,0 +1,260 @@
+"""The methods of the benchmark: how each is fitted and applied, through its own package's interface.
+
+A method is fitted on a :class:`~mgpa.bench.settings.Calibration` and returns a function of rows and of the
+device that recorded them. Source-blind methods do not look at the device. Packages are imported when a method
+is fitted, so that one that is not installed is a dash with a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import baselines
+from .settings import Calibration, Floats
+
+#: Rows, and the device that recorded them, to corrected rows.
+Correct = Callable[[Floats, int], Any]
+#: The data, and the position of the device to correct to (None: the method decides).
+Fit = Callable[[Calibration, int | None], Correct]
+Family = Literal["none", "mgpa", "erasure", "pairs", "distributions", "practice", "yours"]
+
+
+class Inapplicable(ValueError):
+    """A method cannot be fitted to this setting; the message says why."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """An entry of the benchmark.
+
+    Attributes
+    ----------
+    name : str
+        As the page shows it.
+    fit : function
+        Of the calibration data and the position of the device to correct to; returns the correction.
+    told : bool
+        Whether it needs the device of every row it corrects.
+    reference : bool
+        Whether it corrects to one device: then it is fitted for each in turn.
+    family : str
+        Methods of one family share a colour.
+    package : str
+        Where the implementation comes from.
+    """
+
+    name: str
+    fit: Fit
+    told: bool = False
+    reference: bool = False
+    family: Family = "yours"
+    package: str = ""
+
+
+def estimator(make: Callable[[], Any], *, told: bool = False) -> Fit:
+    """Return how any object with ``fit`` and ``transform`` is fitted and applied.
+
+    ``fit`` gets the rows, and of ``y``, ``source``, ``groups``, ``pairs``, ``pair_groups`` and ``pair_id``
+    those that its signature names. Its parameter ``reference`` is set to the device to correct to, if the
+    entry has ``reference=True``. With ``told``, ``transform`` is given ``source=``.
+
+    Examples
+    --------
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> scaling = Method("scaling", estimator(StandardScaler))
+    """
+
+    def fit(data: Calibration, reference: int | None) -> Correct:
+        model = make()
+        if reference is not None:
+            model.set_params(reference=reference)
+        wanted = signature(model.fit).parameters
+        model.fit(data.X, **{name: value for name, value in data.evidence().items() if name in wanted})
+        if told:
+            return lambda rows, device: model.transform(rows, source=np.full(len(rows), device))
+        return lambda rows, device: model.transform(rows)
+
+    return fit
+
+
+def from_pairs(fit_one: Callable[[Floats, Floats], Callable[[Floats], Any]]) -> Fit:
+    """Return a method that maps each device's views of paired events to the reference's views."""
+
+    def views(data: Calibration, device: int, reference: int) -> tuple[Floats, Floats]:
+        both = data.pairs.seen[[device, reference]].all(axis=0)
+        if both.sum() < 2:
+            raise Inapplicable("a device shares no event with another")
+        return data.pairs.views[device, both], data.pairs.views[reference, both]
+
+    return _for_each_device(views, fit_one)
+
+
+def from_rows(fit_one: Callable[[Floats, Floats], Callable[[Floats], Any]]) -> Fit:
+    """Return a method that maps the distribution of each device's rows to that of the reference's rows."""
+
+    def rows(data: Calibration, device: int, reference: int) -> tuple[Floats, Floats]:
+        return data.X[data.source == device], data.X[data.source == reference]
+
+    return _for_each_device(rows, fit_one)
+
+
+def _for_each_device(
+    parts: Callable[[Calibration, int, int], tuple[Floats, Floats]],
+    fit_one: Callable[[Floats, Floats], Callable[[Floats], Any]],
+) -> Fit:
+    def fit(data: Calibration, reference: int | None) -> Correct:
+        goal = 0 if reference is None else reference
+        maps = {
+            device: fit_one(*parts(data, device, goal)) for device in range(data.n_devices) if device != goal
+        }
+        return lambda rows, device: rows if device == goal else maps[device](rows)
+
+    return fit
+
+
+def regression(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
+    """Return a ridge regression of paired views' differences, which is told the device: the ceiling."""
+    from sklearn.linear_model import Ridge
+
+    penalty = 0.1 * float(((A - A.mean(axis=0)) ** 2).sum()) / A.shape[1]
+    model = Ridge(alpha=penalty).fit(A, B - A)
+    return lambda rows: rows + model.predict(rows)
+
+
+def z_scores(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
+    """Return the map that gives a device's features the mean and standard deviation of the reference's."""
+    scale = np.where(A.std(axis=0) > 0, B.std(axis=0) / np.maximum(A.std(axis=0), 1e-12), 1.0)
+    return lambda rows: (rows - A.mean(axis=0)) * scale + B.mean(axis=0)
+
+
+def _leace(data: Calibration, _: int | None) -> Correct:
+    """Return LEACE, by concept-erasure."""
+    import torch
+    from concept_erasure import LeaceEraser
+
+    Z = torch.tensor(np.eye(data.n_devices)[data.source])
+    eraser = LeaceEraser.fit(torch.tensor(data.X), Z)
+    return lambda rows, device: eraser(torch.tensor(rows)).numpy()
+
+
+def _qleace(data: Calibration, _: int | None) -> Correct:
+    """Return quadratic LEACE, by concept-erasure."""
+    import torch
+    from concept_erasure import QuadraticFitter
+
+    fitter = QuadraticFitter.fit(torch.tensor(data.X), torch.tensor(data.source))
+    eraser = fitter.eraser
+    return lambda rows, device: eraser(torch.tensor(rows), torch.full((len(rows),), device)).numpy()
+
+
+def _skada(name: str) -> Callable[[Floats, Floats], Callable[[Floats], Any]]:
+    """Return one of skada's adapters, from a device's rows to the reference's."""
+
+    def fit_one(A: Floats, B: Floats) -> Callable[[Floats], Any]:
+        import skada
+
+        adapter = getattr(skada, name)()
+        domains = np.repeat([1, -2], [len(A), len(B)])
+        adapter.fit(np.concatenate([A, B]), sample_domain=domains)
+        return lambda rows: adapter.transform(rows, sample_domain=np.ones(len(rows), int), allow_source=True)
+
+    return fit_one
+
+
+def _combat(kind: str) -> Fit:
+    """Return ComBat or CovBat, by combatlearn."""
+
+    def fit(data: Calibration, reference: int | None) -> Correct:
+        import pandas as pd
+        from combatlearn import ComBat
+
+        names = data.source.astype(str)
+        goal = None if reference is None else str(reference)
+        model = ComBat(batch=pd.Series(names), method=kind, reference_batch=goal).fit(pd.DataFrame(data.X))
+
+        def correct(rows: Floats, device: int) -> NDArray[Any]:
+            model.batch = pd.Series(np.full(len(rows), str(device)))
+            return np.asarray(model.transform(pd.DataFrame(rows)))
+
+        return correct
+
+    return fit
+
+
+def _chemotools(name: str, **params: Any) -> Callable[[Floats, Floats], Callable[[Floats], Any]]:
+    """Return one of chemotools' transfers, from a device's views to the reference's."""
+
+    def fit_one(A: Floats, B: Floats) -> Callable[[Floats], Any]:
+        from chemotools import adaptation
+
+        options = dict(params)
+        if "n_components" in options:
+            options["n_components"] = min(options["n_components"], len(A) - 1, A.shape[1])
+        model = getattr(adaptation, name)(**options).fit(B, X_source=A)
+        return lambda rows: model.transform(rows)
+
+    return fit_one
+
+
+def refit(data: Calibration, reference: int | None) -> Correct:
+    """Change no row: the protocol fits a decoder of each device on its few calibration rows instead."""
+    return lambda rows, device: rows
+
+
+def _ours(name: str, **params: Any) -> Callable[[], Any]:
+    return lambda: baselines.make(name, **params)
+
+
+#: Without an effect in the pairs, rows stay as they are.
+_mgpa = _ours("mgpa", on_missing="warn")
+_closed_form = _ours("closed_form_mgpa", on_missing="warn")
+
+
+#: Every entry, in the order of tables and legends.
+METHODS: tuple[Method, ...] = (
+    Method("no correction", estimator(_ours("identity")), family="none"),
+    Method("MGPA to the reference", estimator(_mgpa), reference=True, family="mgpa", package="mgpa"),
+    Method("MGPA to the midpoint", estimator(_mgpa), family="mgpa", package="mgpa"),
+    Method("MGPA closed form", estimator(_closed_form), family="mgpa", package="mgpa"),
+    Method("LEACE", _leace, family="erasure", package="concept-erasure"),
+    Method("EPO", estimator(_ours("epo")), family="erasure", package="mgpa"),
+    Method("quadratic LEACE", _qleace, told=True, family="erasure", package="concept-erasure"),
+    Method("CORAL", from_rows(_skada("CORALAdapter")), True, True, "distributions", "skada"),
+    Method("optimal transport", from_rows(_skada("OTMappingAdapter")), True, True, "distributions", "skada"),
+    Method("ComBat", _combat("johnson"), True, True, "distributions", "combatlearn"),
+    Method("CovBat", _combat("chen"), True, True, "distributions", "combatlearn"),
+    Method("DS", from_pairs(_chemotools("DirectStandardization")), True, True, "pairs", "chemotools"),
+    Method(
+        "PDS",
+        from_pairs(_chemotools("PiecewiseDirectStandardization", window_length=5, n_components=2)),
+        True, True, "pairs", "chemotools",
+    ),
+    Method(
+        "SST", from_pairs(_chemotools("SpectralSpaceTransform", n_components=8)), True, True, "pairs",
+        "chemotools",
+    ),
+    Method("z-scores of each device", from_rows(z_scores), True, True, "practice"),
+    Method("decoder refitted on calibration rows", refit, True, True, "practice"),
+    Method("told regression (ceiling)", from_pairs(regression), True, True, "pairs", "scikit-learn"),
+)  # fmt: skip
+
+
+def find_methods(names: list[str] | None = None) -> list[Method]:
+    """Return methods by name, all by default; a part of a name is enough if one method has it."""
+    if not names:
+        return list(METHODS)
+    chosen = []
+    for name in names:
+        exact = [method for method in METHODS if method.name.lower() == name.lower()]
+        fitting = exact or [method for method in METHODS if name.lower() in method.name.lower()]
+        if len(fitting) != 1:
+            every = ", ".join(method.name for method in fitting or METHODS)
+            raise ValueError(f"{'No' if not fitting else 'More than one'} method {name!r}. Methods: {every}.")
+        chosen += fitting
+    return chosen

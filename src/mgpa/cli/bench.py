@@ -1,0 +1,70 @@
+"""The command that runs the benchmark and builds its page."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+
+from .._common.files import claim
+from .application import Flag, Folder, Names, UserError, app
+
+
+@app.command
+def bench(
+    *,
+    out: Folder = Path("mgpa-bench"),
+    quick: Flag = False,
+    data: Annotated[Path | None, Parameter(validator=validators.Path(exists=True, file_okay=False))] = None,
+    only: Names = [],  # noqa: B006
+    methods: Names = [],  # noqa: B006
+    jobs: int = 1,
+    page: Flag = False,
+) -> None:
+    """Compare corrections where several devices recorded the same events, and write one page.
+
+    Example: mgpa bench --quick
+
+    Parameters
+    ----------
+    out
+        Folder of the results. Finished cells stay there: run again to continue.
+    quick
+        A few simulated settings, one round each, readers without networks: about a minute.
+    data
+        Folder with files of the real data sets; without it, those that can be downloaded are.
+    only
+        Data sets (worlds, headsets, phone_watch, …), or a word in the names of settings.
+    methods
+        Names of methods, or a word that only one name has; by default all. Those that are not installed are
+        dashes.
+    jobs
+        Cells at a time.
+    page
+        Build the page of the results in --out again, and measure nothing.
+    """
+    from ..bench.datasets import find_settings
+    from ..bench.methods import find_methods
+    from ..bench.page import build
+    from ..bench.protocol import run
+
+    if not page:
+        chosen, missing = find_settings(only, data, quick)
+        for line in missing:
+            print(f"bench: without {line}")
+        if not chosen:
+            raise UserError(f"No data set or setting has {' or '.join(only)} in its name.")
+        claim(out)
+        run(chosen, find_methods(methods), out, quick=quick, jobs=jobs, commit=_commit())
+    print(build(out))
+
+
+def _commit() -> str:
+    """Return the commit of the checkout that this package is in, or nothing."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""

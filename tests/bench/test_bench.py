@@ -1,0 +1,248 @@
+"""The benchmark: what it measures is what it says, and it resumes, reproduces and refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from mgpa.bench import (
+    METHODS,
+    Events,
+    Method,
+    Setting,
+    build,
+    estimator,
+    find_methods,
+    find_settings,
+    rotate,
+    run,
+)
+from mgpa.bench.datasets import DATASETS, amplitudes
+from mgpa.bench.page import read_results, standing
+from mgpa.bench.protocol import QUICK_BANK, measure_cell, measure_round, prepare
+from mgpa.bench.settings import calibration, record_once
+from mgpa.bench.worlds import World, worlds
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def small_events(n=480, people=8, devices=2, shift=1.5, seed=0):
+    rng = np.random.default_rng(seed)
+    label = np.tile(["no", "yes"], n // 2)
+    content = rng.normal(size=(n, 5)) + 2.5 * (label == "yes")[:, None] * np.eye(5)[0]
+    views = [content + k * shift * np.ones(5) + 0.1 * rng.normal(size=(n, 5)) for k in range(devices)]
+    person = np.array([f"P{i * people // n}" for i in range(n)])
+    return Events(np.stack(views), tuple("abc"[:devices]), label, person)
+
+
+def small_setting(**options):
+    events = small_events(**options)
+    return Setting("small", "shifted", lambda quick: rotate(events))
+
+
+class Undo:
+    """A correction that knows the answer: takes the shift off, told the device."""
+
+    def fit(self, X, source, pairs):
+        self.shift = (pairs[1] - pairs[0]).mean(axis=0)
+        return self
+
+    def transform(self, X, source):
+        return X - np.asarray(source)[:, None] * self.shift
+
+
+def test_people_who_are_scored_are_in_no_fit_and_everybody_is_scored_once():
+    events, scored = small_events(), []
+    for part in rotate(events):
+        people = [set(e.participant) for e in (part.evaluation, part.head, part.singles, part.pairs)]
+        assert not people[0] & (people[1] | people[2] | people[3])
+        assert not people[1] & (people[2] | people[3])
+        assert part.pairs.seen.all()
+        assert (part.singles.seen.sum(axis=0) == 1).all()
+        scored += list(people[0])
+    assert sorted(scored) == sorted(set(events.participant))
+
+
+def test_single_recordings_go_with_their_class_nine_to_one():
+    once = record_once(small_events(n=4000), np.random.default_rng(0))
+    assert np.mean(once.seen[1][once.label == "yes"]) == pytest.approx(0.9, abs=0.02)
+    assert np.mean(once.seen[1][once.label == "no"]) == pytest.approx(0.1, abs=0.02)
+
+
+def test_home_and_away_are_the_balanced_accuracies_of_a_decoder_of_one_device():
+    part = next(rotate(small_events()))
+    prepared = prepare(part, QUICK_BANK)
+    measured = measure_round(prepared, METHODS[0], 0)
+    expected = {"home": [], "away": []}
+    X = calibration(part, np.zeros(5), np.ones(5)).X
+    head, held = ((e.views - X.mean(axis=0)) / X.std(axis=0) for e in (part.head, part.evaluation))
+    for k in (0, 1):
+        ridge = RidgeClassifier(alpha=10, class_weight="balanced", solver="lsqr")
+        decoder = make_pipeline(StandardScaler(), ridge).fit(head[k], part.head.label)
+        for name, device in (("home", k), ("away", 1 - k)):
+            predicted = decoder.predict(held[device])
+            people = part.evaluation.participant
+            expected[name].append(
+                [balanced_accuracy_score(part.evaluation.label[people == p], predicted[people == p])
+                 for p in np.unique(people)]
+            )  # fmt: skip
+    for name, values in expected.items():
+        np.testing.assert_allclose(measured[name], np.mean(values, axis=0), atol=1e-12)
+
+
+def test_a_correction_that_knows_the_answer_reaches_home_accuracy():
+    cell = measure_cell(small_setting(), Method("undo", estimator(Undo, told=True), told=True), True)
+    before = measure_cell(small_setting(), METHODS[0], True)
+    assert cell["S"][0] < 0.65 < 0.95 < before["S"][0]
+    assert cell["away"][0] == pytest.approx(cell["home"][0], abs=0.03)
+    assert before["away"][0] < cell["away"][0] - 0.1
+    assert cell["worst"][0] > before["worst"][0]
+    assert before["M"][0] == 0.0 < cell["M"][0]
+
+
+def test_a_device_left_out_is_in_no_fit():
+    seen = []
+
+    class Spy:
+        def fit(self, X, source, pairs=None, pair_id=None):
+            seen.append(sorted(set(np.asarray(source).tolist())))
+            return self
+
+        def transform(self, X):
+            return X
+
+    cell = measure_cell(small_setting(devices=3), Method("spy", estimator(Spy)), True)
+    assert seen == [[0, 1, 2], [0, 1], [0, 1], [0, 1]]
+    assert "unseen" in cell
+    assert "unseen" not in measure_cell(small_setting(devices=3), find_methods(["z-scores"])[0], True)
+
+
+def test_a_run_resumes_and_gives_the_same_numbers(tmp_path):
+    setting, methods = small_setting(), find_methods(["no correction", "to the midpoint"])
+    first = run([setting], methods[:1], tmp_path / "a", quick=True, verbose=False)
+    stored = (tmp_path / "a" / "small.json").read_bytes()
+    run([setting], methods[:1], tmp_path / "a", quick=True, verbose=False)
+    assert (tmp_path / "a" / "small.json").read_bytes() == stored
+    again = run([setting], methods, tmp_path / "a", quick=True, verbose=False)
+    other = run([setting], methods, tmp_path / "b", quick=True, verbose=False)
+
+    def numbers(results):
+        cells = results["small"]["settings"]["shifted"]
+        return {name: {k: v for k, v in cell.items() if k != "seconds"} for name, cell in cells.items()}
+
+    assert numbers(again) == numbers(other)
+    assert numbers(first).items() <= numbers(again).items()
+    with pytest.raises(ValueError, match="other settings"):
+        run([setting], methods, tmp_path / "a", quick=False, verbose=False)
+
+
+def test_what_cannot_be_fitted_is_a_dash_with_a_note(tmp_path):
+    def absent(data, reference):
+        raise ModuleNotFoundError("No module named 'absent'", name="absent")
+
+    def fails(data, reference):
+        raise RuntimeError("singular | matrix")
+
+    entries = [METHODS[0], Method("not here", absent), Method("fails", fails)]
+    run([small_setting()], entries, tmp_path, quick=True, verbose=False)
+    page = build(tmp_path).read_text("utf-8")
+    assert re.search(r"\| not here \|( – \|)+ not installed: absent \|", page)
+    assert re.search(r"\| fails \|( – \|)+ RuntimeError: singular / matrix \|", page)
+
+
+def test_standing_counts_ties_by_the_interval():
+    def cell(values):
+        return {"away": [float(np.mean(values)), 0, 1], "away_of_each": list(values)}
+
+    rng = np.random.default_rng(0)
+    base = 0.8 + 0.05 * rng.normal(size=20)
+    noise = 0.05 * rng.normal(size=20)
+    near = cell(base - 0.005 + noise - noise.mean())
+    cells = {"LEACE": cell(base), "MGPA to the reference": near, "MGPA to the midpoint": cell(base - 0.1)}
+    cells["told regression (ceiling)"] = cell(base + 0.01)
+    judged = standing(cells)
+    assert judged["MGPA to the reference"]["first"]
+    assert judged["MGPA to the reference"]["close"]
+    assert not judged["MGPA to the midpoint"]["first"]
+    assert not judged["MGPA to the midpoint"]["close"]
+
+
+def test_worlds_differ_as_they_say():
+    part = next(worlds()["shift"].rounds(True))
+    contrast = part.pairs.views[1] - part.pairs.views[0]
+    assert np.linalg.norm(contrast.mean(axis=0)) == pytest.approx(2, abs=0.2)
+    part = next(worlds()["gain 1.5 of all"].rounds(True))
+    assert np.std(part.head.views[1]) / np.std(part.head.views[0]) == pytest.approx(1.5, abs=0.02)
+    assert isinstance(worlds()["5 devices, shift"], World)
+    assert len(next(worlds()["5 devices, shift"].rounds(True)).pairs.devices) == 5
+
+
+def test_amplitudes_see_a_flicker_in_its_band():
+    time = np.arange(1280) / 256
+    bands = amplitudes(np.sin(2 * np.pi * 13 * time)[None, None], 256.0)
+    assert bands.shape == (1, 10)
+    assert bands[0].argmax() == 2
+
+
+def test_data_sets_say_what_they_are_and_what_is_missing(tmp_path):
+    for data in DATASETS.values():
+        assert data.license
+        assert data.citation
+        assert data.size
+    settings, missing = find_settings(["corn"], tmp_path, False)
+    assert not settings
+    assert missing == [line for line in missing if "corn_nir.npz" in line] != []
+    np.savez(
+        tmp_path / "corn_nir.npz", spectra=np.random.default_rng(0).normal(size=(80, 3, 9)),
+        instruments=["m5", "mp5", "mp6"], targets=np.random.default_rng(1).normal(size=(80, 2)),
+        target_names=["oil", "starch"],
+    )  # fmt: skip
+    settings, missing = find_settings(["corn"], tmp_path, False)
+    assert [s.name for s in settings] == ["oil", "starch"]
+    assert not missing
+    part = next(settings[0].rounds())
+    assert part.pairs.devices == ("m5", "mp5", "mp6")
+    assert not len(part.singles)
+
+
+def test_the_page_of_the_site_is_built_from_its_stored_results(tmp_path):
+    for path in (DOCS / "bench").glob("*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert build(tmp_path).read_text("utf-8") == (DOCS / "bench" / "results.md").read_text("utf-8")
+    assert (tmp_path / "results.svg").stat().st_size > 5000
+    names = {method.name for method in METHODS}
+    for data, result in read_results(DOCS / "bench").items():
+        assert result["commit"], data
+        for cells in result["settings"].values():
+            assert set(cells) <= names
+
+
+def test_the_command_runs_and_rebuilds_its_page(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("cyclopts")
+    from mgpa.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    command = [
+        "bench",
+        "--quick",
+        "--only",
+        "headsets",
+        "--methods",
+        "no correction",
+        "to the ref",
+        "--out",
+        "b",
+    ]
+    assert main(command) == 0
+    made = Path("b/results.md").read_bytes()
+    assert json.loads(Path("b/headsets.json").read_text())["quick"] is True
+    assert main(["bench", "--page", "--out", "b"]) == 0
+    assert Path("b/results.md").read_bytes() == made
+    assert main(["bench", "--only", "nowhere", "--out", "b"]) == 2
+    assert "nowhere" in capsys.readouterr().err
