@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from .settings import Calibration, Floats
 Correct = Callable[[Floats, int], Any]
 #: The data, and the position of the device to correct to (None: the method decides).
 Fit = Callable[[Calibration, int | None], Correct]
-Family = Literal["none", "mgpa", "erasure", "pairs", "distributions", "practice", "yours"]
 
 
 class Inapplicable(ValueError):
@@ -43,17 +42,17 @@ class Method:
         Whether it needs the device of every row it corrects.
     reference : bool
         Whether it corrects to one device: then it is fitted for each in turn.
-    family : str
-        Methods of one family share a colour.
+    key : str
+        What the project's palette calls it, for its colour and marker.
     package : str
-        Where the implementation comes from.
+        Where the implementation comes from, if not this package.
     """
 
     name: str
     fit: Fit
     told: bool = False
     reference: bool = False
-    family: Family = "yours"
+    key: str = ""
     package: str = ""
 
 
@@ -208,7 +207,7 @@ def refit(data: Calibration, reference: int | None) -> Correct:
 
 
 def _ours(name: str, **params: Any) -> Callable[[], Any]:
-    return lambda: baselines.make(name, **params)
+    return lambda: baselines.make_method(name, **params)
 
 
 #: Without an effect in the pairs, rows stay as they are.
@@ -218,30 +217,30 @@ _closed_form = _ours("closed_form_mgpa", on_missing="warn")
 
 #: Every entry, in the order of tables and legends.
 METHODS: tuple[Method, ...] = (
-    Method("no correction", estimator(_ours("identity")), family="none"),
-    Method("MGPA to the reference", estimator(_mgpa), reference=True, family="mgpa", package="mgpa"),
-    Method("MGPA to the midpoint", estimator(_mgpa), family="mgpa", package="mgpa"),
-    Method("MGPA closed form", estimator(_closed_form), family="mgpa", package="mgpa"),
-    Method("LEACE", _leace, family="erasure", package="concept-erasure"),
-    Method("EPO", estimator(_ours("epo")), family="erasure", package="mgpa"),
-    Method("quadratic LEACE", _qleace, told=True, family="erasure", package="concept-erasure"),
-    Method("CORAL", from_rows(_skada("CORALAdapter")), True, True, "distributions", "skada"),
-    Method("optimal transport", from_rows(_skada("OTMappingAdapter")), True, True, "distributions", "skada"),
-    Method("ComBat", _combat("johnson"), True, True, "distributions", "combatlearn"),
-    Method("CovBat", _combat("chen"), True, True, "distributions", "combatlearn"),
-    Method("DS", from_pairs(_chemotools("DirectStandardization")), True, True, "pairs", "chemotools"),
+    Method("no correction", estimator(_ours("identity")), key="identity"),
+    Method("MGPA to the reference", estimator(_mgpa), reference=True, key="mgpa"),
+    Method("MGPA to the midpoint", estimator(_mgpa), key="mgpa"),
+    Method("MGPA closed form", estimator(_closed_form), key="closed_form_mgpa"),
+    Method("LEACE", _leace, key="leace", package="concept-erasure"),
+    Method("EPO", estimator(_ours("epo")), key="epo"),
+    Method("quadratic LEACE", _qleace, told=True, key="quadratic_leace", package="concept-erasure"),
+    Method("CORAL", from_rows(_skada("CORALAdapter")), True, True, "coral", "skada"),
+    Method("optimal transport", from_rows(_skada("OTMappingAdapter")), True, True, package="skada"),
+    Method("ComBat", _combat("johnson"), True, True, "combat", "combatlearn"),
+    Method("CovBat", _combat("chen"), True, True, package="combatlearn"),
+    Method("DS", from_pairs(_chemotools("DirectStandardization")), True, True, "ds", "chemotools"),
     Method(
         "PDS",
         from_pairs(_chemotools("PiecewiseDirectStandardization", window_length=5, n_components=2)),
-        True, True, "pairs", "chemotools",
+        True, True, "pds", "chemotools",
     ),
     Method(
-        "SST", from_pairs(_chemotools("SpectralSpaceTransform", n_components=8)), True, True, "pairs",
+        "SST", from_pairs(_chemotools("SpectralSpaceTransform", n_components=8)), True, True, "sst",
         "chemotools",
     ),
-    Method("z-scores of each device", from_rows(z_scores), True, True, "practice"),
-    Method("decoder refitted on calibration rows", refit, True, True, "practice"),
-    Method("told regression (ceiling)", from_pairs(regression), True, True, "pairs", "scikit-learn"),
+    Method("z-scores of each device", from_rows(z_scores), True, True),
+    Method("decoder refitted on calibration rows", refit, True, True),
+    Method("told regression (ceiling)", from_pairs(regression), True, True, "featmap"),
 )  # fmt: skip
 
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from .._common.files import write_atomically
 from ..audit.bootstrap import contrast, number
-from ..audit.plots.drawing import COLORS, MARKERS, MUTED, PAGE, canvas, style
+from ..audit.plots.drawing import MUTED, PAGE, canvas, style
+from ..audit.plots.palette import MARKERS, colour_of, marker_of
 from .datasets import DATASETS
 from .methods import METHODS, Method
 from .protocol import DRAWS, MEASURES
 
 Results = dict[str, dict[str, Any]]
-FAMILIES = {"none": 0, "mgpa": 1, "erasure": 2, "distributions": 4, "pairs": 3, "practice": 5, "yours": 6}
 TITLES = {"worlds": "simulated worlds"} | {data.name: data.title for data in DATASETS.values()}
 CEILING = "told regression (ceiling)"
 OURS = ("MGPA to the reference", "MGPA to the midpoint")
@@ -61,6 +61,16 @@ def average(cells: list[dict[str, Any]], measure: str) -> float | None:
     return float(np.mean([value[0] if isinstance(value, list) else value for value in values]))
 
 
+def looks(methods: list[Method]) -> dict[str, tuple[str, str]]:
+    """Return the project's colour of every method, and its marker, or another where two would look alike."""
+    chosen: dict[str, tuple[str, str]] = {}
+    for method in methods:
+        color = colour_of(method.key or method.name)
+        markers = (marker_of(method.key or method.name), *MARKERS)
+        chosen[method.name] = next((color, m) for m in markers if (color, m) not in chosen.values())
+    return chosen
+
+
 def of_method(result: dict[str, Any], method: Method) -> list[dict[str, Any]]:
     """Return a method's cells of all settings of a data set; none if one is missing or was refused."""
     cells = [cells.get(method.name, {"refused": ""}) for cells in result["settings"].values()]
@@ -93,21 +103,20 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
 def draw(results: Results) -> bytes:
     """Return the figure: S against accuracy away, a panel for each data set, as SVG."""
     methods, n = entries(results), len(results)
-    columns = min(n, 3)
+    columns, look = min(n, 3), looks(methods)
     with style():
         figure, axes = canvas(PAGE, 1.9, n, columns, extra=1.0)
         for ax, (data, result) in zip(axes, results.items(), strict=True):
             readable = average(of_method(result, METHODS[0]), "S")
-            for place, method in enumerate(methods):
+            for method in methods:
                 cells = of_method(result, method)
                 S, away = average(cells, "S"), average(cells, "away")
                 S = readable if method.name.startswith("decoder") else S  # whose rows are uncorrected
                 if S is None or away is None:
                     continue
-                color = COLORS[FAMILIES[method.family]]
-                ax.plot(S, away, MARKERS[place % len(MARKERS)], color=color, ls="", mew=0.9,
-                        mfc="none" if method.told else color, label=method.name, ms=5,
-                        zorder=4 if method.family == "mgpa" else 3)  # fmt: skip
+                color, marker = look[method.name]
+                ax.plot(S, away, marker, color=color, ls="", mew=0.9, ms=5, label=method.name,
+                        mfc="none" if method.told else color)  # fmt: skip
             ax.axvline(0.5, color=MUTED, ls=":", lw=0.8)
             ax.set_title(f"{TITLES.get(data, data)} ({len(result['settings'])})")
         for place, ax in enumerate(axes):
