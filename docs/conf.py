@@ -11,6 +11,9 @@ sys.path.insert(0, str(HERE / "_ext"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
 
+import api_pages  # noqa: E402
+import site_facts  # noqa: E402
+
 import mgpa  # noqa: E402
 
 project, author, copyright = "mgpa", "The MGPA developers", "The MGPA developers, MIT licence"
@@ -27,8 +30,11 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     # From _ext, ours.
     "api_names",
+    "api_pages",
     "command_help",
+    "diagrams",
     "idea_picture",
+    "site_facts",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["_build", "_ext", "_templates", "gallery", "theory", "**/GALLERY_HEADER.rst"]
@@ -39,9 +45,8 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
-autosummary_ignore_module_all = False
-# Exported by two modules, described once.
-autosummary_context = {"described_elsewhere": ["mgpa.tables.files.TableError"]}
+autosummary_context = {"exported": api_pages.exported}
+suppress_warnings = ["config.cache"]  # that function is not stored between builds
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
@@ -84,7 +89,7 @@ html_theme_options = {
     "logo": {"text": "mgpa"},
     "navbar_align": "left",
     "navbar_persistent": [],
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "navbar_end": ["search-button", "theme-switcher"],
     "footer_start": ["copyright"],
     "footer_end": [],
@@ -95,6 +100,10 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_sidebars = {"index": []}
+if address := site_facts.repository():
+    html_theme_options["icon_links"] = [
+        {"name": "Repository", "url": address, "icon": "fa-solid fa-code-branch"}
+    ]
 
 
 def setup(app):

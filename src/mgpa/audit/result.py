@@ -158,7 +158,8 @@ class Audit:
     def served(self, method: str, metric: str) -> str:
         """Return a metric of existing heads for the source that a method serves; any other as it is.
 
-        A method that takes rows to one source is for heads of that source: "home phone", "T_f phone → *".
+        A method that takes rows to one source is for heads of that source: ``"home phone"`` or
+        ``"T_f phone → *"``.
         """
         reference = self[method].reference
         kind = SERVED.get(metric, "")

@@ -38,9 +38,10 @@ def source_scorer(
 
     Returns
     -------
-    callable (estimator, X, y=None, *, source, groups=None) -> float
-        ``source`` and ``groups`` (participants) come by metadata routing (below). Without groups every row is
-        a participant of its own.
+    callable
+        Called as ``scorer(estimator, X, y=None, *, source, groups=None)``; returns a float. ``source`` and
+        ``groups`` (participants) come by metadata routing (below). Without groups every row is a participant
+        of its own.
 
     Examples
     --------
