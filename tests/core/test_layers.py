@@ -201,7 +201,8 @@ def test_the_page_describes_every_module():
 
 
 def modules_of(call):
-    """Return the files of this package in which a function is called."""
+    """Return the files of this package in which a function is called, once everything is imported."""
+    call()
     seen = set()
     sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename) if event == "call" else None)
     try:

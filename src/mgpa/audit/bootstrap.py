@@ -211,9 +211,9 @@ def simultaneous(
 
     Examples
     --------
-    >>> once, twice, thrice = [0.58, 0.61, 0.64, 0.5], [0.59, 0.63, 0.64, 0.5], [0.5, 0.6, 0.6, 0.5]
+    >>> once, twice, thrice = [0.58, 0.61, 0.64, 0.5], [0.59, 0.63, 0.65, 0.5], [0.5, 0.6, 0.6, 0.5]
     >>> print(*simultaneous([(twice, once), (thrice, once)]))
-    .008 [-.001, .016] -.033 [-.072, .007]
+    .010 [.003, .018] -.033 [-.066, .001]
     """
     read = [(_read(a, statistic, "a"), _read(b, statistic, "b")) for a, b in sides]
     pairs = [tuple(_evaluator(side, statistic, **cells) for side in both) for both in read]

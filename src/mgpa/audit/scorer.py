@@ -57,7 +57,7 @@ def source_scorer(
     ...         leace, X, cv=GroupKFold(2), scoring=source_scorer(),
     ...         params={"source": source, "groups": who},
     ...     )
-    >>> bool(scores["test_score"].min() > 0.35)
+    >>> bool(scores["test_score"].min() > 0.25)  # uncorrected: below .05
     True
     """
     bank = bank_of({"restarts": 0} if readers is None else readers)
