@@ -89,7 +89,7 @@ h = (X - m.center) / m.scale
 scores = (h @ m.square.T) ** 2 @ m.square_weight + h @ m.linear.T + m.bias
 p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
 edits = np.einsum("nd,sdr->nsr", h, m.edit) + m.edit_offset
-by_hand = X + m.scale * np.einsum("ns,nsr->nr", p, edits)
+by_hand = X + m.scale * (np.einsum("ns,nsr->nr", p, edits) @ m.direction)
 agree("posterior of the first row", m.posterior(X)[0, 1], p[0, 1])
 agree("its first feature, corrected", m.transform(X)[0, 0], by_hand[0, 0])
 truth = [multivariate_normal(np.zeros(6), np.cov(see(content(20000)[0], k).T)) for k in (0, 1)]

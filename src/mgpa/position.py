@@ -42,6 +42,7 @@ PUBLISHED_RIDGE = 10.0
 # What populations may differ by along the shift, as a standard deviation, for what they differ by across it:
 # as much as a difference at a cosine of .7.
 ALONG_PER_ACROSS = 1.0
+REFUSED = 0.001  # level at which rows contradict pairs
 NOTABLE = 2.0  # times the error over people: from there on what populations may add is said too
 
 
@@ -67,8 +68,12 @@ class Effect:
 
     @property
     def is_reversed(self) -> bool:
-        """Whether rows differ the other way round, by about as much: the views of pairs were exchanged."""
-        return replace(self, size=-self.size).matches_pairs
+        """Whether rows clearly differ the other way round, by about as much: views were exchanged.
+
+        A fit is refused for it, so that chance and populations have to be ruled out.
+        """
+        other = replace(self.with_populations, size=-self.size)
+        return other.matches_pairs and other.is_clear(REFUSED)
 
     @property
     def exists(self) -> bool:

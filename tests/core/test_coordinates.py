@@ -72,6 +72,14 @@ def test_embeddings_of_another_encoder_are_refused(raw):
     assert corrected_rows(m, silent).shape == raw.X.shape
 
 
+def test_rows_get_the_same_bits_in_every_batch():
+    X = np.random.default_rng(0).normal(size=(400, 30))
+    coordinates = fit_coordinates(X, n_components=7)
+    whole = coordinates.transform(X)
+    for start, stop in ((0, 1), (3, 20), (100, 293), (399, 400)):
+        assert np.array_equal(coordinates.transform(X[start:stop]), whole[start:stop])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,6 +7,7 @@ import mgpa
 from mgpa.errors import PairingError
 from mgpa.pair_checks import Pairing, examine_pairs, sentence
 from mgpa.pairs import repeated_pairs
+from mgpa.position import Effect
 
 D = 16
 
@@ -98,6 +99,13 @@ def test_a_fit_refuses_views_that_were_exchanged(make):
     X, source, A, B = data()
     with pytest.raises(PairingError, match="the other way round"):
         make().fit(X, source=source, pairs=(B, A))
+
+
+def test_views_count_as_exchanged_only_if_neither_chance_nor_populations_explain_it():
+    assert Effect(-0.9, 0.1).is_reversed
+    assert not Effect(0.9, 0.1).is_reversed
+    assert not Effect(-0.82, 0.39, df=78).is_reversed
+    assert not Effect(-0.9, 0.1, across=1.5).is_reversed
 
 
 @pytest.mark.parametrize("make", [mgpa.MGPA, mgpa.ClosedFormMGPA])
