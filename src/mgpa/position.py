@@ -160,7 +160,7 @@ def solve_position(
     strength: float = 1.0,
     reference: int | None = None,
 ) -> Position:
-    """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2).
+    """Fit standardisation and gate, then anchor and projection (Algorithm 1, step 2; section 4.1).
 
     ``reference`` is the source whose level rows are taken to; None is the mean of all.
     """

@@ -466,6 +466,18 @@ def test_the_registry_lists_every_method_once():
     assert make_method("Oracle-LEACE").__class__ is OracleLEACE
 
 
+def test_the_page_lists_every_method_and_its_loop_runs(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text("utf-8")
+    rows = [line for line in page.partition("## What each method needs")[2].splitlines() if "| `" in line]
+    listed = [row.split("`")[1] for row in rows]
+    assert sorted(listed) == sorted(method.name for method in list_methods())
+    loop = page.partition("```python\n")[2].partition("```")[0]
+    data = Problem()
+    names = {"X": data.X, "y": data.y, "source": data.source, "pairs": (data.X[0::2], data.X[1::2])}
+    exec(loop, names | {"X_new": data.X, "source_new": data.source})
+    assert "traveling_subjects" in capsys.readouterr().out
+
+
 def test_unknown_methods_are_met_with_a_suggestion():
     with pytest.raises(ValueError, match=r"No method 'laece'. Did you mean leace"):
         make_method("laece")

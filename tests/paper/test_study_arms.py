@@ -22,6 +22,7 @@ from small_studies import RECORDED, run, written
     [
         ({"method": "leaze"}, "methods.X: No method 'leaze'. Did you mean leace"),
         ({"method": "euclidean_alignment"}, "euclidean_alignment corrects signals"),
+        ({"method": "awar"}, "awar predicts labels; studies correct embeddings"),
         ({"method": "closed_form_mgpa", "gate": "full"}, "methods.X: control gates are"),
         ({"method": "leace", "parameters": {"rigde": 1}}, "methods.X: .*rigde"),
     ],

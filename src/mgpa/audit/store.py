@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from .. import __version__
 from .._common.files import write_atomically
 from ..maps import CorrectionMap, load_map
+from ..maps.base import KINDS
 from ..maps.io.mapfile import map_digest
 
 Arrays = dict[str, NDArray[Any]]
@@ -128,8 +129,11 @@ class Store:
         return m, arrays
 
     def put(self, key: str, arrays: Arrays, m: CorrectionMap | None = None) -> Arrays:
-        """Store a finished cell, with its map if any, and return the arrays."""
-        if self.folder is None:
+        """Store a finished cell, with its map if any, and return the arrays.
+
+        Without a folder, or a file format for the map, nothing is stored.
+        """
+        if self.folder is None or (m is not None and m.kind not in KINDS):
             return arrays
         path, buffer = self.folder / f"{key}.npz", io.BytesIO()
         seal = [key, _digest(arrays), "" if m is None else map_digest(m)]

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 from .._common.checks import require_memory
-from ..errors import MapError, MissingEvidence, ParameterError, first_few
+from ..errors import MapError, MissingEvidence, ParameterError, UsageError, first_few
 from ..estimators.base import MethodTags, MomentEstimator
-from ..labels import source_names
+from ..labels import encode_source, source_names
 from ..maps import AffineMap, MapInfo, RoutedMap
 from ..moments import Moments, Standardizer
 from ..pairs import Pairs
@@ -130,8 +131,28 @@ def require_matrices(number: int, d: int, method: str) -> None:
     )
 
 
-class NoFile(MapError, OSError):
-    """A correction that has no file. Being an OSError, it lets an audit with a folder go on unstored."""
+class Decoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of end-to-end comparators: classes from scores, which a subclass computes."""
+
+    classes_: NDArray[Any]
+
+    def decision_function(self, X: Any, *, source: Any = None) -> NDArray[Any]:
+        """Return scores (n, n_classes); of two classes (n,), that of the second."""
+        raise NotImplementedError
+
+    def predict(self, X: Any, *, source: Any = None) -> NDArray[Any]:
+        """Return the most likely class of each row."""
+        scores = self.decision_function(X)
+        likely = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[likely])
+
+
+def task_classes(y: Any, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the task's classes, sorted, and each row's position among them; raise if there is one."""
+    classes, task = encode_source(y, n, "y")
+    if len(classes) < 2:
+        raise UsageError(f"y has 1 distinct value ({classes[0].item()!r}); a decoder needs two.")
+    return classes, task
 
 
 class InMemory:
@@ -143,7 +164,7 @@ class InMemory:
     def save(self, path: Any, *, overwrite: bool = True) -> Any:
         """Raise: there is no file format for it."""
         method = self.info.method  # type: ignore[attr-defined]
-        raise NoFile(f"{method} is a comparator whose correction lives in memory; it cannot be saved.")
+        raise MapError(f"{method} is a comparator whose correction lives in memory; it cannot be saved.")
 
 
 class SourceAware(MomentEstimator):

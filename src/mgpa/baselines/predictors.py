@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import roc_auc_score
@@ -38,7 +38,7 @@ from ..labels import check_pair_id, encode_source, source_names, to_numpy
 from ..moments import Standardizer
 from ..pairs import check_views, matched_rows
 from ..statistics import NO_PAIRS
-from ._base import reference_index
+from ._base import Decoder, reference_index, task_classes
 
 Floats = NDArray[np.float64]
 
@@ -170,7 +170,7 @@ def _views(
     return found
 
 
-class AwAR(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class AwAR(Decoder):
     """Weighted adaptation regularisation: a kernel classifier that fits rows of one source to another's.
 
     Reference: Wu, Lawhern, Hairston, Lance, "Switching EEG headsets made easy: reducing offline calibration
@@ -180,6 +180,7 @@ class AwAR(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     kernel's space, marginal and within each class, with predicted classes of unlabelled target rows, which
     are predicted again ``n_rounds`` times. More than two classes are one column of Y each. The first
     predictions are a support vector machine's with its default parameters; the paper searches for them.
+    Defaults are those of the authors' code (σ .1, λ 10, target rows 10), but for its linear kernel.
     :meth:`query` is the active part: which target rows to label next.
 
     Needs labelled rows, unlabelled rows of the target and the task. No pairs, no source labels of the rows.
@@ -217,7 +218,6 @@ class AwAR(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "kernel": one_of("linear", "rbf"), "n_rounds": whole(1), "standardize": flag,
     }  # fmt: skip
 
-    classes_: NDArray[Any]
     coef_: Floats
 
     def __init__(
@@ -259,9 +259,7 @@ class AwAR(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         of_target = [] if y_labelled is None else list(y_labelled)
         if len(of_target) != known:
             raise UsageError(f"y_labelled has {len(of_target)} labels for {known} rows of X_labelled.")
-        classes, task = encode_source([*np.asarray(y).tolist(), *of_target], n + known, "y")
-        if len(classes) < 2:
-            raise UsageError(f"y has 1 distinct value ({classes[0].item()!r}); a decoder needs two.")
+        classes, task = task_classes([*np.asarray(y).tolist(), *of_target], n + known)
         everything = np.concatenate([rows, calibration, unlabelled]).astype(np.float64)
         self._standardizer = Standardizer.from_rows(everything, None, self.standardize)
         self._rows = self._standardised(everything)
@@ -301,13 +299,6 @@ class AwAR(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         require_finite(rows, "X")
         scores = self._kernel(self._standardised(rows)) @ self.coef_
         return np.asarray(scores[:, 1] if len(self.classes_) == 2 else scores)
-
-    def predict(self, X: Any, *, source: Any = None) -> NDArray[Any]:
-        """Return the class of each row."""
-        scores = self.decision_function(X)
-        return np.asarray(
-            self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
-        )
 
     def query(self, n: int) -> NDArray[np.intp]:
         """Return the positions in ``X_target`` of the n rows nearest to the decision boundary."""

@@ -60,7 +60,7 @@ _METHODS: tuple[tuple[str, Any, str, str], ...] = (
 
 
 class MethodTable(tuple[MethodTags, ...]):
-    """Methods, printed as a table; ``pandas.DataFrame(available())`` makes a frame of it."""
+    """Methods, printed as a table; ``pandas.DataFrame(list_methods())`` makes a frame of it."""
 
     __slots__ = ()
 

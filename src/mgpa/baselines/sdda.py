@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_floats, require_finite
@@ -15,7 +14,8 @@ from .._common.extras import torch_device
 from .._common.parameters import Constraint, check_parameters, nothing, number, read_seed, seed, text, whole
 from ..errors import MissingEvidence, UsageError
 from ..estimators.base import MethodTags, forget
-from ..labels import encode_source, to_numpy
+from ..labels import to_numpy
+from ._base import Decoder, task_classes
 from .signals import EuclideanAlignment
 
 Array = Any  # torch.Tensor
@@ -33,7 +33,7 @@ positions = Constraint(
 )
 
 
-class SDDA(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SDDA(Decoder):
     """Train a decoder for a headset of fewer channels with a teacher that sees all channels of another.
 
     Reference: Liu, Li, Wang, Li, Wu, "SDDA: spatial distillation based distribution alignment for
@@ -42,7 +42,9 @@ class SDDA(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     channels that the target has too, learns the labels, the teacher's softened outputs (temperature 8), equal
     distributions of its features on both headsets (maximum mean discrepancy of five Gaussian kernels) and
     unconfused classes on the target's unlabelled trials (temperature 2). The networks are of EEGNet's form,
-    one temporal convolution, spatial filters, power-like pooling; their sizes are ours.
+    one temporal convolution, spatial filters, power-like pooling; their sizes are ours. The discrepancy is of
+    all pairs of a batch, of which the authors' code takes successive ones; the distillation is summed over
+    classes, where their code takes the mean.
 
     Needs labelled trials, their sources, unlabelled trials of the target and torch. No pairs. It gives
     predictions, not signals or embeddings.
@@ -79,8 +81,6 @@ class SDDA(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "random_state": seed,
     }  # fmt: skip
 
-    classes_: NDArray[Any]
-
     def __init__(
         self, *, channels: Sequence[int] | None = None, n_epochs: int = 50, learning_rate: float = 1e-3,
         batch_size: int = 32, kernel_size: int | None = None, ridge: float = 1e-3, device: str = "auto",
@@ -114,9 +114,7 @@ class SDDA(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"X_target has shape {target.shape}, X {trials.shape}; expected ({len(channels)} channels, "
                 f"{trials.shape[2]} samples) in X_target: pass channels=, the target's among those of X."
             )
-        classes, task = encode_source(y, len(trials), "y")
-        if len(classes) < 2:
-            raise UsageError(f"y has 1 distinct value ({classes[0].item()!r}); a decoder needs two.")
+        classes, task = task_classes(y, len(trials))
         given = np.zeros(len(trials), int) if source is None else source
         align = EuclideanAlignment(ridge=self.ridge)
         whole_cap = align.fit_transform(trials, source=given)
@@ -182,13 +180,6 @@ class SDDA(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with torch.no_grad():
             logits = forward(self._student, torch.as_tensor(aligned, dtype=torch.float32))[1].numpy()
         return np.asarray(logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits)
-
-    def predict(self, X: Any, *, source: Any = None) -> NDArray[Any]:
-        """Return the class of each of the target's trials."""
-        scores = self.decision_function(X)
-        return np.asarray(
-            self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
-        )
 
 
 def as_trials(X: Any, name: str) -> NDArray[Any]:

@@ -35,8 +35,10 @@ def recipes(method: MethodSection) -> list[dict[str, Any]]:
 
 def unfitted(name: str, method: MethodSection, recipe: Mapping[str, Any] | None = None) -> Any:
     """Return a method as an estimator that has seen no data."""
-    if any(e.name == method.method and e.acts_on != "embeddings" for e in list_methods()):
-        raise StudyError(f"methods.{name}: {method.method} corrects signals; studies correct embeddings.")
+    acts_on = {e.name: e.acts_on for e in list_methods()}.get(method.method, "embeddings")
+    if acts_on != "embeddings":
+        does = "corrects signals" if acts_on == "signals" else "predicts labels"
+        raise StudyError(f"methods.{name}: {method.method} {does}; studies correct embeddings.")
     try:
         model = make_method(method.method, **method.parameters | dict(recipe or {}))
     except (TypeError, ValueError) as error:
