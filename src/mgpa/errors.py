@@ -87,6 +87,14 @@ class PairingError(Printable, ValueError):
     """Events of two devices that cannot be matched with certainty."""
 
 
+class WrongPairs(PairingError):
+    """Pairs that join views of different events; ``pairs`` are the ids or positions of the clearest."""
+
+    def __init__(self, message: str, pairs: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.pairs = tuple(pairs)
+
+
 class RecordingError(Printable, ValueError):
     """A recording that is incomplete, damaged or not what its name says."""
 

@@ -13,7 +13,7 @@ questions of both views, without labels and without the rows.
 
        Σ log[(1 - w - v) f/g + w · (mean of f/g over the other events) + v],
 
-   and its largest value is compared with that of w = 0 (:data:`CLEAR`).
+   and its largest value is compared with that of w = 0 (:data:`DOUBTED`, :data:`CLEAR`).
 3. *Are they copies?* Identical views show no effect, and a pair given twice is no further evidence
    (:func:`mgpa.pairs.repeated_pairs`).
 """
@@ -29,7 +29,7 @@ import scipy.linalg
 import scipy.stats
 from numpy.typing import NDArray
 
-from .errors import PairingError, first_few
+from .errors import WrongPairs, first_few
 from .evidence import t_quantile
 from .pairs import Pairs, repeated_pairs
 
@@ -38,7 +38,8 @@ Ints = NDArray[np.int64]
 
 LEAST_SIGNAL = 0.2  # share of signal in one view: noise with twice the signal's standard deviation
 LEVEL, RESCUED = 0.05, 0.001  # of the bound on closeness; of a permutation test that finds a match after all
-CLEAR = 4.0  # twice the log likelihood ratio from which on pairs are called wrong: see how_often_wrong.md
+# Twice the log likelihood ratio from which on pairs are doubted, and called wrong: see how_often_wrong.md.
+DOUBTED, CLEAR = 1.0, 4.0
 FEWEST = 6  # pairs; of fewer nothing can be told
 ENOUGH = 20  # pairs that can be called mismatched: fewer cannot tell a rotation from a mismatch
 MOST = 300  # pairs examined; of more, a draw
@@ -56,6 +57,7 @@ class Pairing(Enum):
 
     MATCHED = "matched"  # views of one event are closer than mismatched ones
     UNCLEAR = "unclear"  # too few, or too noisy, to tell
+    DOUBTFUL = "doubtful"  # some pairs may join views of different events
     PARTLY_WRONG = "partly wrong"  # some pairs join views of different events
     MISMATCHED = "mismatched"  # pairs are no closer than chance makes them
     IDENTICAL = "identical"  # both views are the same numbers
@@ -142,8 +144,8 @@ def examine_pairs(
     share, evidence, own, other = wrong_pairs(distances)
     matched = signal - t_quantile(LEVEL, df) * error > 0 or chance <= LEVEL
     pairing = Pairing.MATCHED if matched else Pairing.UNCLEAR
-    if evidence > CLEAR:
-        pairing = Pairing.PARTLY_WRONG
+    if evidence > DOUBTED:
+        pairing = Pairing.PARTLY_WRONG if evidence > CLEAR else Pairing.DOUBTFUL
         order = np.argsort(-own, kind="stable")
         order = order[own[order] > 0.5]
         facts |= {
@@ -158,13 +160,24 @@ def examine_pairs(
     return PairExamination(pairing, **(facts | {"evidence": evidence}))
 
 
-def require_right_pairs(pairs: Pairs) -> PairExamination:
-    """Return what the views say about the pairs; raise if some of them join views of different events."""
+def require_right_pairs(pairs: Pairs) -> str:
+    """Return what is doubtful about pairs; raise if some of them join views of different events."""
     kinds = pairs.first * (1 + max(pairs.second.max(initial=0), pairs.first.max(initial=0))) + pairs.second
     found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds)
     if found.pairing is Pairing.PARTLY_WRONG or found.lag:
-        raise PairingError(sentence(found, pairs.ids))
-    return found
+        ids = range(len(pairs)) if pairs.ids is None else pairs.ids
+        raise WrongPairs(sentence(found, pairs.ids), [ids[i] for i in found.wrong])
+    return doubt(found, pairs.ids)
+
+
+def doubt(found: PairExamination, ids: Any = None) -> str:
+    """Return the sentence about pairs that are doubtful or wrong; empty for others.
+
+    Enough right pairs are hardly ever unclear, shuffled ones often.
+    """
+    unclear = found.pairing is Pairing.UNCLEAR and found.n_pairs - len(found.repeats) >= ENOUGH
+    doubtful = found.is_wrong or found.pairing is Pairing.DOUBTFUL or unclear
+    return sentence(found, ids) if doubtful else ""
 
 
 def sentence(found: PairExamination, ids: Any = None) -> str:
@@ -176,9 +189,15 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
 
     if found.pairing is Pairing.IDENTICAL:
         return f"Both views of all {n} pairs are the same numbers: check where the second view comes from."
-    if found.pairing is Pairing.PARTLY_WRONG:
+    if found.pairing in (Pairing.PARTLY_WRONG, Pairing.DOUBTFUL):
+        sure = found.pairing is Pairing.PARTLY_WRONG
         text = (
-            f"About {found.wrong_share:.0%} of the {n} pairs join views of different events. "
+            f"About {found.wrong_share:.0%} of the {n} pairs {'' if sure else 'may '}join views of different "
+            "events. "
+        )
+        if not found.wrong:
+            return text + "Check their ids."
+        text += (
             f"The clearest are pairs {names(found.wrong)}: their second views fit the first views of pairs "
             f"{names(found.belongs_to)} better. "
         )
@@ -186,7 +205,7 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
             text += (
                 "Participants were exchanged: " + first_few([f"{p} and {q}" for p, q in found.swapped]) + ". "
             )
-        return text + "Mend their ids, or leave them out."
+        return text + ("Mend their ids, or leave them out." if sure else "Check their ids.")
     if found.lag:
         where = f"{abs(found.lag)} pairs {'later' if found.lag > 0 else 'earlier'}"
         return (
@@ -199,7 +218,7 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
             f"their distance, {n} pairs): the pairs' mean difference may be right, the ids are not."
         )
     if found.pairing is Pairing.UNCLEAR:
-        return f"{n} pairs of this noise cannot tell whether they join views of one event."
+        return f"{n} pairs of this noise cannot tell whether they join views of one event: check their ids."
     return f"Views of one event are closer than those of different events ({found.closeness:.2f} as far)."
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import mgpa
 from mgpa.errors import PairingError
-from mgpa.pair_checks import Pairing, examine_pairs, sentence
+from mgpa.pair_checks import Pairing, doubt, examine_pairs, sentence
 from mgpa.pairs import repeated_pairs
 from mgpa.position import Effect
 
@@ -118,3 +118,39 @@ def test_a_fit_refuses_pairs_of_different_events_and_counts_copies_once(make):
     once = make().fit(X, source=source, pairs=(A, B)).transform(X)
     twice = make().fit(X, source=source, pairs=(np.r_[A, A], np.r_[B, B])).transform(X)
     np.testing.assert_allclose(twice, once, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [mgpa.MGPA, mgpa.ClosedFormMGPA, mgpa.IterativeMGPA])
+def test_what_is_doubtful_is_the_first_line_of_a_fit_and_stored_with_it(make, tmp_path):
+    X, source, A, B = data(2)
+    shuffled = B[np.random.default_rng(2).permutation(60)]
+    m = make().fit(X, source=source, pairs=(A, shuffled)).to_map()
+    assert m.summary().startswith("Doubtful: ")
+    assert m.save(tmp_path / "m.safetensors")
+    assert mgpa.load_map(tmp_path / "m.safetensors").info.doubt == m.info.doubt
+    right = make().fit(X, source=source, pairs=(A, B)).to_map()
+    assert not right.info.doubt
+    assert not right.summary().startswith("Doubtful")
+
+
+def test_pairs_with_weak_evidence_against_them_are_doubted_and_still_fitted():
+    doubted = 0
+    for seed in range(10):
+        A, B, _ = world(seed, 20, noise=0.4)
+        B[:4] = B[[1, 2, 3, 0]]
+        found = examine_pairs(A, B)
+        doubted += bool(doubt(found))
+        if found.pairing is Pairing.DOUBTFUL:
+            assert "may join views of different events" in sentence(found)
+    assert doubted >= 6
+    assert not any(doubt(examine_pairs(*world(seed, 20, noise=0.4)[:2])) for seed in range(10))
+
+
+def test_an_error_lists_the_wrong_pairs_for_leaving_them_out():
+    X, source, A, B = data()
+    B[[3, 7, 9, 30, 31]] = B[[7, 9, 3, 31, 30]]
+    with pytest.raises(PairingError) as error:
+        mgpa.MGPA().fit(X, source=source, pairs=(A, B))
+    assert sorted(error.value.pairs) == [3, 7, 9, 30, 31]
+    rest = np.setdiff1d(np.arange(60), error.value.pairs)
+    mgpa.MGPA().fit(X, source=source, pairs=(A[rest], B[rest]))

@@ -18,7 +18,7 @@ from ..estimators.tokens import gate_of, token_rows
 from ..gate import held_out_coverage
 from ..labels import is_paired, source_names
 from ..maps.affine import PosteriorMap
-from ..pair_checks import PairExamination, Pairing, examine_pairs, sentence
+from ..pair_checks import PairExamination, doubt, examine_pairs
 from ..position import Effect
 from ..reading.spread import SpreadEvidence
 from ..reading.words import spread_in_words
@@ -92,10 +92,12 @@ class PairCheck:
     @property
     def verdict(self) -> str:
         """The answer in a sentence; what is doubtful about the pairs comes first."""
-        found = self.examined
-        if found is not None and found.pairing in (Pairing.MISMATCHED, Pairing.PARTLY_WRONG):
-            return f"{sentence(found)} {self._shown}"
-        return self._shown
+        return " ".join(filter(None, (self.doubt, self._shown)))
+
+    @property
+    def doubt(self) -> str:
+        """What is doubtful about the pairs, or wrong; empty if nothing is."""
+        return "" if self.examined is None else doubt(self.examined)
 
     @property
     def _shown(self) -> str:

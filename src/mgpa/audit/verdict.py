@@ -58,6 +58,7 @@ OUTCOMES = {"improved": "better", "kept": "kept", "suffered": "worse", "unclear"
 
 #: The sentence of every kind of finding.
 TEMPLATES = {
+    "doubtful_pairs": "{what}",
     "revealed": "Your embeddings reveal the {source} (S {S}; chance reaches {chance}).",
     "revealed_between": "Your embeddings reveal the {source}, or how the {units} of one {source} differ "
     "from those of another (S {S}, between {units}; chance reaches {chance}).",
@@ -149,18 +150,29 @@ def _beats(audit: Audit, a: str, b: str, metric: str) -> bool:
 
 
 def verdict(audit: Audit) -> list[str]:
-    """Return three sentences: what the embeddings reveal, what the best methods did, how sure that is."""
-    return [str(_uncorrected(audit)), " ".join(led_by(audit)), certainty(audit)]
+    """Return three sentences: what the embeddings reveal, what the best methods did, how sure that is.
+
+    What is doubtful about the pairs comes before them.
+    """
+    return [*map(str, _doubts(audit)), str(_uncorrected(audit)), " ".join(led_by(audit)), certainty(audit)]
 
 
 def headline(audit: Audit) -> str:
     """Return what the embeddings reveal, and what the best source-blind methods did."""
-    return " ".join([str(_uncorrected(audit)), *(led_by(audit)[: 1 + len(home_falls(audit))])])
+    return " ".join(
+        [*map(str, _doubts(audit)), str(_uncorrected(audit)), *(led_by(audit)[: 1 + len(home_falls(audit))])]
+    )
 
 
 def conclusions(audit: Audit) -> list[Finding]:
     """Return what the verdict rests on, as data: one finding for every sentence."""
-    return [_uncorrected(audit), *_of_methods(audit), *_repeated(audit)]
+    return [*_doubts(audit), _uncorrected(audit), *_of_methods(audit), *_repeated(audit)]
+
+
+def _doubts(audit: Audit) -> list[Finding]:
+    """Return what is doubtful about the pairs that methods were fitted on."""
+    what = "" if audit.pairs is None else audit.pairs.doubt
+    return [Finding("doubtful_pairs", facts={"what": what})] if what else []
 
 
 def units(audit: Audit, n: int | None = None) -> str:

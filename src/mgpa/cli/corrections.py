@@ -412,6 +412,7 @@ def _map_facts(m: Any) -> dict[str, Any]:
         "data": info.fingerprint,
         "written_by": f"mgpa {info.library_version}",
         "evidence": info.evidence,
+        "doubt": info.doubt,
         "notes": info.notes,
     }
     if hasattr(m, "stage_tensors"):

@@ -157,14 +157,14 @@ class ClosedFormMGPA(GatedMomentEstimator):
     def _solve(self, data: Statistics) -> Fitted:
         data.require_sources()
         pairs = data.pairs()
-        require_right_pairs(pairs)
+        doubt = require_right_pairs(pairs)
         settings = self.get_params(deep=False)
         del settings["on_missing"]
         code = settings["reference"] = reference_code(self.reference, data.sources)
         position = solve_position(data, pairs, **settings)
         facts = {} if code is None else {"reference": source_names(data.sources)[code]}
         evidence = position.map.info.evidence
-        info = self._pairs_info(data, len(pairs), position.gate, evidence, **facts)
+        info = self._pairs_info(data, len(pairs), position.gate, evidence, doubt=doubt, **facts)
         return Fitted(replace(position.map, info=info), position.gate, position)
 
     @property

@@ -238,7 +238,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         require_several(data.sources, data.source_weights)
         labelled = () if data.pair_id is None else (data.paired(),)
         pairs = collect_pairs(() if views is None else (views,), labelled, data.sources)
-        require_right_pairs(pairs)
+        doubt = require_right_pairs(pairs)
         if self.early_stopping and all(given is None for given in held_out):
             raise UsageError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
         purpose = "early_stopping and do_no_harm need them (or turn both off)"
@@ -272,6 +272,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             gate_rank=gate.rank_,
             gate_energy=gate.retained_energy,
             evidence=evidence,
+            doubt=doubt,
             **data.facts,
         )
         with complete_stages_kept(lambda: self._finish(run, basis, standardizer, info)):

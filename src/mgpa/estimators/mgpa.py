@@ -126,7 +126,7 @@ class MGPA(GatedMomentEstimator):
     def _solve(self, data: Statistics) -> Fitted:
         data.require_sources()
         pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
-        require_right_pairs(pairs)
+        doubt = require_right_pairs(pairs)
         target, divisor, moments = (
             reference_code(self.reference, data.sources),
             standardizer.divisor,
@@ -144,7 +144,7 @@ class MGPA(GatedMomentEstimator):
             facts["gate_energy"] = float(result.gate.cumulative_energy_[0])
         name = "" if target is None else source_names(data.sources)[target]
         words = in_words(result.action, position.effect, result.spread, result.reading, name)
-        info = self._pairs_info(data, n_pairs, result.gate, words, reference=name, **facts)
+        info = self._pairs_info(data, n_pairs, result.gate, words, reference=name, doubt=doubt, **facts)
         return replace(result, map=replace(result.map, strength=float(self.strength), info=info))
 
     def _position_of(

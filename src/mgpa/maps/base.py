@@ -58,6 +58,8 @@ class MapInfo:
         How the signals were recorded and prepared: channels, rate, window, band, baseline, reference.
     evidence : str
         What the fit found before it acted, and whether it did.
+    doubt : str
+        What is doubtful about the pairs; :meth:`CorrectionMap.summary` begins with it.
     reference : str
         The source that rows are taken to; empty where that is the mean of all, or for methods without one.
     """
@@ -83,6 +85,7 @@ class MapInfo:
     row_sample: str = ""
     library_version: str = __version__
     evidence: str = ""
+    doubt: str = ""
     notes: str = ""
     reference: str = ""
 
@@ -499,7 +502,8 @@ class CorrectionMap:
     def summary(self) -> str:
         """Return a few readable lines: what this map is, what it was fitted on, how it will act."""
         heading, facts = self.facts()
-        return "\n".join([heading, *(f"  {k:<12}{v}" for k, v in facts.items())])
+        lines = [heading, *(f"  {k:<12}{v}" for k, v in facts.items())]
+        return "\n".join([f"Doubtful: {printable(self.info.doubt)}", *lines] if self.info.doubt else lines)
 
     def _repr_html_(self) -> str:
         return facts_html(*self.facts())
