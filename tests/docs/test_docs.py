@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from itertools import chain
 from math import erf
 from pathlib import Path
@@ -150,7 +151,7 @@ def read_map_file(path):
         tensors[name] = np.frombuffer(content, "<f8" if wide else "<f4").reshape(entry["shape"]).astype(float)
     assert digest.hexdigest() == metadata["sha256"]
     document = json.loads(metadata["mgpa"])
-    assert document["format"] in (1, 2, 3, 4)
+    assert document["format"] in (1, 2, 3, 4, 5)
     return document, tensors
 
 
@@ -169,6 +170,14 @@ def apply_map_file(path, X, source=None):
         G = t["readout"] if t["readout"].ndim == 3 else t["readout"][:, :, None] * np.eye(X.shape[1])
         moved = [(x - t["center"]) @ G[s] + t["offset"][s] for x, s in zip(X, which, strict=True)]
         return X - scalars["strength"] * np.array(moved)
+    if kind == "spread":
+        h = (X - t["center"]) / t["scale"]
+        scores = (h @ t["square"].T) ** 2 @ t["square_weight"] + h @ t["linear"].T + t["bias"]
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        edits = np.einsum("nd,kdr->nkr", h, t["edit"]) + t["edit_offset"]
+        moved = np.einsum("nk,nkr->nr", p, edits) @ t.get("direction", np.eye(X.shape[1]))
+        return X + scalars["strength"] * t["scale"] * moved
     step = {"staged": staged_step, "projective": projective_step}[kind]
     out = []
     n_stages = len(t["hidden_weight"])
@@ -237,6 +246,8 @@ def projective_step(k, h, h0, t, scalars):
 
 ITERATIVE = {"n_stages": 4, "critic_epochs": 3, "random_state": 0, "do_no_harm": False}
 MAPS = {
+    "mgpa": ("mgpa", {}),
+    "mgpa, every slope": ("mgpa", {"spread": "always"}),
     "closed form": ("closed_form_mgpa", {}),
     "published closed form": ("closed_form_mgpa", {"anchor": "pooled"}),
     "iterative": ("iterative_mgpa", ITERATIVE),
@@ -272,13 +283,14 @@ def test_somebody_who_read_the_page_can_apply_a_map_to_raw_features(tmp_path):
     )
     m = model.to_map().with_coordinates(coordinates)
     m.save(tmp_path / "m.safetensors")
-    assert read_map_file(tmp_path / "m.safetensors")[0]["format"] == 4
+    assert read_map_file(tmp_path / "m.safetensors")[0]["format"] == 5
     found = apply_map_file(tmp_path / "m.safetensors", table.X)
     np.testing.assert_allclose(found, m.from_raw(table.X), atol=1e-9)
 
 
 def test_the_page_names_every_entry_of_a_map_file():
     from mgpa.maps.io.mapfile import _INFO_TYPES, FORMAT_VERSION, KINDS
+    from mgpa.maps.population import Population
 
     text = (DOCS / "formats/map.md").read_text()
     assert f"| `format` | {FORMAT_VERSION}." in text
@@ -290,7 +302,7 @@ def test_the_page_names_every_entry_of_a_map_file():
         )
         for name in (*cls.tensor_names, *chain(*cls.optional_tensors), *cls.scalar_names):
             assert f"`{name}`" in section, (kind, name)
-    for name in _INFO_TYPES:
+    for name in (*_INFO_TYPES, *(f"population.{field.name}" for field in fields(Population))):
         assert f"`{name}`" in text, name
 
 
@@ -481,7 +493,7 @@ def test_the_reference_has_every_public_name():
         "mgpa.paper",
         "mgpa.baselines",
         "mgpa.audit",
-        "mgpa.tables.files",
+        "mgpa.tables",
     ):
         module = importlib.import_module(package)
         names = [name for name in public_names(module) if id(getattr(module, name)) not in described]

@@ -171,6 +171,10 @@ def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
 def with_rank(model: Any, rank: Rank) -> Any:
     """Return a method with this rank of its gate, if it has a gate."""
     if rank is not None and "gate" in model.get_params():
+        from .._common.parameters import check_parameters
+        from ..gate import MeasurementGate
+
+        check_parameters(MeasurementGate(rank=rank))  # whose error names the option
         model.set_params(gate=rank)
     return model
 
