@@ -1,8 +1,9 @@
-"""Every method on one problem whose answer is known: the Gaussian model of the paper's section 5.
+"""Every method on one problem whose answer is known: given what is preserved, a device adds a constant.
 
-A device adds δ to two of twelve coordinates. In the fitting rows device and task go together (most positive
-trials were recorded with the second device); in the evaluation rows they do not. A good correction makes
-the device unreadable (S near .5) and leaves an existing task head where it was (T_f as without correction).
+The device adds δ to two of twelve coordinates, as in the paper's section 5; then all are rotated. In the
+fitting rows device and task go together (most positive trials were recorded with the second device); in the
+evaluation rows they do not. A good correction makes the device unreadable (S near .5) and leaves an existing
+task head where it was (T_f as without correction).
 
 End-to-end comparators replace the head: they have a score on the task, and dashes elsewhere. Methods that act
 on signals come last: two amplifiers record the same rhythms, and the gap between their spectra is measured.
