@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,3 +64,25 @@ def test_the_cluster_example_on_local_workers_gives_what_one_process_gives(parts
     apply_to_file(m, parts, tmp_path / "expected")
     assert (open_table(tmp_path / "out").read().X == open_table(tmp_path / "expected").read().X).all()
     assert f"corrected {open_table(parts).n_rows} rows" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_decoder_of_one_device_is_kept():
+    from shared import SHARED
+
+    if not (SHARED / "real" / "phone_watch.npz").exists():
+        pytest.skip("the recordings of phone and watch are not on this machine")
+    sys.path.insert(0, str(ROOT / "examples"))
+    import keep_the_decoder
+    from mgpa.bench.datasets import DATASETS
+
+    found = keep_the_decoder.measure(DATASETS["phone_watch"].open(SHARED / "real"), n_rounds=1)
+    mean = {}
+    for (_, method), values in found.items():
+        mean.setdefault(method.split("=")[0], []).extend(values)
+    (home, away, _), (corrected_home, corrected_away, _), (_, told, _) = (
+        sum(map(np.asarray, mean[name])) / len(mean[name])
+        for name in ("uncorrected", "MGPA(reference", "told the device")
+    )
+    assert corrected_home > home - 0.015
+    assert corrected_away > told - 0.02 > away
