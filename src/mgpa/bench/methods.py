@@ -201,6 +201,63 @@ def _chemotools(name: str, **params: Any) -> Callable[[Floats, Floats], Callable
     return fit_one
 
 
+def _centring(data: Calibration, reference: int | None) -> Correct:
+    """Return centring by pyRiemann: each device's mean, moved to the reference's."""
+    from pyriemann.transfer import TLCenter
+
+    goal, center = _goal(reference), TLCenter("").fit(data.X, _extended_labels(data))
+
+    def correct(rows: Floats, device: int) -> Floats:
+        center.target_domain = str(device)
+        return np.asarray(center.transform(rows) + center.centers_[goal])
+
+    return correct
+
+
+def _procrustes(data: Calibration, reference: int | None) -> Correct:
+    """Return Procrustes by pyRiemann: each device's rows centred, scaled and rotated to the reference's.
+
+    Rows are what pyRiemann takes for tangent vectors; its steps apply to new rows of any device by the
+    attributes that their fits leave.
+    """
+    from pyriemann.transfer import TLCenter, TLRotate, TLScale
+
+    goal, labels = _goal(reference), _extended_labels(data)
+    center, scale, rotate = TLCenter(""), TLScale("", centered_data=True), TLRotate(goal)
+    rotate.fit(scale.fit_transform(center.fit_transform(data.X, labels), labels), labels)
+
+    def correct(rows: Floats, device: int) -> Floats:
+        center.target_domain = scale.target_domain = str(device)
+        turn = rotate.rotations_.get(str(device), np.eye(rows.shape[1]))
+        shape = scale.transform(center.transform(rows)) @ turn
+        return np.asarray(shape * scale.scales_[goal] + center.centers_[goal])
+
+    return correct
+
+
+def _goal(reference: int | None) -> str:
+    return str(reference or 0)
+
+
+def _extended_labels(data: Calibration) -> NDArray[Any]:
+    """Return labels with domains, as pyRiemann writes them."""
+    from pyriemann.transfer import encode_domains
+
+    return np.asarray(encode_domains(data.X, data.label.astype(str), data.source.astype(str))[1])
+
+
+def euclidean_alignment(A: Floats, B: Floats) -> Callable[[Floats], Any]:
+    """Return Euclidean alignment by pyRiemann: a device's covariance made the reference's, means untouched.
+
+    It was made for signals. A row has no time, so the covariance is that of the device's rows, shrunk.
+    """
+    from pyriemann.geometry.covariance import covariances
+    from pyriemann.preprocessing import Whitening
+
+    whiten, colour = (Whitening(metric="euclid").fit(covariances(rows.T[None], "oas")) for rows in (A, B))
+    return lambda rows: rows @ whiten.filters_ @ colour.inv_filters_
+
+
 def refit(data: Calibration, reference: int | None) -> Correct:
     """Change no row: the protocol fits a decoder of each device on its few calibration rows instead."""
     return lambda rows, device: rows
@@ -228,6 +285,11 @@ METHODS: tuple[Method, ...] = (
     Method("optimal transport", from_rows(_skada("OTMappingAdapter")), True, True, package="skada"),
     Method("ComBat", _combat("johnson"), True, True, "combat", "combatlearn"),
     Method("CovBat", _combat("chen"), True, True, package="combatlearn"),
+    Method(
+        "Euclidean alignment", from_rows(euclidean_alignment), True, True, "euclidean_alignment", "pyriemann"
+    ),
+    Method("centring", _centring, True, True, "riemannian_recentring", "pyriemann"),
+    Method("Procrustes", _procrustes, True, True, "riemannian_procrustes", "pyriemann"),
     Method("DS", from_pairs(_chemotools("DirectStandardization")), True, True, "ds", "chemotools"),
     Method(
         "PDS",
