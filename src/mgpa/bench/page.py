@@ -227,7 +227,9 @@ def build(folder: Path) -> Path:
         if data in DATASETS:
             source = DATASETS[data]
             lines += [f"[{source.citation}]({source.home}), {source.license}, {source.size}.", ""]
-        made = f"mgpa {result['mgpa']}, commit {result['commit'] or 'unknown'}, {result['date']}."
+        made = "; ".join(
+            f"commit {commit or 'unknown'}, {date}" for commit, date in result["measured"].items()
+        )
         lines += [*table(result, methods), "", "Decoder away from home:", ""]
-        lines += [*each_setting(result, methods), "", made, ":::", ""]
+        lines += [*each_setting(result, methods), "", f"mgpa {result['mgpa']}, {made}.", ":::", ""]
     return write_atomically(folder / "results.md", "\n".join(lines).encode())
