@@ -56,7 +56,7 @@ def bench(
             print(f"bench: without {line}")
         if not chosen:
             raise UserError(f"No data set or setting has {' or '.join(only)} in its name.")
-        claim(out)
+        claim(out, *sorted({f"{setting.data}.json" for setting in chosen}), "results.md", "results.svg")
         run(chosen, find_methods(methods), out, quick=quick, jobs=jobs, commit=_commit())
     print(build(out))
 
