@@ -2,6 +2,7 @@
 
     python benchmarks/trade_off.py --tools ../shared/tools --out trade_off.json --jobs 2
     python benchmarks/trade_off.py --table trade_off.json
+    python benchmarks/trade_off.py --small      # some settings of mgpa bench, no scripts or data needed
 
 Simulated worlds, eight settings of real epochs seen by two simulated amplifiers, fifteen real ones, and, with
 ``--electrodes``, twelve of electrodes. S, T_f, T_r and M are measured by scripts beside the data, which treat
@@ -198,6 +199,30 @@ def measure(out, methods, electrodes, groups, jobs, tools):
         print(f"{name:34s} {method:22s} {numbers}  ({seconds:.0f} s)", flush=True)
 
 
+def measure_small(out, methods):
+    """Measure the quick settings of ``mgpa bench``, whose readers and decoders are the audit's."""
+    from mgpa.bench import Method, estimator, find_methods, find_settings
+    from mgpa.bench.protocol import measure_cell
+
+    results = {}
+    for setting in find_settings([], None, quick=True)[0]:
+        named = results.setdefault("world" if setting.data == "worlds" else setting.data, {})
+        for name in methods:
+            if METHODS[name] is None:
+                entry = find_methods(["told regression"])[0]
+            else:
+                model = METHODS[name]()
+                told = not model.tags.source_blind
+                entry = Method(
+                    name, estimator(METHODS[name], told=told), told, "reference" in model.get_params()
+                )
+            cell = measure_cell(setting, entry, True)
+            found = {key: cell[key][0] for key in ("S", "T_f", "M", "home", "away") if key in cell}
+            named.setdefault(setting.name, {})[name] = found | {"A": found["away"]} if found else {}
+    out.write_text(json.dumps(results, indent=1))
+    table(results)
+
+
 def one(cell, electrodes, tools):
     """Measure one method in one setting."""
     warnings.filterwarnings("ignore")
@@ -249,12 +274,17 @@ def main():
     parser.add_argument("--groups", nargs="+", default=["world", "amplifiers", "real", "electrodes"])
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--small", action="store_true", help="some settings of mgpa bench")
     parser.add_argument("--table", type=Path, help="print the table of these results, and measure nothing")
     asked = parser.parse_args()
     if asked.table is not None:
         return table(json.loads(asked.table.read_text()))
+    if asked.small:
+        return measure_small(asked.out, asked.methods)
     if not (asked.tools / "worlds.py").exists():
-        raise SystemExit(f"There is no {asked.tools}/worlds.py: measuring scripts and data are not here.")
+        raise SystemExit(
+            f"There is no {asked.tools}/worlds.py. --small, or mgpa bench, need no scripts or data."
+        )
     sys.path.insert(0, str(asked.tools))
     sys.modules.pop("trade_off", None)
     return measure(asked.out, asked.methods, asked.electrodes, asked.groups, asked.jobs, asked.tools)
