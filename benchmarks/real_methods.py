@@ -34,7 +34,7 @@ SETTINGS = {
     "mance": {"random_state": 17, "n_rounds": 8, "n_steps": 200, "reference_size": 500, "device": "cpu"},
     "augmentation_invariance": {"random_state": 17, "device": "cpu"},
     "circe": {"random_state": 17, "device": "cpu"},
-    "sdda": {"random_state": 17, "n_epochs": 20, "learning_rate": 1e-2, "device": "cpu"},
+    "sdda": {"random_state": 17, "n_epochs": 40, "kernel_size": 33, "device": "cpu"},
     "euclidean_alignment": {"ridge": 1e-6},
     "cmmn": {"filter_size": 128},
 }

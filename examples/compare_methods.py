@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "circe": {"random_state": 0, "n_epochs": 10},
     "cmmn": {"filter_size": 64},
     "riemannian_procrustes": {"max_iter": 50},
-    "sdda": {"random_state": 0, "n_epochs": 10, "learning_rate": 1e-2},
+    "sdda": {"random_state": 0, "n_epochs": 10},
 }
 FEWER_ROWS = 500  # for the comparator that solves as many equations
 

@@ -59,7 +59,7 @@ class SDDA(Decoder):
     n_epochs, learning_rate, batch_size : int, float, int
         Adam.
     kernel_size : int or None
-        Samples of the temporal filters; None is a quarter of a trial.
+        Samples of the temporal filters; None is about a quarter of a trial, an odd number.
     ridge : float
         Of :class:`EuclideanAlignment`, for signals with an average reference.
     device : {"auto", "cpu", "cuda", ...}
@@ -82,7 +82,7 @@ class SDDA(Decoder):
     }  # fmt: skip
 
     def __init__(
-        self, *, channels: Sequence[int] | None = None, n_epochs: int = 50, learning_rate: float = 1e-3,
+        self, *, channels: Sequence[int] | None = None, n_epochs: int = 50, learning_rate: float = 1e-2,
         batch_size: int = 32, kernel_size: int | None = None, ridge: float = 1e-3, device: str = "auto",
         random_state: Any = None,
     ) -> None:  # fmt: skip
@@ -140,7 +140,7 @@ class SDDA(Decoder):
             torch.as_tensor(task, device=device),
             torch.Generator().manual_seed(first_seed % MAX_SEED),
         )
-        size = self.kernel_size or max(1, common.shape[2] // 4)
+        size = self.kernel_size or (common.shape[2] // 4) | 1
         teacher, student = (
             [w.to(device).requires_grad_() for w in initial_network(part.shape[1], size, n_classes, draw)]
             for part in (whole_cap, common)

@@ -6,6 +6,7 @@ The method subtracts it; :func:`split_source_difference` shows what else differs
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, fields
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -178,102 +179,103 @@ def split_source_difference(
     >>> [(row.source, round(row.measurement, 1), round(row.sampling, 1)) for row in split]
     [('dry', 0.4, 0.3), ('wet', 0.4, 0.3)]
     """
-    rows = np.asarray(to_numpy(X), dtype=np.float64)
-    sources, codes = encode_source(source, len(rows))
+    values = np.asarray(to_numpy(X), dtype=np.float64)
+    n = len(values)
+    sources, codes = encode_source(source, n)
     if len(sources) < 2:
         raise UsageError(f"source has 1 distinct value ({sources[0].item()!r}); a difference needs two.")
-    standardizer = Standardizer.from_rows(rows, None, True).require_variation()
-    Z = rows[:, standardizer.varies] / standardizer.scale[standardizer.varies]
-    people = np.arange(len(rows)) if groups is None else check_labels(groups, len(rows), "groups")
-    labels, label_codes = (np.array([None]), np.zeros(len(rows), np.int64))
-    if y is not None:
-        labels, label_codes = encode_source(y, len(rows), "y")
     if (pairs is None) == (pair_id is None):
         raise UsageError("Pass pairs=(A, B) or pair_id=, and not both." if pairs is not None else NO_PAIRS)
-    if pairs is not None:
+    standardizer = Standardizer.from_rows(values, None, True).require_variation()
+    varies = standardizer.varies
+    labels, classes = (np.array([None]), np.zeros(n, np.int64)) if y is None else encode_source(y, n, "y")
+    people = np.arange(n) if groups is None else check_labels(groups, n, "groups")
+    rows = Rows(values[:, varies] / standardizer.scale[varies], codes, classes, people)
+    if pairs is None:
+        ids = check_pair_id(pair_id, n)
+        if not (keep := is_paired(ids)).any():
+            raise MissingEvidence(NO_PAIRS)
+        events = np.unique(ids[keep], return_inverse=True)[1]
+        paired = Rows(rows.X[keep], codes[keep], events, events if groups is None else people[keep])
+        shared = groups is not None
+    else:
         if len(sources) > 2:
             raise UsageError("pairs=(A, B) is for two sources; with more use pair_id=.")
-        A, B = check_views(pairs, rows.shape[1])
-        m = len(A)
-        views = np.concatenate([A, B])[:, standardizer.varies] / standardizer.scale[standardizer.varies]
-        which, events = np.repeat([0, 1], m), np.tile(np.arange(m), 2)
+        views = np.concatenate(check_views(pairs, values.shape[1]))[:, varies] / standardizer.scale[varies]
+        m = len(views) // 2
         owners = np.arange(m) if pair_groups is None else check_labels(pair_groups, m, "pair_groups")
-        shared, owners = pair_groups is not None and groups is not None, np.tile(owners, 2)
-    else:
-        ids = check_pair_id(pair_id, len(rows))
-        keep = is_paired(ids)
-        if not keep.any():
-            raise MissingEvidence(NO_PAIRS)
-        views, which = Z[keep], codes[keep]
-        events = np.unique(ids[keep], return_inverse=True)[1]
-        owners = people[keep] if groups is not None else events
-        shared = groups is not None
-
-    def biases(rows_in: NDArray[np.bool_], pairs_in: NDArray[np.bool_]) -> Floats:
-        """Return total and measurement bias, (2, K, labels, d)."""
-        K, L = len(sources), len(labels)
-        means = np.full((K, L, Z.shape[1]), np.nan)
-        for k in range(K):
-            for c in range(L):
-                mine = rows_in & (codes == k) & (label_codes == c)
-                if mine.any():
-                    means[k, c] = Z[mine].mean(axis=0)
-        measured = measurement_biases(views[pairs_in], which[pairs_in], events[pairs_in], K)
-        return np.stack([means - means.mean(axis=0), np.broadcast_to(measured[:, None], means.shape)])
-
-    every = np.ones(len(Z), bool), np.ones(len(views), bool)
-    whole = biases(*every)
-    if np.isnan(whole[0]).any():
-        k, c = np.argwhere(np.isnan(whole[0]).any(axis=2))[0]
+        paired = Rows(views, np.repeat([0, 1], m), np.tile(np.arange(m), 2), np.tile(owners, 2))
+        shared = pair_groups is not None and groups is not None
+    shape = len(sources), len(labels)
+    whole = difference_parts(rows, paired, *shape)
+    if (absent := np.isnan(whole[0]).any(axis=2)).any():
+        k, c = np.argwhere(absent)[0]
         names = sources[k].item(), np.asarray(labels[c]).item()
         raise UsageError(f"No rows of source {names[0]!r} with label {names[1]!r}; leave that label out.")
-    row_blocks, pair_blocks = blocks(people), blocks(owners)
-    if shared:  # the same people in rows and pairs: both leave together
-        together = blocks(np.concatenate([people, owners]))
-        row_blocks, pair_blocks = np.split(together, [len(people)])
-        parts = [(row_blocks != i, pair_blocks != i) for i in range(int(together.max()) + 1)]
-        draws = [parts]
-    else:
-        draws = [
-            [(row_blocks != i, every[1]) for i in range(int(row_blocks.max()) + 1)],
-            [(every[0], pair_blocks != i) for i in range(int(pair_blocks.max()) + 1)],
-        ]
-    square, variance = 0.0, 0.0
-    for parts in draws:
-        left = np.stack([with_sampling(biases(*part)) for part in parts])
-        n = len(left)
-        spread = np.nansum((left - np.nanmean(left, axis=0)) ** 2, axis=0) * (n - 1) / n
-        square = square + spread.mean(axis=-1)  # of the length per feature, squared
-        lengths = np.sqrt(np.square(left).mean(axis=-1))
-        variance = variance + np.nansum((lengths - np.nanmean(lengths, axis=0)) ** 2, axis=0) * (n - 1) / n
-    both = with_sampling(whole)
-    length = np.sqrt(np.maximum(np.square(both).mean(axis=-1) - square, 0.0))
+    noise, variance = 0.0, 0.0  # of squared lengths per feature, and of lengths
+    for samples in without_each_block(rows, paired, shared):
+        left = np.stack([difference_parts(*sample, *shape) for sample in samples])
+        noise = noise + jackknife_variance(left).mean(axis=-1)
+        variance = variance + jackknife_variance(np.sqrt(np.square(left).mean(axis=-1)))
+    lengths, errors = np.sqrt(np.maximum(np.square(whole).mean(axis=-1) - noise, 0.0)), np.sqrt(variance)
     table = []
-    for k, name in enumerate(sources.tolist()):
-        for c, label in enumerate(np.asarray(labels).tolist()):
-            device, rest = both[1, k, c], both[2, k, c]
-            size = np.linalg.norm(device) * np.linalg.norm(rest)
-            (total, measured, sampled), errors = length[:, k, c].tolist(), np.sqrt(variance)[:, k, c].tolist()
-            table.append(
-                SourceDifference(
-                    source=name,
-                    label=label,
-                    n_rows=int(((codes == k) & (label_codes == c)).sum()),
-                    total=total,
-                    total_se=errors[0],
-                    measurement=measured,
-                    measurement_se=errors[1],
-                    sampling=sampled,
-                    sampling_se=errors[2],
-                    cosine=float(device @ rest / size) if size else 0.0,
-                )
-            )
+    for (k, name), (c, label) in product(enumerate(sources.tolist()), enumerate(labels.tolist())):
+        device, rest = whole[1:, k, c]
+        size = np.linalg.norm(device) * np.linalg.norm(rest)
+        # Total, measurement and sampling: each length and its standard error.
+        parts = np.stack([lengths[:, k, c], errors[:, k, c]], axis=1).ravel().tolist()
+        n_rows = int(((codes == k) & (classes == c)).sum())
+        table.append(
+            SourceDifference(name, label, n_rows, *parts, float(device @ rest / size) if size else 0.0)
+        )
     return SourceSplit(table)
 
 
-def with_sampling(biases: Floats) -> Floats:
-    """Return total and measurement bias, and their difference, the sampling bias."""
-    return np.concatenate([biases, biases[:1] - biases[1:]])
+@dataclass(frozen=True)
+class Rows:
+    """Rows with their sources, their labels (of pairs, their events) and whose they are."""
+
+    X: Floats
+    codes: Codes
+    kinds: Codes
+    owners: NDArray[Any]
+
+    def take(self, keep: NDArray[np.bool_]) -> Rows:
+        """Return some rows."""
+        return Rows(self.X[keep], self.codes[keep], self.kinds[keep], self.owners[keep])
+
+
+def difference_parts(rows: Rows, paired: Rows, n_sources: int, n_labels: int) -> Floats:
+    """Return total, measurement and sampling bias, (3, K, labels, d); NaN of cells without rows."""
+    means = np.full((n_sources, n_labels, rows.X.shape[1]), np.nan)
+    for k, c in product(range(n_sources), range(n_labels)):
+        if (mine := (rows.codes == k) & (rows.kinds == c)).any():
+            means[k, c] = rows.X[mine].mean(axis=0)
+    total = means - means.mean(axis=0)
+    measured = measurement_biases(paired.X, paired.codes, paired.kinds, n_sources)[:, None]
+    return np.stack([total, np.broadcast_to(measured, total.shape), total - measured])
+
+
+def without_each_block(rows: Rows, paired: Rows, shared: bool) -> list[list[tuple[Rows, Rows]]]:
+    """Return rows and pairs without one block of owners after another.
+
+    Blocks of both leave together if they have the same owners; otherwise first the rows', then the pairs'.
+    """
+    if shared:
+        together = blocks(np.concatenate([rows.owners, paired.owners]))
+        of_rows, of_pairs = np.split(together, [len(rows.X)])
+        return [[(rows.take(of_rows != i), paired.take(of_pairs != i)) for i in range(together.max() + 1)]]
+    of_rows, of_pairs = blocks(rows.owners), blocks(paired.owners)
+    return [
+        [(rows.take(of_rows != i), paired) for i in range(of_rows.max() + 1)],
+        [(rows, paired.take(of_pairs != i)) for i in range(of_pairs.max() + 1)],
+    ]
+
+
+def jackknife_variance(left: Floats) -> Floats:
+    """Return the jackknife's variance of estimates that leave out one block each (the first axis)."""
+    n = len(left)
+    return np.asarray(np.nansum((left - np.nanmean(left, axis=0)) ** 2, axis=0) * (n - 1) / n)
 
 
 def blocks(units: NDArray[Any]) -> Codes:
