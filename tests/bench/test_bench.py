@@ -157,20 +157,23 @@ def test_what_cannot_be_fitted_is_a_dash_with_a_note(tmp_path):
 
 
 def test_standing_counts_ties_by_the_interval():
-    def cell(values):
-        return {"away": [float(np.mean(values)), 0, 1], "away_of_each": list(values)}
+    def cell(values, told=False):
+        return {"told": told, "away": [float(np.mean(values)), 0, 1], "away_of_each": list(values)}
 
     rng = np.random.default_rng(0)
     base = 0.8 + 0.05 * rng.normal(size=20)
     noise = 0.05 * rng.normal(size=20)
     near = cell(base - 0.005 + noise - noise.mean())
     cells = {"LEACE": cell(base), "MGPA to the reference": near, "MGPA to the midpoint": cell(base - 0.1)}
-    cells["told regression (ceiling)"] = cell(base + 0.01)
+    cells["told regression (ceiling)"] = cell(base + 0.01, told=True)
     judged = standing(cells)
     assert judged["MGPA to the reference"]["first"]
     assert judged["MGPA to the reference"]["close"]
     assert not judged["MGPA to the midpoint"]["first"]
     assert not judged["MGPA to the midpoint"]["close"]
+    cells["of somebody else"] = cell(base + 0.2)
+    assert not standing(cells)["MGPA to the reference"]["first"]
+    assert standing(cells)["MGPA to the reference"]["best"] == "of somebody else"
 
 
 def test_worlds_differ_as_they_say():

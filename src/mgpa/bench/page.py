@@ -15,12 +15,13 @@ from ..audit.bootstrap import contrast, number
 from ..audit.plots.drawing import MUTED, PAGE, canvas, style
 from ..audit.plots.palette import MARKERS, colour_of, marker_of
 from .datasets import DATASETS
-from .methods import METHODS, Method
+from .methods import METHODS, Method, refit
 from .protocol import DRAWS, MEASURES
 
 Results = dict[str, dict[str, Any]]
 TITLES = {"worlds": "simulated worlds"} | {data.name: data.title for data in DATASETS.values()}
 CEILING = "told regression (ceiling)"
+REFITTED = "decoder refitted on calibration rows"
 OURS = ("MGPA to the reference", "MGPA to the midpoint")
 CLOSE = 0.02
 #: What columns of tables are called.
@@ -36,14 +37,13 @@ def read_results(folder: Path) -> Results:
 
 def entries(results: Results) -> list[Method]:
     """Return the methods in the results: those of this package's list first."""
-    names = dict.fromkeys(
-        name for result in results.values() for cells in result["settings"].values() for name in cells
-    )
-    listed = [method for method in METHODS if method.name in names]
-    others = names.keys() - {method.name for method in listed}
-    return listed + [
-        Method(name, lambda data, reference: lambda rows, device: rows) for name in sorted(others)
-    ]
+    told: dict[str, bool] = {}
+    for _, _, cells in settings_of(results):
+        for name, cell in cells.items():
+            told[name] = told.get(name, False) or cell.get("told", False)
+    listed = [method for method in METHODS if method.name in told]
+    others = sorted(told.keys() - {method.name for method in listed})
+    return listed + [Method(name, refit, told[name]) for name in others]
 
 
 def settings_of(results: Results) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -84,7 +84,7 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
     whether the ceiling is at most .02 above it.
     """
     usable = {name: cell for name, cell in cells.items() if "away" in cell}
-    blind = [m.name for m in METHODS if not m.told and m.name not in OURS and m.name in usable]
+    blind = [name for name, cell in usable.items() if not cell["told"] and name not in OURS]
     result: dict[str, Any] = {}
     for name in OURS:
         if name not in usable or not blind:
@@ -134,27 +134,37 @@ def draw(results: Results) -> bytes:
 
 
 def sentences(results: Results) -> list[str]:
-    """Return what the results show, counted over settings."""
-    counted = [(data, name, standing(cells)) for data, name, cells in settings_of(results)]
+    """Return what the results show in three sentences, counted over settings."""
+    every = [(cells, standing(cells)) for _, _, cells in settings_of(results)]
+
+    def count(flag: str) -> str:
+        counts = []
+        for ours in OURS:
+            flags = [s[ours][flag] for _, s in every if flag in s.get(ours, ())]
+            if flags:
+                share = f"{sum(flags)} of {len(flags)} settings ({100 * sum(flags) / len(flags):.0f} %)"
+                counts.append(f"{ours.removeprefix('MGPA ')} in {share}")
+        return ", ".join(counts)
+
+    refitted = [
+        cells[REFITTED]["away"][0] > cells[OURS[0]]["away"][0]
+        for cells, _ in every
+        if "away" in cells.get(REFITTED, ()) and "away" in cells.get(OURS[0], ())
+    ]
     lines = []
-    for ours in OURS:
-        judged = [(data, name, s[ours]) for data, name, s in counted if ours in s]
-        if not judged:
-            continue
-        first = [s["first"] for _, _, s in judged]
-        close = [s["close"] for _, _, s in judged if "close" in s]
-        line = (
-            f"**{ours}** has the highest accuracy away from home of all source-blind methods, or is tied "
-            f"with the best other by the interval of the difference, in {_share(first)} settings."
+    if first := count("first"):
+        lines.append(
+            "Among methods that are not told the device, **MGPA decodes best away from home or ties with the "
+            f"best** (the interval of the difference contains zero): {first}."
         )
-        if close:
-            line += f" It is within .02 of a regression that is told the device in {_share(close)}."
-        lines += [line, ""]
-    return lines
-
-
-def _share(flags: list[bool]) -> str:
-    return f"{sum(flags)} of {len(flags)} ({100 * sum(flags) / len(flags):.0f} %)"
+    if close := count("close"):
+        lines.append(f"It is at most .02 below a regression that is told the device: {close}.")
+    if refitted:
+        lines.append(
+            "A new decoder, fitted on each device's labelled calibration rows, is better than "
+            f"{OURS[0]} in {sum(refitted)} of {len(refitted)} settings."
+        )
+    return [text for line in lines for text in (line, "")]
 
 
 def where_not(results: Results) -> list[str]:
@@ -233,3 +243,20 @@ def build(folder: Path) -> Path:
         lines += [*table(result, methods), "", "Decoder away from home:", ""]
         lines += [*each_setting(result, methods), "", f"mgpa {result['mgpa']}, {made}.", ":::", ""]
     return write_atomically(folder / "results.md", "\n".join(lines).encode())
+
+
+def compare(folder: Path, other: Path) -> str:
+    """Return how far two folders of results are apart: every value and interval but seconds."""
+    gaps: list[tuple[float, str]] = []
+    theirs = {(data, name): cells for data, name, cells in settings_of(read_results(other))}
+    for data, name, cells in settings_of(read_results(folder)):
+        for method, cell in cells.items():
+            held = theirs.get((data, name), {}).get(method, {})
+            for measure in MEASURES[:-1]:
+                if measure in cell and measure in held:
+                    gap = float(np.max(np.abs(np.subtract(cell[measure], held[measure]))))
+                    gaps.append((gap, f"{measure} of {method} in {data}, {name}"))
+    if not gaps:
+        return f"{folder} and {other} have no method, setting and measure in common."
+    largest, where = max(gaps)
+    return f"Largest difference of {len(gaps)} measures from {other}: {number(largest)} ({where})."

@@ -223,7 +223,8 @@ def measure_cell(setting: Setting, method: Method, quick: bool) -> dict[str, Any
             _LAST.clear()
             _LAST[key] = [prepare(part, QUICK_BANK if quick else BANK) for part in setting.rounds(quick)]
         try:
-            return summarise([measure_round(p, method, turn) for turn, p in enumerate(_LAST[key])])
+            cell = summarise([measure_round(p, method, turn) for turn, p in enumerate(_LAST[key])])
+            return {"told": method.told} | cell
         except ImportError as error:
             return {"refused": f"not installed: {error.name or error}"}
         except Exception as error:  # a method of somebody else may raise anything

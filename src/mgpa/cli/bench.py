@@ -11,17 +11,20 @@ from cyclopts import Parameter, validators
 from .._common.files import claim
 from .application import Flag, Folder, Names, UserError, app
 
+Existing = Annotated[Path | None, Parameter(validator=validators.Path(exists=True, file_okay=False))]
+
 
 @app.command
 def bench(
     *,
     out: Folder = Path("mgpa-bench"),
     quick: Flag = False,
-    data: Annotated[Path | None, Parameter(validator=validators.Path(exists=True, file_okay=False))] = None,
+    data: Existing = None,
     only: Names = [],  # noqa: B006
     methods: Names = [],  # noqa: B006
     jobs: int = 1,
     page: Flag = False,
+    against: Existing = None,
 ) -> None:
     """Compare corrections where several devices recorded the same events, and write one page.
 
@@ -44,10 +47,12 @@ def bench(
         Cells at a time.
     page
         Build the page of the results in --out again, and measure nothing.
+    against
+        Folder of other results, such as docs/bench: print the largest difference from them.
     """
     from ..bench.datasets import find_settings
     from ..bench.methods import find_methods
-    from ..bench.page import build
+    from ..bench.page import build, compare
     from ..bench.protocol import run
 
     if not page:
@@ -59,6 +64,8 @@ def bench(
         claim(out, *sorted({f"{setting.data}.json" for setting in chosen}), "results.md", "results.svg")
         run(chosen, find_methods(methods), out, quick=quick, jobs=jobs, commit=_commit())
     print(build(out))
+    if against is not None:
+        print(compare(out, against))
 
 
 def _commit() -> str:
