@@ -18,7 +18,7 @@ from mgpa.audit.readers.stopping import worth_training
 
 
 def read(head, source, held, truth, **options):
-    found = further_scores(head, source, held, 98, quick=True, **options)
+    found = further_scores(head, source, held, 98, kinds=["quick"], **options)
     if source.max() > 1:
         return {name: roc_auc_score(truth, scores, multi_class="ovr") for name, scores in found.items()}
     return {name: roc_auc_score(truth, scores) for name, scores in found.items()}
@@ -187,6 +187,13 @@ def test_networks_are_trained_as_long_as_they_may_read_more(one_torch_thread, mo
     parity = (X > 0).sum(axis=1) % 2  # read by networks alone, and slowly
     monkeypatch.setattr(stopping, "further_scores", lambda *rows, **how: {})
     assert worth_training(X, parity, None, (2, 30), 98, device) == (2, 30)
+    # Where readers that take longer are far ahead, the network stops at once.
+    ahead = {
+        "slow": lambda held: {"trees": ((held > 0).sum(axis=1) % 2).astype(float)},
+        "quick": lambda held: {},
+    }
+    monkeypatch.setattr(stopping, "further_scores", lambda *rows, kinds: ahead[kinds[0]](rows[2]))
+    assert worth_training(X, parity, None, (1, 30), 98, device) == (1,)
     # Too few rows of a source to decide anything.
     assert worth_training(X[:60], parity[:60], None, (2, 30), 98, device) == (2, 30)
 

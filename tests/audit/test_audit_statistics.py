@@ -397,3 +397,17 @@ def test_simultaneous_intervals_are_those_of_the_largest_departure():
     assert 1.96 < np.mean(widths) < 2.9
     [single] = simultaneous(sides[:1])
     assert single.high - single.low == pytest.approx(alone[0].high - alone[0].low, rel=0.05)
+
+
+@pytest.mark.parametrize("strata", [None, "nested"])
+def test_many_participants_are_drawn_in_groups_with_the_interval_of_participants(strata):
+    """Participants in order of their values: groups are random, so order has no part."""
+    rng = np.random.default_rng(0)
+    values = np.sort(rng.normal(size=(1, 6000, 2)), axis=1)
+    cells = None if strata is None else np.repeat(["a", "b"], [1000, 5000])
+    found = estimate(values, "max", strata=cells)
+    share = 1.0 / 6000 if cells is None else np.repeat([0.5 / 1000, 0.5 / 5000], [1000, 5000])
+    assert found.value == pytest.approx((share * values[0].T).sum(axis=1).max(), abs=1e-12)
+    parts = [values[0]] if cells is None else [values[0, :1000], values[0, 1000:]]
+    error = np.sqrt(np.mean([part.var() / len(part) for part in parts]) / len(parts))
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.15)

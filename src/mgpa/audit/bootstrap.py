@@ -29,8 +29,9 @@ narrow with few participants.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,16 @@ Statistic = str | Callable[[Floats], Any]
 
 #: The associations ξ at which AUROC is evaluated: reversed, independent, aligned. They determine the curve.
 ASSOCIATIONS: tuple[float, ...] = (-1.0, 0.0, 1.0)
-BLOCK = 256
+# Counts of draws that are held at a time; those of few participants are kept for the next estimate.
+BLOCK, KEPT = 2**21, 2**21
 OPTIMISM_DRAWS = 2_000
 # Draws, their seed and the coverage of intervals: the paper's.
 DRAWS = 20_000
 SEED = 1101
 LEVEL = 0.95
 EQUAL = 1e-9  # participants that differ by less do not differ
+# Of more participants, groups of them are drawn; of a cell at least so many groups.
+MANY, FEWEST_GROUPS = 2_000, 100
 
 
 def number(x: float, spec: str = ".3f") -> str:
@@ -129,9 +133,8 @@ def estimate(
     .606 [.583, .631]
     """
     fits = _read(values, statistic)
-    evaluate = _evaluator(fits, statistic, strata, leverage)
     luck = optimism(fits, strata, leverage) if statistic == "best" else None
-    return _interval(evaluate, cells_of(strata, fits.shape[1]), widen, n_draws, luck)
+    return _interval([(1.0, fits)], statistic, strata, leverage, widen, n_draws, luck)
 
 
 def point(values: Any, statistic: Statistic = "mean", strata: Any = None) -> float:
@@ -141,7 +144,14 @@ def point(values: Any, statistic: Statistic = "mean", strata: Any = None) -> flo
 
 
 def contrast(
-    a: Any, b: Any, statistic: Statistic = "mean", *, n_draws: int = DRAWS, widen: bool = False, **cells: Any
+    a: Any,
+    b: Any,
+    statistic: Statistic = "mean",
+    *,
+    strata: Any = None,
+    leverage: float = 1.0,
+    widen: bool = False,
+    n_draws: int = DRAWS,
 ) -> Estimate:
     """Return the statistic of a minus that of b, and the interval of the difference in shared draws.
 
@@ -158,10 +168,11 @@ def contrast(
     n = first.shape[1]
     if n != second.shape[1]:
         raise ValueError(f"a has {n} participants and b {second.shape[1]}; compare the same people.")
-    one, other = (_evaluator(side, statistic, **cells) for side in (first, second))
-    luck = optimism(first, **cells) - optimism(second, **cells) if statistic == "best" else None
-    groups = cells_of(cells.get("strata"), n)
-    return _interval(lambda counts: one(counts) - other(counts), groups, widen, n_draws, luck)
+    luck = None
+    if statistic == "best":
+        luck = optimism(first, strata, leverage) - optimism(second, strata, leverage)
+    sides = [(1.0, first), (-1.0, second)]
+    return _interval(sides, statistic, strata, leverage, widen, n_draws, luck)
 
 
 def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
@@ -179,7 +190,7 @@ def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
     >>> bool(optimism(one_is_best) < 0.001 < optimism(equal))
     True
     """
-    fits = _read(values, "best")
+    fits, strata = _in_groups(_read(values, "best"), strata)
     n_fits, n, k = fits.shape
     flat, weight = fits.transpose(1, 0, 2).reshape(n, n_fits * k), shares(strata, n)
     whole, cells, gained = (weight @ flat).reshape(n_fits, k), cells_of(strata, n), []
@@ -200,9 +211,10 @@ def simultaneous(
     sides: Sequence[tuple[Any, Any]],
     statistic: Statistic = "mean",
     *,
-    n_draws: int = DRAWS,
+    strata: Any = None,
+    leverage: float = 1.0,
     widen: bool = False,
-    **cells: Any,
+    n_draws: int = DRAWS,
 ) -> list[Estimate]:
     """Return the differences of several (a, b), with intervals that hold for all of them at once (max-t).
 
@@ -216,20 +228,23 @@ def simultaneous(
     .010 [.003, .018] -.033 [-.066, .001]
     """
     read = [(_read(a, statistic, "a"), _read(b, statistic, "b")) for a, b in sides]
-    pairs = [tuple(_evaluator(side, statistic, **cells) for side in both) for both in read]
-    n = read[0][0].shape[1]
-    groups = cells_of(cells.get("strata"), n)
+    grouped = [(_in_groups(a, strata)[0], _in_groups(b, strata)[0]) for a, b in read]
+    groups = _in_groups(read[0][0], strata)[1]
+    pairs = [tuple(_evaluator(side, statistic, groups, leverage) for side in both) for both in grouped]
+    n = grouped[0][0].shape[1]
+    cells = cells_of(groups, n)
     values = np.array([float((one(np.ones((1, n))) - other(np.ones((1, n))))[0]) for one, other in pairs])
     drawn = np.concatenate(
         [np.stack([one(counts) - other(counts) for one, other in pairs], axis=1)
-         for counts in _counts(groups, n, n_draws)]
+         for counts in _counts(cells, n, n_draws)]
     )  # fmt: skip
     error = drawn.std(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         departure = np.nan_to_num(np.abs(drawn - values) / error, posinf=0.0).max(axis=1)
-    half = np.quantile(departure, LEVEL) * error * (_widening(n, len(groups)) if widen else 1.0)
+    half = np.quantile(departure, LEVEL) * error * (_widening(n, len(cells)) if widen else 1.0)
     # About the differences themselves, less what choosing the best reader adds.
-    told = [contrast(a, b, statistic, n_draws=2, widen=widen, **cells).value for a, b in sides]
+    how: dict[str, Any] = {"strata": strata, "leverage": leverage, "n_draws": 2}
+    told = [contrast(a, b, statistic, **how).value for a, b in sides]
     return [Estimate(v, float(v - h), float(v + h)) for v, h in zip(told, half, strict=True)]
 
 
@@ -351,19 +366,50 @@ def _evaluator(
     return evaluate
 
 
+def _in_groups(fits: Floats, strata: Any) -> tuple[Floats, Any]:
+    """Return values and strata of groups of participants, at random within cells, where there are many.
+
+    Means of groups are redrawn with the spread of participants; thousands of these leave no other trace. So
+    draws take the same time and memory for any number of participants.
+    """
+    n = fits.shape[1]
+    if n <= MANY:
+        return fits, strata
+    rng = np.random.default_rng(SEED)
+    cells, parts, codes = cells_of(strata, n), [], []
+    for k, cell in enumerate(cells):
+        wanted = max(FEWEST_GROUPS, MANY * len(cell) // (2 * n))
+        size = max(1, len(cell) // wanted)
+        starts = np.arange(0, len(cell) - size + 1, size)
+        shuffled = fits[:, rng.permutation(cell)]
+        total = np.add.reduceat(shuffled, starts, axis=1)
+        parts.append(total / np.diff([*starts, len(cell)])[:, None])
+        codes += [k] * len(starts)
+    return np.concatenate(parts, axis=1), None if strata is None else np.array(codes)
+
+
 def _interval(
-    evaluate: Callable[[Floats], Floats],
-    cells: list[NDArray[np.intp]],
+    sides: Sequence[tuple[float, Floats]],
+    statistic: Statistic,
+    strata: Any,
+    leverage: float,
     widen: bool,
     n_draws: int,
-    luck: float | None = None,
+    luck: float | None,
 ) -> Estimate:
-    """Return the value with every participant once, and its interval over bootstrap draws.
+    """Return the sum of the sides' statistics, by their signs, and its interval over bootstrap draws.
 
     ``luck`` is taken off the value. In draws, where it counts twice, they are centred on what remains.
     """
-    n = sum(map(len, cells))
-    value = float(evaluate(np.ones((1, n)))[0])
+    once = np.ones((1, sides[0][1].shape[1]))
+    value = sum(sign * float(_evaluator(fits, statistic, strata)(once)[0]) for sign, fits in sides)
+    grouped = [(sign, *_in_groups(fits, strata)) for sign, fits in sides]
+    parts = [(sign, _evaluator(fits, statistic, groups, leverage)) for sign, fits, groups in grouped]
+    n, cells = grouped[0][1].shape[1], cells_of(grouped[0][2], grouped[0][1].shape[1])
+
+    def evaluate(counts: Floats) -> Floats:
+        return np.asarray(sum(sign * part(counts) for sign, part in parts))
+
     resampled = np.concatenate([evaluate(counts) for counts in _counts(cells, n, n_draws)])
     if luck is not None:
         value -= luck
@@ -401,14 +447,28 @@ def _skewed_ends(value: float, left_out: Floats, quantile: float) -> tuple[float
     return float(low), float(high)
 
 
-def _counts(cells: list[NDArray[np.intp]], n: int, n_draws: int) -> Iterator[Floats]:
-    """Yield how often each participant occurs in each draw, blocks of them (B, n) at a time.
+def _counts(cells: list[NDArray[np.intp]], n: int, n_draws: int) -> Iterable[Floats]:
+    """Return how often each participant occurs in each draw, blocks of draws (B, n) at a time.
 
     Every cell is drawn by itself; together, the draws of one are ``default_rng(SEED).integers``.
     """
+    if n * n_draws > KEPT:
+        return _drawn(cells, n, n_draws)
+    return _kept_draws(tuple(map(tuple, cells)), n, n_draws)
+
+
+@lru_cache(maxsize=4)
+def _kept_draws(cells: tuple[tuple[int, ...], ...], n: int, n_draws: int) -> tuple[Floats, ...]:
+    """Return the blocks of draws of few participants, which all metrics and methods share."""
+    return tuple(_drawn([np.array(cell) for cell in cells], n, n_draws))
+
+
+def _drawn(cells: list[NDArray[np.intp]], n: int, n_draws: int) -> Iterator[Floats]:
+    """Yield the blocks of draws."""
     generators = [np.random.default_rng(SEED + k) for k in range(len(cells))]
-    for start in range(0, n_draws, BLOCK):
-        size = min(BLOCK, n_draws - start)
+    at_once = max(1, BLOCK // n)
+    for start in range(0, n_draws, at_once):
+        size = min(at_once, n_draws - start)
         counts = np.empty((size, n))
         for cell, rng in zip(cells, generators, strict=True):
             flat = rng.integers(len(cell), size=(size, len(cell))) + len(cell) * np.arange(size)[:, None]

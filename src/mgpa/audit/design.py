@@ -478,7 +478,8 @@ def seen_by(
     None if it does not say, or saw others of ``people``: those who train readers. ``digests`` are those of
     the rows as they came and, where these differ, in the audit's coordinates.
     """
-    seen = {name for name in np.unique(people).tolist() if person_digest(name) in m.info.people}
+    known = frozenset(m.info.people)
+    seen = {name for name in np.unique(people).tolist() if person_digest(name) in known}
     for rows in digests:
         seen.update(seen_people(m.info.row_sample, rows, people))
     held_out = m.info.people and not seen
@@ -500,5 +501,5 @@ def duplicates(
             counts[f"{later} rows are copies of {earlier} rows"] = int(copied.sum())
             owner = dict(zip(digests[first].tolist(), participant[first].tolist(), strict=True))
             pairs = zip(digests[second[copied]].tolist(), participant[second[copied]].tolist(), strict=True)
-            names += [f"{who} = {owner[digest]}" for digest, who in pairs]
+            names += [" = ".join(sorted((who, owner[digest]), reverse=True)) for digest, who in pairs]
     return counts, tuple(dict.fromkeys(names))

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from ..labels import encode_source, to_numpy
 from ..pairs import matched_rows
@@ -96,9 +95,10 @@ def within_auroc(scores: NDArray[Any], codes: Codes, units: Codes, weight: Float
 
 
 def _auroc(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats | None) -> Floats:
-    """Return the AUROC of every column: by ranks or, where rows have weights, by scikit-learn."""
+    """Return the AUROC of every column: by ranks or, where rows have weights, by the weight that is below."""
     if weight is not None:
-        return np.array([roc_auc_score(positive, column, sample_weight=weight) for column in scores.T])
+        right = placements(scores[positive], scores[~positive], weight[~positive])
+        return np.asarray(weight[positive] @ right / weight[positive].sum())
     total = ranks(scores)[positive].sum(axis=0)
     return np.asarray(rank_auroc(total, int(positive.sum()), len(positive)))
 

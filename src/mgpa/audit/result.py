@@ -131,13 +131,13 @@ class Audit:
         """Number of EVAL participants."""
         return len(self["identity"].participants)
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Metrics that at least one method has, except parts of another metric."""
         whole = (name for name, metric in METRICS.items() if not metric.part_of)
         return tuple(m for m in whole if any(result.has(m) for result in self.results.values()))
 
-    @property
+    @cached_property
     def metrics(self) -> tuple[str, ...]:
         """Metrics that every method has, except parts of another metric."""
         return tuple(m for m in self.columns if all(result.has(m) for result in self.results.values()))

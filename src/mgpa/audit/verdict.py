@@ -323,6 +323,8 @@ def reason_against(audit: Audit, name: str) -> str:
     """Return why a method does not lead, whatever its S; nothing if it might."""
     task, metric = task_metric(audit), audit.settings.outcome
     if audit[name].fitted_on:
+        if audit.settings.duplicates:
+            return "the same rows have two roles"
         return f"it was fitted on {audit.design.plural} it is scored on"
     outcome = audit.outcome(name, task.name) if task else None
     if task is None or outcome not in ("suffered", "unclear"):
@@ -419,9 +421,9 @@ def _no_leader(audit: Audit, names: list[str]) -> Finding:
         return Finding("too_few", facts={"now": units(audit), "needed": str(TOO_FEW)})
     if not audit["identity"].chance.excluded:
         return Finding("nothing_to_remove")
-    for name in names:
+    for name in sorted(names, key=lambda name: bool(audit[name].fitted_on)):
         reason = reason_against(audit, name)
-        if audit.outcome(name, "S") == "improved" and reason and not audit[name].fitted_on:
+        if audit.outcome(name, "S") == "improved" and reason:
             facts = {"who": label(name), "deed": _hides(audit, name), "reason": reason}
             return Finding("not_counted", (name,), facts)
     if not any(audit[name].movement.any() for name in names):

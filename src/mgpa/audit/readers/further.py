@@ -6,7 +6,7 @@ distribution, all variances a little, or anything that a decoder finds who knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,13 +42,13 @@ def further_scores(
     seed: int,
     participants: Participants | None = None,
     *,
-    quick: bool = False,
+    kinds: Sequence[str] = ("quick", "slow"),
 ) -> Scores:
     """Return the scores of the further readers, fitted on HEAD rows, for EVAL rows.
 
     As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
     ``participants`` are those of HEAD and of EVAL rows; without them nobody reads a participant's own rows.
-    ``quick`` leaves out trees and spread, which take longest.
+    Trees and spread are "slow", the others "quick".
     """
     from sklearn.preprocessing import StandardScaler
 
@@ -77,14 +77,15 @@ def further_scores(
         for name, values in zip(names, scores, strict=True):
             found.setdefault(name, []).append(values)
 
-    readers = _covariance_readers(lambda: narrow(blocks(Z)), codes, seed)
-    for _, block in narrow(scaled(held)):
-        keep((*LENGTHS, *QUADRATICS, *KERNELS), readers(block))
-    if participants is not None:
+    if "quick" in kinds:
+        readers = _covariance_readers(lambda: narrow(blocks(Z)), codes, seed)
+        for _, block in narrow(scaled(held)):
+            keep((*LENGTHS, *QUADRATICS, *KERNELS), readers(block))
+    if "quick" in kinds and participants is not None:
         of_own = _own_readers(lambda: narrow(blocks(Z)), codes, participants[0])
         for _, block in _about_own_mean(lambda: narrow(scaled(held)), participants[1])():
             keep(OWN, of_own(block))
-    if not quick:
+    if "slow" in kinds:
         trees = boosted_trees(Z, codes, seed)
         sizes = spread(Z, codes, seed, leading)  # last, for it changes wide rows
         for _, block in scaled(held):

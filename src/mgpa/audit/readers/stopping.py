@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ranks import rank_auroc, ranks, score_columns
-from .common import Codes, source_scores
+from .common import Codes, Scores, source_scores
 from .further import further_scores
 from .logistic import linear_scores
 from .networks import restart_seeds, training_run
@@ -36,18 +36,25 @@ def worth_training(
     fewest = min(np.bincount(codes[part], minlength=n_sources).min() for part in (judged, ~judged))
     if fewest < FEWEST_JUDGED or len(epochs) == 1:
         return epochs
-    truth, rows = codes[judged], (head[~judged], codes[~judged], head[judged])
-    others = linear_scores(rows[0], rows[1], n_sources, rows[2])
-    others |= further_scores(*rows, seed, quick=True)
-    best = max(_area(scores, truth) for scores in others.values())
+    rows, truth = (head[~judged], codes[~judged], head[judged]), codes[judged]
+    whose = None if people is None else (people[~judged], people[judged])
+
+    def best_of(scores: Scores) -> float:
+        return max((_area(values, truth) for values in scores.values()), default=0.0)
+
+    best = best_of(linear_scores(rows[0], rows[1], n_sources, rows[2]))
+    # Those that take longest are asked only if the others do not stop the network.
+    waiting = ["slow", "quick"]
     values: list[float] = []
     run = training_run("gelu", rows[:1], rows[1], restart_seeds(seed, 1), epochs, device=device)
     for epoch, (network,) in run:
         values.append(_area(source_scores(network(rows[2])[0]), truth))
         if len(values) > 1 and values[-1] < values[-2] + IMPROVED:
             return epochs[: len(values) - 1]
-        hoped = FIRST if len(values) == 1 else AGAIN * (values[-1] - values[-2])
-        if values[-1] + hoped < best:
+        hoped = values[-1] + (FIRST if len(values) == 1 else AGAIN * (values[-1] - values[-2]))
+        while best <= hoped and waiting and epoch < epochs[-1]:
+            best = max(best, best_of(further_scores(*rows, seed, whose, kinds=[waiting.pop()])))
+        if hoped < best:
             return tuple(e for e in epochs if e <= epoch)
     return epochs
 
