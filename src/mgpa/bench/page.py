@@ -240,8 +240,9 @@ def build(folder: Path) -> Path:
         made = "; ".join(
             f"commit {commit or 'unknown'}, {date}" for commit, date in result["measured"].items()
         )
+        used = ", ".join(f"{name} {version}" for name, version in result["packages"].items())
         lines += [*table(result, methods), "", "Decoder away from home:", ""]
-        lines += [*each_setting(result, methods), "", f"mgpa {result['mgpa']}, {made}.", ":::", ""]
+        lines += [*each_setting(result, methods), "", f"mgpa {result['mgpa']}, {made}; {used}.", ":::", ""]
     return write_atomically(folder / "results.md", "\n".join(lines).encode())
 
 

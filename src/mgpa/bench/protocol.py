@@ -11,8 +11,10 @@ import json
 import time
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -280,21 +282,25 @@ def run(
         setting, method = todo[step]
         result = results[setting.data]
         result["settings"][setting.name][method.name] = next(cells)
+        result["packages"] |= packages(methods)
         result["measured"][commit] = datetime.now(UTC).date().isoformat()
         write_atomically(out / f"{setting.data}.json", (json.dumps(result, indent=1) + "\n").encode())
     return results
 
 
+def packages(methods: Iterable[Method]) -> dict[str, str]:
+    """Return the versions of the packages that methods are from, and of those that readers are made of."""
+    found = {}
+    for name in sorted({"numpy", "scikit-learn", *(m.package for m in methods if m.package)}):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def _read(path: Path, data: str, quick: bool) -> dict[str, Any]:
     """Return the results of an earlier run with the same settings, or empty ones."""
-    empty = {
-        "format": FORMAT,
-        "data": data,
-        "quick": quick,
-        "mgpa": __version__,
-        "measured": {},
-        "settings": {},
-    }
+    empty: dict[str, Any] = {"format": FORMAT, "data": data, "quick": quick, "mgpa": __version__}
+    empty |= {"packages": {}, "measured": {}, "settings": {}}
     if not path.exists():
         return empty
     result: dict[str, Any] = json.loads(path.read_text("utf-8"))
