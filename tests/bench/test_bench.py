@@ -20,6 +20,7 @@ from mgpa.bench import (
     estimator,
     find_methods,
     find_settings,
+    protocol,
     rotate,
     run,
 )
@@ -241,3 +242,18 @@ def test_the_command_runs_and_rebuilds_its_page(tmp_path, monkeypatch, capsys):
     assert Path("b/results.md").read_bytes() == made
     assert main(["bench", "--only", "nowhere", "--out", "b"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_the_same_rows_are_read_once(monkeypatch):
+    calls = []
+    measured = protocol.source_accessibility
+    monkeypatch.setattr(protocol, "source_accessibility", lambda *args: calls.append(1) or measured(*args))
+    setting, copies = (
+        small_setting(seed=5),
+        Method("copies", lambda data, reference: lambda rows, device: rows + 0),
+    )
+    first = measure_cell(setting, METHODS[0], True)
+    assert measure_cell(setting, copies, True)["S"] == first["S"]
+    assert len(calls) == 1
+    assert measure_cell(setting, find_methods(["LEACE"])[0], True)["S"] != first["S"]
+    assert len(calls) == 2

@@ -41,7 +41,8 @@ class DataSet:
     file : str
         Its file in ``--data FOLDER``.
     home, license, citation, size : str
-        Where it is described, what may be done with it, what to cite, and how large the download is.
+        Where it is described (empty: it is simulated), what may be done with it, what to cite, and how large
+        the download is.
     settings : function
         Of the file's arrays; yields the settings.
     fetch : function or None
@@ -360,7 +361,7 @@ DATASETS: dict[str, DataSet] = {
     data.name: data
     for data in (
         DataSet(
-            "headsets", "simulated headsets", "headsets.npz", "mgpa demo", "MIT", "this package", "nothing",
+            "headsets", "simulated headsets", "headsets.npz", "", "MIT", "This package", "no download",
             _headsets, _simulate_headsets,
         ),
         DataSet(

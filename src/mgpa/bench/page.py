@@ -236,7 +236,9 @@ def build(folder: Path) -> Path:
         lines += [f":::{{dropdown}} {TITLES.get(data, data)}: {n} setting{'s' * (n > 1)}"]
         if data in DATASETS:
             source = DATASETS[data]
-            lines += [f"[{source.citation}]({source.home}), {source.license}, {source.size}.", ""]
+            cited = f"[{source.citation}]({source.home})" if source.home else source.citation
+            how = "made here" if not source.home else "downloaded" if source.fetch else f"`{source.file}`"
+            lines += [f"{cited}, {source.license}, {source.size}; {how}.", ""]
         made = "; ".join(
             f"commit {commit or 'unknown'}, {date}" for commit, date in result["measured"].items()
         )
