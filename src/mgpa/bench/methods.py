@@ -223,7 +223,10 @@ def _procrustes(data: Calibration, reference: int | None) -> Correct:
     from pyriemann.transfer import TLCenter, TLRotate, TLScale
 
     goal, labels = _goal(reference), _extended_labels(data)
-    center, scale, rotate = TLCenter(""), TLScale("", centered_data=True), TLRotate(goal)
+    fewest = np.unique(labels, return_counts=True)[1].min()  # of a device's rows of one class
+    clusters = min(3, int(fewest))
+    center, scale = TLCenter(""), TLScale("", centered_data=True)
+    rotate = TLRotate(goal, n_clusters=clusters)
     rotate.fit(scale.fit_transform(center.fit_transform(data.X, labels), labels), labels)
 
     def correct(rows: Floats, device: int) -> Floats:
