@@ -123,7 +123,7 @@ def draw(results: Results) -> bytes:
             if place >= n - columns:
                 ax.set_xlabel("source readable, S (AUROC)")
             if place % columns == 0:
-                ax.set_ylabel("decoder away from home")
+                ax.set_ylabel("accuracy away from home")
         handles = {
             text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)
         }
