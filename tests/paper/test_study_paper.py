@@ -19,6 +19,7 @@ from mgpa.paper.studies.paper import (
     as_html,
     filled,
     latex,
+    number_text,
     numbers_csv,
     studies_of,
     write_paper,
@@ -120,6 +121,12 @@ def test_every_result_of_the_text_has_a_row_to_the_printed_digit():
         unit = Decimal(1).scaleb(number.as_tuple().exponent)
         assert any(x.quantize(unit, ROUND_HALF_UP) == number for x in stored), number
     assert {Decimal("2.7"), *map(Decimal, (400, 2260, 3060, 1332, 108, 81))} <= stored
+
+
+def test_a_runs_number_is_rounded_as_in_its_report_and_a_printed_one_as_in_print():
+    half = (0.7545, None, None)  # a little less than that, as a float
+    assert number_text(half, 3, False, False, False) == f"{half[0]:.3f}" == "0.754"
+    assert number_text(half, 3, False, False, False, printed=True) == "0.755"
 
 
 def test_ratios_and_single_fits_are_computed_from_runs():

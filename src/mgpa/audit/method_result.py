@@ -496,13 +496,14 @@ class MethodResult:
 
 
 def described(fit: Fit) -> MapInfo:
-    """Return the provenance of a fit's map, with what its gate covers of the contrasts between views.
+    """Return the provenance of a fit's map, with the share of contrast energy inside its gate.
 
-    A gate that was not fitted on contrasts knows the energy of something else.
+    A gate that was not fitted on contrasts does not know it: what it covers of them was measured.
     """
     covered, info = fit.facts.get("contrast_coverage"), fit.map.info
-    known: MapInfo = replace(info, gate_energy=None if covered is None else float(covered))
-    return known
+    if info.gate_energy is not None or covered is None:
+        return info  # type: ignore[no-any-return]
+    return replace(info, gate_energy=float(covered))  # type: ignore[no-any-return]
 
 
 def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:

@@ -150,7 +150,7 @@ def _task(audit: Audit) -> list[str]:
     s, task = audit.settings, task_metric(audit)
     if task is None:
         return []
-    paper = "the paper's network of tokens" if len(s.features) > 1 else "the paper's ridge head"
+    paper = f"the {'network of tokens' if len(s.features) > 1 else 'ridge head'} of Aimoldin et al. 2026"
     criterion = f"; the task counts as kept where any loss of {task.name} is below {task.kept or 0:g} (95 %)"
     lines = [
         f"Task heads ({' '.join((s.head or paper).split())}) were trained on HEAD rows of one source and "

@@ -328,7 +328,7 @@ METRICS: dict[str, Metric] = {
                       _NOT_UNSEEN),
         Metric(
             name="flips", title="Predictions that differ between sources", unit="share", better="lower",
-            subject="one event, two predictions", values=lambda result: result.flips, missing=_NO_AGREEMENT,
+            subject="predictions that differ", values=lambda result: result.flips, missing=_NO_AGREEMENT,
         ),
         Metric(
             name="output_change", title="Difference of existing heads' outputs between sources", unit="",

@@ -113,7 +113,7 @@ def inline_verdict(audit: Audit) -> str:
 
 
 def _tiles(audit: Audit) -> str:
-    """Return at most four numbers of the first leader, or of the method with the lowest S."""
+    """Return at most four numbers of the first leader; without leaders, of the first method in the tables."""
     names, leaders = words.ranking(audit)
     if not names:
         return ""
@@ -131,7 +131,9 @@ def _tiles(audit: Audit) -> str:
             f'<div class="tile"><div class="what">{sentence(METRICS[metric].subject)}</div>'
             f'<div class="big">{big}</div><div class="ci">{small}</div></div>'
         )
-    return f'<p class="eyebrow">{escape(label(name))}</p><div class="tiles">{"".join(tiles)}</div>'
+    told = "" if audit[name].source_blind else ", told the source"
+    whose = escape(label(name) + told + ("" if leaders else "; not called best"))
+    return f'<p class="eyebrow">{whose}</p><div class="tiles">{"".join(tiles)}</div>'
 
 
 def _methods(audit: Audit) -> str:

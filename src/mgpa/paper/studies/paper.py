@@ -11,7 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -224,8 +224,12 @@ def _what_ran(results: Mapping[str, Mapping[str, Any]], *settings: str) -> str:
     return "; ".join(f"{', '.join(names)}: {words}" for words, names in ran.items()) or "not run"
 
 
-def number_text(number: Number | None, digits: int, percent: bool, sign: bool, interval: bool) -> str:
-    """Return a number as the paper writes it.
+def number_text(
+    number: Number | None, digits: int, percent: bool, sign: bool, interval: bool, printed: bool = False
+) -> str:
+    """Return a number as the paper writes it, rounded as a run's report rounds it.
+
+    Of a ``printed`` number halves are rounded up, as in print: .9155 is .916.
 
     Examples
     --------
@@ -234,9 +238,10 @@ def number_text(number: Number | None, digits: int, percent: bool, sign: bool, i
     """
     if number is None:
         return NOTHING
-    unit = Decimal(1).scaleb(-digits)  # halves are rounded up, as in print: .9155 is .916
-    exact = (None if x is None else (100 if percent else 1) * Decimal(repr(float(x))) for x in number)
-    value, *ends = (None if x is None else f"{x.quantize(unit, ROUND_HALF_UP):{'+' * sign}f}" for x in exact)
+    unit, how = Decimal(1).scaleb(-digits), ROUND_HALF_UP if printed else ROUND_HALF_EVEN
+    decimals = (None if x is None else Decimal(repr(x)) if printed else Decimal(x) for x in number)
+    scaled = (None if x is None else (100 if percent else 1) * x for x in decimals)
+    value, *ends = (None if x is None else f"{x.quantize(unit, how):{'+' * sign}f}" for x in scaled)
     return f"{value} [{ends[0]}, {ends[1]}]" if interval and None not in ends else str(value)
 
 
@@ -254,7 +259,11 @@ def filled(table: Mapping[str, Any], runs: Runs) -> list[tuple[list[str], list[t
                 continue
             key = (study, other_task or task, method, against, metric)
             how = (digits, table.get("percent", False), bool(against), table.get("interval", False))
-            cells.append((number_text(runs.numbers.get(key), *how), number_text(runs.paper.get(key), *how)))
+            run, paper = (
+                number_text(runs.numbers.get(key), *how),
+                number_text(runs.paper.get(key), *how, True),
+            )
+            cells.append((run, paper))
         rows.append((labels, cells))
     return rows
 
