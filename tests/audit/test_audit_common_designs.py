@@ -70,7 +70,7 @@ def test_few_pairs_of_events_do_not_stop_an_audit_that_needs_none():
 def test_without_roles_fitted_maps_are_the_reason_that_is_given():
     table = recorded(12, rows=6)
     fitted = mgpa.baselines.make_method("leace").fit(table.X, source=table.source)
-    with pytest.raises(UsageError, match="roles can only rotate where every method is fitted here"):
+    with pytest.raises(UsageError, match="a fitted map does not say whom it was fitted on"):
         AuditPlan(table, {"mine": fitted}, **QUICK)
 
 
@@ -250,7 +250,7 @@ def test_few_participants_are_dealt_to_folds_several_times_and_the_spread_is_tol
         # Repeated deals score the same participants: their number does not grow, nor does certainty.
         assert result[name].participants == one[name].participants
     assert "Over 3 deals of the participants to folds, S of" in result.verdict()[2]
-    deals = [fold_roles(table, find_design(table), 5, can_rotate=True, repeat=r) for r in (0, 1)]
+    deals = [fold_roles(table, find_design(table), 5, repeat=r) for r in (0, 1)]
     assert deals[0] != deals[1]
     full = AuditPlan(table, ["leace"], verbose=False)
     assert full.settings.repeats == 3

@@ -11,7 +11,7 @@ from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.audit.design import is_crossed as everybody_can_judge
 from mgpa.audit.report import html_report
-from mgpa.audit.verdict import text
+from mgpa.audit.verdict import caveats, text
 from mgpa.baselines import make_method
 from mgpa.errors import UsageError
 from mgpa.tables import Table, TableError, assign_roles, fit_table, write_table
@@ -114,14 +114,18 @@ def test_roles_are_kept_where_twelve_people_judge_or_it_is_asked_for():
     assert AuditPlan(many, ["leace"], folds=6, **QUICK).settings.folds == 6
 
 
-def test_what_was_fitted_elsewhere_does_not_rotate():
+def test_whom_a_map_was_fitted_on_is_never_scored_where_roles_rotate():
     table = few()
     maps = {"mine": fit_table(make_method("leace"), table).to_map()}
     assert AuditPlan(table, maps, **QUICK).settings.folds == 1
-    with pytest.raises(UsageError, match="Folds fit every method again"):
-        AuditPlan(table, maps, folds=5, **QUICK)
-    with pytest.raises(UsageError, match="Folds fit every method again"):
-        AuditPlan(table, ["leace"], pairs=(table.X[::2], table.X[1::2]), folds=5, **QUICK)
+    fitted = {*table.rows("FIT").participant.tolist()}
+    plan = AuditPlan(replace(table, role=None), maps, **QUICK)
+    scored = [{*split.table.rows("EVAL").participant.tolist()} for split in plan.splits]
+    assert set().union(*scored) == {*table.participant.tolist()} - fitted
+    assert all(fitted <= {*split.table.rows("FIT").participant.tolist()} for split in plan.splits)
+    result = plan.run()
+    assert not result["mine"].fitted_on
+    assert any(f"{len(fitted)} participants were fitted on in every fold" in line for line in caveats(result))
 
 
 def test_people_who_lack_a_source_or_pairs_keep_their_roles():

@@ -42,7 +42,7 @@ def test_sizes_methods_readers_and_intervals_are_those_of_the_audit(found):
         # By what made the map, whatever the method is called here.
         "theirs (CORAL; Sun et al. 2016; told the source of every row)",
         "IGBP (Iskander et al. 2023; 2 fits, seeds 17 and 29)",
-        "Closed-form MGPA (Aimoldin et al. 2026; gate MeasurementGate(rank=1) of rank 1, "
+        "Closed-form MGPA (Aimoldin et al. 2026; gate of rank 1, "
         f"{info.gate_energy:.1%} of contrast energy, {info.n_contrasts} contrasts of pairs)",
         f"AUROC of {len(found['identity'].readers)} readers",
         "(logistic, whitened logistic, 1 network after 3 epochs)",
@@ -72,7 +72,13 @@ def test_what_was_chosen_otherwise_is_said_otherwise(found):
     each = said(budget={"leace": 0.05, "igbp": 0.1})
     assert "cut back to a relative movement of VAL rows: LEACE 0.05 and IGBP 0.1." in each
     assert "relative movement" not in said()
-    assert "Task heads (Mine(a=1)) were" in said(head="Mine(a=1)")
+    whole = signals | {"tmin": 0.0, "samples": 201, "band": [1.0, 40.0], "baseline": [-0.2, 0.0]}
+    facts = "reference: M1 and M2; window: 0 to 1 s; band: 1 to 40 Hz; baseline: -0.2 to 0 s"
+    assert facts in said(signals=whole, pairing="9 pairs of 9 events")
+    assert "Task heads (Mine) were" in said(head="Mine(a=1)")
+    deployed = said(head="Mine(a=1)", deployed=True, head_source="dry")
+    assert "The user's head (Mine) came fitted on rows of dry and was scored as it is" in deployed
+    assert "percentile bootstrap" not in said()
     assert "IGBP was left out: it is too far." in said(omitted={"igbp": "it is too far"})
     assert "Preliminary" not in said(preliminary=False)
 

@@ -162,7 +162,12 @@ class Design:
             )
         return (
             f"Mixed design: {n - len(alone)} of {n} {many} have several sources, the rest one ({counts}). "
-            "S is " + ("that of the former." if self.within else f"that of the latter, compared{within}.")
+            "S is "
+            + (
+                "that of the former."
+                if self.within
+                else f"that of the latter, compared between {many}{within}."
+            )
         )
 
     @cached_property
@@ -282,29 +287,31 @@ def fold_roles(
     design: Design,
     folds: int | None,
     *,
-    can_rotate: bool,
-    paired: bool = False,
+    can_rotate: bool = True,
+    paired: frozenset[str] = frozenset(),
+    fixed: frozenset[str] = frozenset(),
     repeat: int = 0,
 ) -> list[dict[str, str]]:
     """Return each unit's role in every fold; an empty list if the table keeps its own roles.
 
     1 keeps the table's roles; None makes folds where fewer than twelve units have the role EVAL, or the table
-    has no roles. Folds of a nested or mixed design are balanced over its cells. ``can_rotate`` says whether
-    everything is fitted here, from the table alone; ``paired``, whether a method needs pairs, which are for
-    FIT: units without any can be EVAL or HEAD. Another ``repeat`` deals the units out anew.
+    has no roles. Folds of a nested or mixed design are balanced over its cells. With ``can_rotate`` False
+    the table's roles are kept unless folds are asked for. ``paired`` are units with pairs, if a method needs
+    them, which are for FIT: where they are few, all of them are FIT in every fold, or all but those that S is
+    measured on. ``fixed`` units are FIT in every fold. Another ``repeat`` deals the units out anew.
     """
+    if design.kind != "crossed" and not design.within and 2 * len(paired) <= len(design.units):
+        fixed |= paired
+    everyone, fixed = design.units, fixed & design.units.keys()
+    if len(everyone) - len(fixed) < FEWEST_PEOPLE:  # nobody else is left: the audit says who was fitted on
+        fixed = frozenset()
+    design = replace(design, units={unit: has for unit, has in everyone.items() if unit not in fixed})
     people, n, unit = sorted(design.units), len(design.units), design.unit
     crossed = design.kind == "crossed" and design.labels != "between"
     least, most = (FEWEST, n // 2) if n > len(ALONE_OF_SIX) or not crossed else (n, n)
     if folds is None:
         scored = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
-        if not can_rotate and table.role is None:
-            raise UsageError(
-                "The table has no roles, and roles can only rotate where every method is fitted here, on the "
-                "table's own pairs. Give roles (mgpa.tables.assign_roles; mgpa convert --roles), with EVAL "
-                f"{design.plural} that the fitted maps and other pairs do not contain."
-            )
-        if scored >= FEW or not can_rotate:
+        if scored >= FEW or not (can_rotate or table.role is None):
             return []
         if scored and _kept_complete(table, design, crossed):
             return []
@@ -313,22 +320,16 @@ def fold_roles(
             folds = max(least, min(folds, design.smallest_cell(people)[1]))
     elif folds == 1:
         return []
-    elif not can_rotate:
-        raise UsageError(
-            "Folds fit every method again, on the table's own pairs; fitted maps and other pairs may "
-            "contain the participants to score. Pass names of methods, or folds=1."
-        )
     if not least <= folds <= most:
         sizes = f"{least} to {most} folds of two {design.plural}" if least < n else f"{n} folds of one {unit}"
         raise UsageError(
             f"folds is {folds}; {n} {design.plural} make {sizes}, and 1 keeps the table's roles."
         )
-    with_pairs = units_with_pairs(table) if paired else frozenset()
     if not crossed:
         require_balanced(design, folds)
         turns = [_turn(design, fold, folds, repeat) for fold in range(folds)]
     elif n > len(ALONE_OF_SIX):
-        strata = {who: "" if len(with_pairs) in (0, n) else str(who in with_pairs) for who in people}
+        strata = {who: "" if len(paired) in (0, n) else str(who in paired) for who in people}
         if len({*strata.values()}) > 1:
             turns = [_dealt(strata, fold, folds, 1, repeat) for fold in range(folds)]
         else:
@@ -337,8 +338,9 @@ def fold_roles(
         roles = ALONE if n < 6 else ALONE_OF_SIX
         order = people if not repeat else np.random.default_rng(repeat).permutation(people).tolist()
         turns = [{who: roles[(i - f) % folds] for i, who in enumerate(order)} for f in range(folds)]
-    if with_pairs:
-        turns = [_fit_on_pairs(turn, with_pairs, crossed) for turn in turns]
+    if paired := paired & design.units.keys():
+        turns = [_fit_on_pairs(turn, paired, crossed) for turn in turns]
+    turns = [turn | dict.fromkeys(fixed, "FIT") for turn in turns]
     return [roles for roles in turns if "EVAL" in roles.values()]
 
 
@@ -381,8 +383,9 @@ def units_with_pairs(table: Table) -> frozenset[str]:
 def _fit_on_pairs(roles: dict[str, str], paired: frozenset[str], crossed: bool) -> dict[str, str]:
     """Return the roles of a fold changed such that FIT has pairs.
 
-    Where few units have pairs, all of these but the EVAL ones are FIT, as long as others can be HEAD. A
-    single unit with pairs is never scored.
+    Where few units have pairs, all of these but the EVAL ones are FIT, as long as others can be HEAD (of a
+    mixed design, those of HEAD stay: the others have one source each). A single unit with pairs is never
+    scored.
     """
     roles = dict(roles)
 
@@ -391,8 +394,9 @@ def _fit_on_pairs(roles: dict[str, str], paired: frozenset[str], crossed: bool) 
 
     if len(paired) == 1:
         roles |= dict.fromkeys(paired, "FIT")
-    if crossed and 2 * len(paired) <= len(roles):
-        roles |= dict.fromkeys([*having("HEAD", True), *having("VAL", True)], "FIT")
+    if 2 * len(paired) <= len(roles):
+        head = having("HEAD", True) if crossed else []
+        roles |= dict.fromkeys([*head, *having("VAL", True)], "FIT")
         if "HEAD" not in roles.values():
             spare = [*having("VAL", False), *having("FIT", False)]
             roles |= dict.fromkeys(spare[: max(1, len(spare) // 2)], "HEAD")

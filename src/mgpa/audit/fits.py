@@ -27,8 +27,9 @@ from ..moments import Standardizer
 from ..operating_point import movement_budget, relative_movement, stage_movement
 from ..pairs import matched_rows
 from ..statistics import NO_PAIRS
+from ..tables.files import TableFile, open_table
 from ..tables.fitting import fit_table
-from ..tables.rows import require_correctable, require_encoder, vectors
+from ..tables.rows import in_coordinates, require_correctable, require_encoder, row_digests, vectors
 from ..tables.table import Table
 from .store import Arrays, Store, array_digest, cell_key
 
@@ -170,7 +171,8 @@ def contrasts(rows: Table, token_layout: str, scale: NDArray[Any]) -> NDArray[np
     H, codes = vectors(rows, token_layout), np.searchsorted(rows.sources, rows.source)
     ids = np.full(len(rows), -1) if rows.pair_id is None else rows.pair_id
     matched = [matched_rows(codes, ids, a, b) for a, b in combinations(range(len(rows.sources)), 2)]
-    return np.concatenate([(H[b].astype(np.float64) - H[a]) / scale for a, b in matched])
+    none = np.zeros((0, H.shape[1]))  # rows of one source alone have no pairs
+    return np.concatenate([none, *((H[b].astype(np.float64) - H[a]) / scale for a, b in matched)])
 
 
 def coverage(gate: Any, differences: NDArray[Any]) -> float | None:
@@ -188,7 +190,59 @@ def pairs_in(coordinates: Any, pairs: Any) -> Any:
     """Return pairs of raw features in other coordinates: for all methods, or (a dict) for each."""
     if isinstance(pairs, Mapping):
         return {name: pairs_in(coordinates, sides) for name, sides in pairs.items()}
-    return None if pairs is None else tuple(coordinates.transform(side) for side in pairs)
+    if pairs is None or isinstance(pairs, Table):
+        return pairs and in_coordinates(coordinates, pairs)
+    return tuple(coordinates.transform(side) for side in pairs)
+
+
+def read_calibration(pairs: Any) -> Any:
+    """Return calibration pairs, tables of them in memory: for all methods, or (a dict) for each."""
+    if isinstance(pairs, Mapping):
+        return {name: read_calibration(of) for name, of in pairs.items()}
+    if pairs is None or isinstance(pairs, (tuple, list)):
+        return pairs
+    if not isinstance(pairs, Table):
+        pairs = (pairs if isinstance(pairs, TableFile) else open_table(pairs)).read()
+    return pairs.require("source", "pair_id")
+
+
+def count_pairs(pairs: Any) -> Any:
+    """Return how many calibration pairs there are: for all methods, or (a dict) for each; None without."""
+    if isinstance(pairs, Mapping):
+        return {name: count_pairs(of) for name, of in pairs.items()}
+    if isinstance(pairs, Table):
+        _, counts = np.unique(pairs.pair_id[is_paired(pairs.pair_id)], return_counts=True)
+        return int(np.sum(counts > 1))
+    return None if pairs is None else len(pairs[0])
+
+
+def tables_of(pairs: Any, own: Table) -> list[Table]:
+    """Return the tables with participants that pairs are from, the audit's own where it has the pairs."""
+    each = [own, *pairs.values()] if isinstance(pairs, Mapping) else [own if pairs is None else pairs]
+    return [one for one in each if isinstance(one, Table) and one.participant is not None]
+
+
+def held_in(pairs: Any, rows: Table) -> Any:
+    """Return calibration pairs without those of the HEAD and EVAL participants of a table with roles."""
+    if isinstance(pairs, Mapping):
+        return {name: held_in(of, rows) for name, of in pairs.items()}
+    if not isinstance(pairs, Table) or pairs.participant is None:
+        return pairs
+    held = np.unique(rows.participant[np.isin(rows.role, ("HEAD", "EVAL"))])
+    return pairs.take(~np.isin(pairs.participant, held))
+
+
+def among_rows(pairs: Any, digests: list[NDArray[Any]]) -> bool:
+    """Return whether pairs that name no participants are rows of the table."""
+    each = list(pairs.values()) if isinstance(pairs, Mapping) else [] if pairs is None else [pairs]
+    for one in each:
+        if isinstance(one, Table):
+            sides = [one.X] if one.participant is None else []
+        else:
+            sides = [np.asarray(side) for side in one]
+        if any(np.isin(row_digests(side), rows).any() for side in sides for rows in digests):
+            return True
+    return False
 
 
 class FittingData:
@@ -229,8 +283,11 @@ class FittingData:
         if "rows" not in self._digests:
             self._digests["rows"] = " ".join(self.rows.rows(role).digest for role in ("FIT", "VAL"))
         if id(pairs) not in self._digests:  # several methods mostly share their pairs
-            sides = () if pairs is None else tuple(np.asarray(side) for side in pairs)
-            self._digests[id(pairs)] = array_digest(*sides)
+            if isinstance(pairs, Table):
+                self._digests[id(pairs)] = pairs.digest
+            else:
+                sides = () if pairs is None else tuple(np.asarray(side) for side in pairs)
+                self._digests[id(pairs)] = array_digest(*sides)
         model = fit.model
         if fit.came_fitted:  # what tells a fitted map from others
             gate = gate_of(model)
@@ -318,8 +375,8 @@ def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData, pairs: Any) -> A
     }
     # Features that never varied have no size, and no gate can cover them.
     varies, layout = data.standardizer_for(m).varies, m.info.token_layout
-    if pairs is None:
-        fitted = contrasts(data.rows.rows("FIT"), layout, m.scale)
+    if pairs is None or isinstance(pairs, Table):
+        fitted = contrasts(data.rows.rows("FIT") if pairs is None else pairs, layout, m.scale)
     else:
         fitted = np.subtract(pairs[1], pairs[0], dtype=np.float64).reshape(len(pairs[0]), -1, len(m.scale))
         fitted = fitted.mean(axis=1) / m.scale

@@ -20,6 +20,7 @@ from ..moments import Standardizer
 from ..operating_point import movement
 from ..tables.rows import corrected_rows
 from ..tables.table import Table
+from .deployed import OnnxClassifier, OnnxRegressor
 from .design import Design, columns_only
 from .fits import has_pairs, is_fitted
 from .heads import (
@@ -168,6 +169,8 @@ class Ground:
     @property
     def template(self) -> Any:
         """The head to fit copies of; None is the default."""
+        if isinstance(self.task_head, OnnxClassifier | OnnxRegressor):
+            return None  # which cannot be fitted again
         return clone(self.task_head) if self.deployed else self.task_head
 
     def fit_pooled(self, rows: NDArray[Any]) -> Any:

@@ -46,12 +46,13 @@ def methods_text(audit: Audit) -> str:
         f"where the permutation p was at most {ranks.LEVEL:g}.",
         *_task(audit),
         *_results(audit),
-        f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over {audit.design.plural}, "
-        f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people})"
+        f"Intervals ({100 * bootstrap.LEVEL:g} %) are bootstrapped over {audit.design.plural}, "
+        f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}): "
         + (
-            ", widened by the ratio of Student's t to the normal quantile, and t intervals where wider"
+            "percentiles, widened by the ratio of Student's t to the normal quantile, and t intervals, "
+            "corrected for skewness, where those are wider"
             if s.widen
-            else ""
+            else "percentiles"
         )
         + "; draws are the same for all methods, and maps and readers stay as they were fitted.",
         f"Software: mgpa {s.version}, {', '.join(f'{n} {v}' for n, v in s.versions.items())}; networks "
@@ -68,7 +69,16 @@ def _recordings(audit: Audit) -> list[str]:
         return []
     reference = signals["reference"] or "as recorded"
     reference = reference if isinstance(reference, str) else " and ".join(reference)
-    cut = f"{len(signals['channels'])} channels at {signals['sfreq']:g} Hz (reference: {reference})"
+    facts = [f"reference: {reference}"]
+    if "samples" in signals and "tmin" in signals:
+        end = signals["tmin"] + (signals["samples"] - 1) / signals["sfreq"]
+        facts.append(f"window: {signals['tmin']:g} to {end:g} s")
+    if signals.get("band"):
+        facts.append("band: {:g} to {:g} Hz".format(*signals["band"]))
+    if "baseline" in signals:
+        span = signals["baseline"]
+        facts.append("baseline: {:g} to {:g} s".format(*span) if span else "no baseline")
+    cut = f"{len(signals['channels'])} channels at {signals['sfreq']:g} Hz ({'; '.join(facts)})"
     return [f"Epochs of {cut} were paired by event: {pairing}."]
 
 
@@ -137,8 +147,7 @@ def _method(audit: Audit, name: str) -> str:
         fits = f"{fits or '1 fit'}, seed{'s' * (len(seeds) > 1)} {listed(seeds)}"
     facts.append(fits)
     if first.gate_rank is not None:
-        chosen = first.parameters.get("gate")
-        gate = f"gate {chosen} of {gate_words(first)}" if chosen else f"gate of {gate_words(first)}"
+        gate = f"gate of {gate_words(first)}"
         gate += "" if first.n_contrasts is None else f", {first.n_contrasts} contrasts of pairs"
         facts.append(gate + (" (first fold)" if s.folds > 1 else " (first split)" if s.splits > 1 else ""))
     facts.append("" if result.source_blind else "told the source of every row")
@@ -152,11 +161,20 @@ def _task(audit: Audit) -> list[str]:
         return []
     paper = f"the {'network of tokens' if len(s.features) > 1 else 'ridge head'} of Aimoldin et al. 2026"
     criterion = f"; the task counts as kept where any loss of {task.name} is below {task.kept or 0:g} (95 %)"
-    lines = [
-        f"Task heads ({' '.join((s.head or paper).split())}) were trained on HEAD rows of one source and "
-        "scored on EVAL rows of another, trained before the correction (subscript f) or after it (r)"
-        f"{criterion if task.kept else ''}."
-    ]
+    kind = (s.head or paper).partition("(")[0]
+    if s.deployed:
+        of = f" on rows of {s.head_source}" if s.head_source else ""
+        lines = [
+            f"The user's head ({kind}) came fitted{of} and was scored as it is on EVAL rows before and after "
+            "the correction (subscript f); heads fitted to corrected HEAD rows of one source were scored on "
+            f"EVAL rows of another (r){criterion if task.kept else ''}."
+        ]
+    else:
+        lines = [
+            f"Task heads ({kind}) were trained on HEAD rows of one source and scored on EVAL rows of "
+            "another, trained before the correction (subscript f) or after it (r)"
+            f"{criterion if task.kept else ''}."
+        ]
     if s.directions:
         what = shortcut_note(audit).partition(": ")[2]
         lines.append(f"Association shift: {what[0].upper()}{what[1:]}")

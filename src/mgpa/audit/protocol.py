@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,18 +45,23 @@ from .fits import (
     SINGLES,
     Fit,
     FittingData,
+    among_rows,
     common_coordinates,
+    count_pairs,
     cut_back,
     explain,
     fit_one,
     has_pairs,
+    held_in,
     is_decoder,
     is_fitted,
     list_fits,
     needs_pairs,
     pairs_in,
+    read_calibration,
     require_applicable,
     stored_fit,
+    tables_of,
 )
 from .heads import check_head, choose_directions
 from .measure import Ground, gate_basis, measure, measure_floor, measure_unseen
@@ -107,8 +113,9 @@ def run(
         Names as in :func:`mgpa.baselines.list_methods`. A dict's values are names, estimators, fitted
         estimators, maps, or lists of them (several fits of one method). "identity" is always measured too.
         Maps with coordinates must share them; the whole audit then takes place there.
-    pairs : tuple (A, B), dict of name to tuple, or None
-        Calibration pairs, if they are not rows of the table (then its ``pair_id`` in FIT is used). In a dict,
+    pairs : Table or path, tuple (A, B), dict of name to either, or None
+        Calibration pairs, if they are not rows of the table (then its ``pair_id`` in FIT is used). Of a table
+        that names participants, pairs of HEAD and EVAL participants are left out, in every fold. In a dict,
         those of each method; methods it leaves out use the rows.
     seeds : sequence of int
         Fits of every method that has a ``random_state`` of None; the others are fitted once.
@@ -224,7 +231,7 @@ class AuditPlan:
     def _prepare(self, table: Table, methods: Iterable[str] | Mapping[str, Any]) -> None:
         """Check everything, and find the design and the splits."""
         o = self.options
-        self.table, self.store = table, Store(o.cache)
+        self.table, self.store, self.pairs = table, Store(o.cache), read_calibration(o.pairs)
         self.bank, self.device = bank_of(o.readers), resolve_device(o.device)
         full = self.bank["bank"] == "full"
         no_networks = full and self.bank["restarts"] > 0 and find_spec("torch") is None
@@ -236,7 +243,7 @@ class AuditPlan:
         self.fits = [fit for fit in fits if not is_decoder(fit.model)]
         self.decoders = [fit for fit in fits if is_decoder(fit.model)]
         names = list(dict.fromkeys(fit.method for fit in self.fits))
-        for what, named in (("budget", o.budget), ("pairs", o.pairs)):
+        for what, named in (("budget", o.budget), ("pairs", self.pairs)):
             unknown = set(named) - set(names) if isinstance(named, Mapping) else set()
             if unknown:
                 raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
@@ -257,17 +264,19 @@ class AuditPlan:
             check_head(o.head, self.design.task)
         deployed = o.head is not None and is_fitted(o.head)
         self.head_source = _head_source(o.head_source, deployed, table)
-        rotated = self._rotated()
-        if not rotated and table.role is not None and len(measured := columns_only(table).rows("EVAL")):
-            self.design = find_design(measured, self.design.task or None)
         # Rows are recognised as they came and, where these differ, in the audit's coordinates.
         rows = in_coordinates(self.where, table)
         self.digests = [row_digests(form.X) for form in ([table] if rows is table else [table, rows])]
         self.width = rows.X.shape[-1]
+        rotated = self._rotated()
+        if not rotated and table.role is not None and len(measured := columns_only(table).rows("EVAL")):
+            self.design = find_design(measured, self.design.task or None)
         self.settings = self._settings(rows.X.shape[1:], no_networks, deployed)
         if rotated:
             self.splits = self._folds(rotated)
             whole = {"folds": len(rotated[0]), "repeats": len(rotated), "data": table.digest[:16]}
+            always = (all(fold[unit] == "FIT" for fold in chain(*rotated)) for unit in self.design.units)
+            whole["always_fit"] = sum(always)
             self.settings = replace(self.splits[0].settings, **whole)  # type: ignore[arg-type]
         else:
             self.splits = [self._split(columns_only(table.require("role")))]
@@ -276,9 +285,23 @@ class AuditPlan:
     def _rotated(self) -> list[list[dict[str, str]]]:
         """Return the roles in every fold, for every deal; an empty list if the table keeps its roles."""
         o = self.options
-        can_rotate = o.pairs is None and all(fit.map is None for fit in self.fits)
-        how: dict[str, Any] = {"can_rotate": can_rotate, "paired": self._takes_pairs}
+        fitted = [fit.map for fit in self.fits if fit.map is not None]
+        # Those whom a map was fitted on stay FIT, and are never scored.
+        known = [seen_by(m, self.table.participant, self.digests, self.design.units) for m in fitted]
+        paired = [units_with_pairs(pairs) for pairs in tables_of(self.pairs, self.table) if self._takes_pairs]
+        how: dict[str, Any] = {
+            "can_rotate": self.pairs is None and not fitted,
+            "paired": frozenset[str]().union(*paired) & self.design.units.keys(),
+            "fixed": frozenset(chain.from_iterable(who or () for who in known)),
+        }
         first = fold_roles(self.table, self.design, o.folds, **how)
+        if first and (None in known or among_rows(self.pairs, self.digests)):
+            raise UsageError(
+                "Roles rotate over folds, and a fitted map does not say whom it was fitted on, or pairs are "
+                f"rows of the table: {self.design.plural} to score may be among them. Fit maps with "
+                "mgpa.tables.fit_table, name pairs in pair_id, or give roles (mgpa.tables.assign_roles; mgpa "
+                f"convert --roles), with EVAL {self.design.plural} that neither contains."
+            )
         if o.repeats is not None and (o.repeats < 1 or (o.repeats > 1 and not first)):
             why = "one or more" if o.repeats < 1 else "1, as the table keeps its roles (folds= rotates them)"
             raise UsageError(f"repeats is {o.repeats}; expected {why}.")
@@ -310,12 +333,11 @@ class AuditPlan:
     def _settings(self, features: tuple[int, ...], no_networks: bool, deployed: bool) -> Settings:
         """Return what the result says about how it was made; what depends on roles comes later."""
         o, bank, info = self.options, self.bank, self.table.info
-        n_pairs = {k: len(a) for k, (a, _) in o.pairs.items()} if isinstance(o.pairs, Mapping) else None
         return Settings(
             version=__version__,
             versions={"Python": platform.python_version(), **installed(*LIBRARIES)},
             seeds=tuple(o.seeds),
-            pairs=n_pairs if o.pairs is None or n_pairs is not None else len(o.pairs[0]),
+            pairs=count_pairs(self.pairs),
             floor=o.floor,
             standardize=o.standardize,
             budget=dict(o.budget) if isinstance(o.budget, Mapping) else o.budget,
@@ -342,7 +364,7 @@ class AuditPlan:
 
     def _split(self, columns: Table, fewest: int = 2) -> Split:
         """Check that everything asked for can be done with a table's roles, and note what they are."""
-        require_applicable(self.fits, columns, self.width, self.options.pairs)
+        require_applicable(self.fits, columns, self.width, self.pairs)
         parts = {role: columns.rows(role) for role in ROLES}
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
@@ -358,9 +380,11 @@ class AuditPlan:
             why = f"{origin}." if origin else METRICS["worst"].missing
             raise UsageError(f"Omit association; this table cannot measure it: {why}")
         copies, copied = duplicates(columns.role, columns.participant, self._digests(columns)[-1])
-        with_pairs = (
-            units_with_pairs(fit) if self.options.pairs is None and self._takes_pairs else frozenset()
-        )
+        with_pairs = [
+            units_with_pairs(pairs)
+            for pairs in tables_of(held_in(self.pairs, columns), fit)
+            if self._takes_pairs
+        ]
         return Split(
             columns,
             directions,
@@ -370,7 +394,7 @@ class AuditPlan:
                 directions_of=origin,
                 rows={role: len(part) for role, part in parts.items()},
                 participants={role: len(np.unique(part.participant)) for role, part in parts.items()},
-                pair_participants=(len(with_pairs),) if with_pairs else (),
+                pair_participants=tuple(len(who) for who in with_pairs if who)[:1],
                 one_source={role: _with_one_source(parts[role]) for role in ("FIT", "HEAD")},
                 duplicates=copies,
                 copied=copied,
@@ -385,14 +409,15 @@ class AuditPlan:
             table = table.take(np.isin(table.participant, np.unique(split.table.participant)))
         rows = in_coordinates(self.where, replace(table, role=split.table.role))
         # Pairs come in the coordinates that the table came in.
-        pairs = o.pairs if table.info == rows.info else pairs_in(self.where, o.pairs)
+        pairs = held_in(self.pairs, rows)
+        pairs = pairs if table.info == rows.info else pairs_in(self.where, pairs)
         data = FittingData(rows, pairs, o.standardize, self.where)
         settings = (o.head, self.device, self.bank, split.directions, self.head_source, self.settings.widen)
         return data, Ground(rows, data.standardizer, self.design, *settings)
 
     def run(self) -> Audit:
         """Compute the unfinished cells, and return the result."""
-        ids, pairs = self.table.pair_id, self.options.pairs
+        ids, pairs = self.table.pair_id, self.pairs
         fitted, rotates = self._takes_pairs, self.settings.folds > 1
         if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted:
             warn_of_singles(ids if rotates else ids[self.table.role == "FIT"])
@@ -402,26 +427,31 @@ class AuditPlan:
             n, whole = self.settings.folds, self.settings
             result = Audit.repeat([Audit.pool(audits[i : i + n]) for i in range(0, len(audits), n)])
             told = replace(result.settings, folds=n, repeats=whole.repeats, data=whole.data)
+            told = replace(told, always_fit=whole.always_fit)
             # Each participant was fitted on in some fold.
             result = replace(result, settings=told, counts=self._counts(self.table))
         return replace(result, paired_rows=self._paired_rows(), pairs=self._check_pairs() if fitted else None)
 
     def _paired_rows(self) -> Table | None:
         """Return the rows whose pairs methods were fitted on; all, where each has been FIT in some fold."""
-        if self.options.pairs is not None:
-            return None
+        fit = self._fit_rows()
+        return fit if self.pairs is None and has_pairs(fit) else None
+
+    def _fit_rows(self) -> Table:
+        """Return the rows that methods were fitted on; all, where each has been FIT in some fold."""
         fit = replace(self.table, role=None) if self.settings.folds > 1 else self.table.rows("FIT")
-        return in_coordinates(self.where, fit) if has_pairs(fit) else None
+        return in_coordinates(self.where, fit)
 
     def _check_pairs(self) -> PairCheck | None:
         """Return what the pairs show that methods were fitted on; None without, or with too few."""
-        rows = self._paired_rows()
+        own = isinstance(self.pairs, Table)
+        rows = self._fit_rows() if own else self._paired_rows()
         if rows is None:
             return None
         with waiting("audit: checking pairs", self.options.verbose), warnings.catch_warnings():
             warnings.filterwarnings("ignore", SINGLES)  # the audit says so once
             with suppress(MissingEvidence):
-                return check_pairs(rows)
+                return check_pairs(rows, pairs_in(self.where, self.pairs) if own else None)
         return None
 
     def run_split(self, split: Split) -> Audit:

@@ -44,6 +44,8 @@ class Settings:
     rows, participants : dict of role to int
     pair_participants : tuple of int
         Participants with pairs among those that methods were fitted on: the fewest and the most of all folds.
+    always_fit : int
+        Participants that are FIT in every fold: few have pairs, or a map was fitted on them.
     one_source : dict of role to int
         Participants of FIT and HEAD with rows of one source only.
     duplicates : dict of str to int, copied : tuple of str
@@ -89,6 +91,7 @@ class Settings:
     rows: dict[str, int] = field(default_factory=dict)
     participants: dict[str, int] = field(default_factory=dict)
     pair_participants: tuple[int, ...] = ()
+    always_fit: int = 0
     one_source: dict[str, int] = field(default_factory=dict)
     duplicates: dict[str, int] = field(default_factory=dict)
     copied: tuple[str, ...] = ()

@@ -74,6 +74,7 @@ TEMPLATES = {
     "too_few": "No method is called best with {now}; at least {needed} are needed.",
     "nothing_to_remove": "These readers find nothing to remove.",
     "not_moved": "No method moved the embeddings.",
+    "idle": "{who} did nothing in {n} of {of} fits{why}.",
     "none_clear": "No method clearly lowered it. The lowest S is {value} ({who}).",
     "not_counted": "{who} {deed}, but {reason}.",
     "range": "Over {n} deals of the {units} to folds, S of {ranges}{lead}.",
@@ -203,7 +204,20 @@ def _of_methods(audit: Audit) -> list[Finding]:
     if not names:
         return [Finding("nothing_compared")]
     led = [_leader(audit, group, i > 0) for i, group in enumerate(leaders)] or [_no_leader(audit, names)]
-    return [*home_falls(audit), *led, *_passed_over(audit, names, leaders), *_unseen(audit)]
+    idle = [finding for name in names for finding in _idle(audit, name)]
+    return [*home_falls(audit), *led, *_passed_over(audit, names, leaders), *idle, *_unseen(audit)]
+
+
+def _idle(audit: Audit, name: str) -> list[Finding]:
+    """Return in how many folds a method that moved rows in others left them as they are."""
+    result, why = audit[name], ""
+    n, of = sum(not cell["movement"].any() for cell in result.cells), len(result.cells)
+    if not 0 < n < of:
+        return []
+    few = audit.settings.pair_participants
+    if few and any(info.n_contrasts for info in result.provenance):
+        why = f": pairs of {' to '.join(map(str, few))} {audit.design.plural} each"
+    return [Finding("idle", (name,), {"who": label(name), "n": n, "of": of, "why": why})]
 
 
 def home_falls(audit: Audit) -> list[Finding]:
@@ -499,6 +513,11 @@ def caveats(audit: Audit) -> list[str]:
             f"Each {design.unit} was scored {how_often}, by models trained on others, in {s.folds} folds."
         )
         lines += map(str, _repeated(audit))
+    if s.always_fit:
+        lines.append(
+            f"{units(audit, s.always_fit)} {'was' if s.always_fit == 1 else 'were'} fitted on in every fold "
+            "and never scored: they have the pairs, or a map was fitted on them."
+        )
     if s.pair_participants and min(s.pair_participants) < TOO_FEW:
         counts = " to ".join(map(str, s.pair_participants))
         each = "In each fold, m" if s.folds > 1 else "M"

@@ -25,6 +25,10 @@ def audit(
     *,
     out: Folder,
     methods: Names = [],  # noqa: B006
+    pairs: shared.MaybePlace = None,
+    head: Path | None = None,
+    head_source: str | None = None,
+    trust: Flag = False,
     quick: bool = False,
     readers: Literal["full", "paper"] = "full",
     folds: int | None = None,
@@ -56,6 +60,17 @@ def audit(
         Folder for report.html, table.csv and figures.
     methods
         Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
+        Whom a stored map was fitted on is never scored where roles rotate.
+    pairs
+        A second table with paired rows (pair_id), if the pairs are not in the first. In every fold, pairs of
+        participants who are scored or train readers are left out.
+    head
+        Your own decoder, scored as it is: an .onnx file, or .joblib with --trust. Labels of an ONNX
+        classifier are the table's, sorted.
+    head_source
+        The source that this head was trained on, to tell home from away.
+    trust
+        Open a .joblib head, which runs code of whoever made it.
     quick
         One reader network and 12 epochs: a preliminary look.
     readers
@@ -92,17 +107,20 @@ def audit(
         Open the report in a browser when it is written.
     """
     from ..audit import AuditPlan
+    from ..audit.deployed import open_head
+    from ..audit.design import find_design
     from ..audit.plots import draw_all, save_figures
     from ..audit.verdict import conclusions, findings, read_requirement, text, unmet
     from ..baselines import make_method
     from ..maps import load_map
+    from ..tables import open_table
 
     read_requirement(require or "S<=1")  # before anything is computed
     claim(out)
     file = reading.open(table)
     with waiting("audit: reading"):
         rows = file.read().require("source", "participant")
-        if not methods and rows.pair_id is None:
+        if not methods and rows.pair_id is None and pairs is None:
             left_out = "audit: without a pair_id column, MGPA is left out."
             seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
             if len({*rows.participant.tolist()}) < len(seen) == len(rows):  # one row for every source
@@ -111,16 +129,24 @@ def audit(
                     f" Do all rows of a {unit} show one event? Add --rename.{unit} pair_id+participant."
                 )
             print(left_out, file=sys.stderr)
-        methods = methods or ["leace", *(["mgpa"] if rows.pair_id is not None else [])]
+        methods = methods or ["leace", *(["mgpa"] if rows.pair_id is not None or pairs is not None else [])]
         entries = {
             name: load_map(entry)
             if _is_map(entry)
             else shared.with_tokens(shared.with_rank(make_method(entry), rank), tokens, file)
             for name, entry in _named(methods).items()
         }
+        known: dict[str, Any] = {
+            "pairs": None if pairs is None else open_table(pairs),
+            "head_source": head_source,
+        }
+        if head is not None:
+            numbers = find_design(rows.require("label"), task).task == "regression"
+            known["head"] = open_head(head, rows.label, numbers=numbers, trust=trust)
     plan = AuditPlan(
         rows,
         entries,
+        **known,
         seeds=seeds,
         budget=budget,
         association=association,
