@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from .errors import WrongPairs, first_few
 from .evidence import t_quantile
 from .pairs import Pairs, repeated_pairs
+from .statistics import Statistics, scale_doubt
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,6 +47,7 @@ MOST = 300  # pairs examined; of more, a draw
 MOST_AXES = 32
 PERMUTATIONS = 99
 CLIP = 6.0  # robust standard deviations: no cell weighs more
+MOST_FAR = 0.2  # share of pairs that are left out for being far off the others
 FOLDS, TRIM = 5, 4.0  # of regressions; median absolute deviations from which on a pair takes no part in them
 RIDGE = 0.1  # of the mean variance of midpoints
 LAGS = 5  # neighbours among which a shift of clocks is looked for
@@ -162,12 +164,56 @@ def examine_pairs(
 
 def require_right_pairs(pairs: Pairs) -> str:
     """Return what is doubtful about pairs; raise if some of them join views of different events."""
-    kinds = pairs.first * (1 + max(pairs.second.max(initial=0), pairs.first.max(initial=0))) + pairs.second
-    found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds)
+    found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
     if found.pairing is Pairing.PARTLY_WRONG or found.lag:
         ids = range(len(pairs)) if pairs.ids is None else pairs.ids
         raise WrongPairs(sentence(found, pairs.ids), [ids[i] for i in found.wrong])
     return doubt(found, pairs.ids)
+
+
+def usable_pairs(data: Statistics) -> tuple[Statistics, Pairs, str, str]:
+    """Return statistics and pairs without those far off, what is doubtful, and what was left out.
+
+    Raises if some of the pairs join views of different events.
+    """
+    pairs = data.pairs()
+    doubts = [require_right_pairs(pairs), scale_doubt(data.sample, data.standardizer(True))]
+    far = far_off(pairs)
+    if not len(far):
+        return data, pairs, " ".join(filter(None, doubts)), ""
+    n, data = len(pairs), data.without_views(pairs.take(far))
+    doubts[0] = doubts[0] and require_right_pairs(data.pairs())
+    doubtful = " ".join(filter(None, doubts))
+    names = first_few([str(i if pairs.ids is None else pairs.ids[i]) for i in far], 4)
+    return (
+        data,
+        data.pairs(),
+        doubtful,
+        f"{len(far)} of {n} pairs are far off the others and left out ({names})",
+    )
+
+
+def kinds_of(pairs: Pairs) -> Ints:
+    """Return a number for the two sources of each pair."""
+    return np.asarray(pairs.first * (1 + pairs.kind.max(initial=0)) + pairs.second)
+
+
+def far_off(pairs: Pairs) -> NDArray[np.intp]:
+    """Return the positions of pairs whose contrast is far from what their midpoint predicts.
+
+    A few such pairs (a cell of fifty standard deviations) would decide the fit. Contrasts are predicted as
+    gains and rotations make them. None is far off where there are too few to tell, or more than a few.
+    """
+    if len(pairs) < 2 * FEWEST:
+        return np.zeros(0, np.intp)
+    kind = kinds_of(pairs)
+    a, b = comparable(pairs.a, pairs.b, kind, clip=np.inf)
+    X = np.clip(np.concatenate([a, b]), -CLIP, CLIP)
+    axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:MOST_AXES]
+    (near_a, near_b), contrasts, midpoints = (side @ axes.T for side in np.split(X, 2)), b - a, (a + b) / 2
+    residual = contrasts - midpoints @ axes.T @ robust_slope(near_a, near_b) @ axes
+    far = np.flatnonzero(~near(np.linalg.norm(residual, axis=1)))
+    return far if len(far) <= MOST_FAR * len(pairs) else np.zeros(0, np.intp)
 
 
 def doubt(found: PairExamination, ids: Any = None) -> str:
@@ -222,16 +268,16 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
     return f"Views of one event are closer than those of different events ({found.closeness:.2f} as far)."
 
 
-def comparable(A: Floats, B: Floats, kind: Ints) -> tuple[Floats, Floats]:
-    """Return both views, centred by source, in robust units of each feature, no cell beyond CLIP of them."""
+def comparable(A: Floats, B: Floats, kind: Ints, clip: float = CLIP) -> tuple[Floats, Floats]:
+    """Return both views, centred by source, in robust units of each feature, no cell beyond ``clip``."""
     X = np.concatenate([A, B])
     labels = np.concatenate([2 * kind, 2 * kind + 1])
     for label in np.unique(labels):
         X[labels == label] -= np.median(X[labels == label], axis=0)
     scale, deviation = 1.4826 * np.median(np.abs(X), axis=0), X.std(axis=0)
     scale = np.where(scale > 1e-3 * deviation, scale, deviation)
-    X = np.clip(X[:, scale > 0] / scale[scale > 0], -CLIP, CLIP)
-    for label in np.unique(labels):
+    X = np.clip(X[:, scale > 0] / scale[scale > 0], -clip, clip)
+    for label in np.unique(labels) if np.isfinite(clip) else ():
         X[labels == label] -= X[labels == label].mean(axis=0)
     return X[: len(A)], X[len(A) :]
 

@@ -97,6 +97,12 @@ class Pairs:
         whose, ids = (None if x is None else x[pairs] for x in (self.participants, self.ids))
         return Pairs(self.a[pairs], self.b[pairs], self.first[pairs], self.second[pairs], whose, ids)
 
+    def without(self, others: Pairs) -> Pairs:
+        """Return the pairs without those that have a view of some others."""
+        views = np.concatenate([row_keys(others.a), row_keys(others.b)])
+        seen = np.isin(row_keys(self.a), views) | np.isin(row_keys(self.b), views)
+        return self.take(np.flatnonzero(~seen)) if seen.any() else self
+
     def distinct(self) -> Pairs:
         """Return the pairs without those given before, number for number: copies are no further evidence."""
         again = repeated_pairs(self.a, self.b, self.kind)

@@ -9,7 +9,7 @@ event may come in different batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -22,6 +22,8 @@ from .moments import Means, Moments, Standardizer, fingerprint, row_checksums, s
 from .pairs import Codes, Pairs, matched_rows, row_keys
 
 Floats = NDArray[np.float64]
+
+FAR_OUT = 50.0  # times the range of the middle half of rows; of normal rows the deviation is .74 of it
 
 NO_PAIRS = (
     "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row, shared "
@@ -72,6 +74,11 @@ class LabelledRows:
             "n_rows": len(self),
             "fingerprint": fingerprint(row_checksums(self.X, self.source)),
         }
+
+    def take(self, rows: NDArray[Any]) -> LabelledRows:
+        """Return some of the rows."""
+        known = (self.pair_id, self.participant, self.sample_weight, self.task)
+        return LabelledRows(self.X[rows], self.source[rows], *(None if x is None else x[rows] for x in known))
 
     def paired(self) -> LabelledRows:
         """Return the rows that have a pair id, on the host; an id may occur once in every source."""
@@ -163,6 +170,16 @@ class Statistics:
         """Return every pair seen, of aligned arrays and by ids; raise if there are none."""
         return collect_pairs(self.aligned, self._labelled, self.sources)
 
+    def without_views(self, pairs: Pairs) -> Statistics:
+        """Return these statistics without pairs that have a view of some others; rows stay."""
+        views = np.concatenate([row_keys(pairs.a), row_keys(pairs.b)])
+        aligned = tuple(some.without(pairs) for some in self.aligned)
+        calibration, paired = (
+            tuple(rows.take(~np.isin(row_keys(rows.X), views)) for rows in parts)
+            for parts in (self.calibration, self.paired_rows)
+        )
+        return replace(self, aligned=aligned, calibration=calibration, paired_rows=paired)
+
     def paired_moments(self, *, among_rows: bool = False) -> Moments:
         """Return the moments of paired views, which show the same events in every source.
 
@@ -195,6 +212,25 @@ class Statistics:
     @property
     def _labelled(self) -> tuple[LabelledRows, ...]:
         return self.paired_rows + self.calibration
+
+
+def scale_doubt(sample: Any, standardizer: Standardizer) -> str:
+    """Return that a few rows far out decide the scale of features; empty if they do not.
+
+    A feature's standard deviation is compared with its spread in the middle half of the rows.
+    """
+    if sample is None:
+        return ""
+    low, high = np.quantile(np.asarray(sample, dtype=np.float64), [0.25, 0.75], axis=0)
+    features = np.flatnonzero((high > low) & (standardizer.scale > FAR_OUT * (high - low)))
+    if not len(features):
+        return ""
+    first, many = features[0], f"{len(features)} feature{'s' if len(features) > 1 else ''}"
+    return (
+        f"A few rows are so far out that they alone decide the scale of {many} (feature {first} has standard "
+        f"deviation {standardizer.scale[first]:.3g}, and half of its rows lie within "
+        f"{high[first] - low[first]:.3g}): find and leave out these rows."
+    )
 
 
 def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:

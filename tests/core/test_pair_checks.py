@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import expm
 
 import mgpa
 from mgpa.errors import PairingError
-from mgpa.pair_checks import Pairing, doubt, examine_pairs, sentence
-from mgpa.pairs import repeated_pairs
+from mgpa.pair_checks import Pairing, doubt, examine_pairs, far_off, sentence
+from mgpa.pairs import Pairs, repeated_pairs
 from mgpa.position import Effect
 
 D = 16
@@ -154,3 +155,60 @@ def test_an_error_lists_the_wrong_pairs_for_leaving_them_out():
     assert sorted(error.value.pairs) == [3, 7, 9, 30, 31]
     rest = np.setdiff1d(np.arange(60), error.value.pairs)
     mgpa.MGPA().fit(X, source=source, pairs=(A[rest], B[rest]))
+
+
+def rotated(seed):
+    """Return rows and pairs of a device that shifts and rotates, and new rows of it."""
+    rng = np.random.default_rng(seed)
+    mix, skew = rng.normal(size=(D, D)) / np.sqrt(D) + 0.5 * np.eye(D), rng.normal(size=(D, D))
+    turn, shift = expm(0.15 * (skew - skew.T)), rng.normal(size=D)
+
+    def seen(events, device):
+        seen = events @ turn + shift if device else events
+        return seen + 0.2 * rng.normal(size=events.shape)
+
+    events = [rng.normal(size=(n, D)) @ mix for n in (400, 400, 60)]
+    X = np.concatenate([seen(events[0], 0), seen(events[1], 1)])
+    return X, np.repeat([0, 1], 400), seen(events[2], 0), seen(events[2], 1)
+
+
+@pytest.mark.parametrize("make", [mgpa.MGPA, mgpa.ClosedFormMGPA, mgpa.IterativeMGPA])
+@pytest.mark.parametrize("way", ["pairs", "pair_id"])
+def test_a_pair_that_is_far_off_the_others_does_not_decide_the_fit(make, way):
+    X, source, A, B = rotated(0)
+
+    def fit(B):
+        if way == "pairs":
+            return make().fit(X, source=source, pairs=(A, B))
+        ids = np.r_[np.full(len(X), -1), np.tile(np.arange(60), 2)]
+        rows = np.r_[X, A, B]
+        return make().fit(rows, source=np.r_[source, np.repeat([0, 1], 60)], pair_id=ids)
+
+    clean, broken = fit(B), B.copy()
+    broken[3, 2], broken[40, 7] = 50.0, -50.0
+    model = fit(broken)
+    moved = model.transform(X) - X
+    assert np.linalg.norm(moved - (clean.transform(X) - X)) < 0.35 * np.linalg.norm(moved)
+    if make is not mgpa.IterativeMGPA:
+        assert "2 of 60 pairs are far off the others and left out (3, 40)" in model.to_map().info.evidence
+        assert "far off" not in clean.to_map().info.evidence
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_right_pairs_are_hardly_ever_left_out(heavy):
+    left_out = [len(far_off(pairs_of(*world(seed, noise=0.5, heavy=heavy)[:2]))) for seed in range(10)]
+    assert np.mean(left_out) <= (3.0 if heavy else 0.2)
+    assert not len(far_off(pairs_of(*rotated(1)[2:])))
+
+
+def pairs_of(A, B):
+    return Pairs.from_arrays((A, B), A.shape[1])
+
+
+def test_rows_far_out_are_doubted_where_they_decide_the_scale():
+    X, source, A, B = rotated(0)
+    X[5] = 1e6
+    m = mgpa.MGPA().fit(X, source=source, pairs=(A, B)).to_map()
+    assert m.summary().startswith(
+        "Doubtful: A few rows are so far out that they alone decide the scale of 16"
+    )

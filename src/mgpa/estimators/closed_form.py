@@ -12,7 +12,7 @@ from .._common.parameters import Constraint, flag, gate, nothing, number, one_of
 from ..gate import no_gate
 from ..labels import reference_code, source_names
 from ..maps import AffineMap, MapInfo
-from ..pair_checks import require_right_pairs
+from ..pair_checks import require_right_pairs, usable_pairs
 from ..position import Effect, Position, solve_position
 from ..statistics import Statistics
 from .base import Fitted, GatedEstimator, MomentEstimator
@@ -156,14 +156,18 @@ class ClosedFormMGPA(GatedMomentEstimator):
 
     def _solve(self, data: Statistics) -> Fitted:
         data.require_sources()
-        pairs = data.pairs()
-        doubt = require_right_pairs(pairs)
+        left_out = ""
+        if self.do_no_harm:
+            data, pairs, doubt, left_out = usable_pairs(data)
+        else:
+            pairs = data.pairs()
+            doubt = require_right_pairs(pairs)
         settings = self.get_params(deep=False)
         del settings["on_missing"]
         code = settings["reference"] = reference_code(self.reference, data.sources)
         position = solve_position(data, pairs, **settings)
         facts = {} if code is None else {"reference": source_names(data.sources)[code]}
-        evidence = position.map.info.evidence
+        evidence = "; ".join(filter(None, (position.map.info.evidence, left_out)))
         info = self._pairs_info(data, len(pairs), position.gate, evidence, doubt=doubt, **facts)
         return Fitted(replace(position.map, info=info), position.gate, position)
 

@@ -33,7 +33,7 @@ from ..gate import MeasurementGate, fit_gate
 from ..linalg import Scatter
 from ..maps import AffineMap, MapInfo, StagedMap
 from ..moments import Means, Moments, Standardizer
-from ..pair_checks import require_right_pairs
+from ..pair_checks import far_off, require_right_pairs
 from ..pairs import Pairs
 from ..position import Effect, GateShift, solve_within
 from ..stages import AffinePoint, Recipe, Rows, Trajectory, staged_map
@@ -239,6 +239,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         labelled = () if data.pair_id is None else (data.paired(),)
         pairs = collect_pairs(() if views is None else (views,), labelled, data.sources)
         doubt = require_right_pairs(pairs)
+        if self.do_no_harm and len(far := far_off(pairs)):
+            bad = pairs.take(far)
+            pairs, views = pairs.without(bad), None if views is None else views.without(bad)
+            doubt = doubt and require_right_pairs(pairs)
         if self.early_stopping and all(given is None for given in held_out):
             raise UsageError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
         purpose = "early_stopping and do_no_harm need them (or turn both off)"

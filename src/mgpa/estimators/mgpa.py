@@ -20,7 +20,7 @@ from ..gate import FixedGate, no_gate
 from ..labels import reference_code, source_names
 from ..maps import AffineMap
 from ..moments import Standardizer
-from ..pair_checks import require_right_pairs
+from ..pair_checks import usable_pairs
 from ..pairs import Pairs
 from ..position import Position, solve_position
 from ..reading.edits import Action, Reading, decide, posterior_map, read_sources
@@ -125,8 +125,8 @@ class MGPA(GatedMomentEstimator):
 
     def _solve(self, data: Statistics) -> Fitted:
         data.require_sources()
-        pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
-        doubt = require_right_pairs(pairs)
+        data, pairs, doubt, left_out = usable_pairs(data)
+        standardizer = data.standardizer(self.standardize)
         target, divisor, moments = (
             reference_code(self.reference, data.sources),
             standardizer.divisor,
@@ -144,6 +144,7 @@ class MGPA(GatedMomentEstimator):
             facts["gate_energy"] = float(result.gate.cumulative_energy_[0])
         name = "" if target is None else source_names(data.sources)[target]
         words = in_words(result.action, position.effect, result.spread, result.reading, name)
+        words = "; ".join(filter(None, (words, left_out)))
         info = self._pairs_info(data, n_pairs, result.gate, words, reference=name, doubt=doubt, **facts)
         return replace(result, map=replace(result.map, strength=float(self.strength), info=info))
 
