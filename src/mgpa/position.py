@@ -81,6 +81,13 @@ class Effect:
         return self.is_clear(LEVEL)
 
     @property
+    def is_absent(self) -> bool:
+        """Whether rows show clearly less than the pairs' shift, and perhaps none of it."""
+        return (
+            self.in_pairs and not self.exists and self.size + t_quantile(LEVEL / 2, self.df) * self.error < 1
+        )
+
+    @property
     def with_populations(self) -> Effect:
         """The effect with the error it has if populations may differ along the shift as much as across it."""
         return replace(self, error=float(np.hypot(self.error, ALONG_PER_ACROSS * self.across)))

@@ -89,3 +89,29 @@ def test_with_nothing_to_remove_the_iterative_map_is_the_identity():
     model.fit(X, source=source, pairs=pairs, groups=people)
     assert model.n_stages_ == 0
     np.testing.assert_array_equal(model.transform(b), b)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["people", "unknown"])
+def test_rows_whose_sources_are_random_do_not_move(known):
+    """Real pairs, and rows that no device tells apart; they moved by .2 to 1.8 of their size."""
+    data = np.load(REAL / "kalunga_gssc_tokens.npz")
+    car, oz = (data[view].mean(1).astype(float) for view in ("car", "oz"))
+    who, names = data["participant"], np.unique(data["participant"])
+    for rotation in range(4):
+        fit, rng = np.isin(who, np.roll(names, 3 * rotation)[:6]), np.random.default_rng(rotation)
+        people = {"groups": who[fit], "pair_groups": who[fit]} if known else {}
+        mixed = np.where(rng.random((fit.sum(), 1)) < 0.5, car[fit], oz[fit])
+        for X in (car[fit], mixed):
+            m = mgpa.MGPA().fit(X, source=rng.integers(0, 2, len(X)), pairs=(car[fit], oz[fit]), **people)
+            assert np.linalg.norm(m.transform(X) - X) <= 0.05 * np.linalg.norm(X - X.mean(axis=0))
+    spectra = np.load(REAL / "corn_nir.npz")["spectra"]
+    for i, j in ((0, 1), (0, 2), (1, 2)) if not known else ():
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            order = rng.permutation(80)
+            rows, both = order[:50], order[50:]
+            mixed = np.where(rng.random((50, 1)) < 0.5, spectra[rows, i], spectra[rows, j])
+            for X in (spectra[rows, i], mixed):
+                pairs = spectra[both, i], spectra[both, j]
+                m = mgpa.MGPA().fit(X, source=rng.integers(0, 2, 50), pairs=pairs)
+                assert np.linalg.norm(m.transform(X) - X) <= 0.05 * np.linalg.norm(X - X.mean(axis=0))

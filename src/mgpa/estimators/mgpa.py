@@ -183,6 +183,7 @@ class MGPA(GatedMomentEstimator):
         same_scale = effect is not None and effect.matches_pairs
         is_precise = same_scale and effect is not None and effect.error < PRECISE
         settings: dict[str, Any] = {"target": target, "spread": self.spread, "is_precise": is_precise}
+        settings["is_absent"] = effect is not None and effect.is_absent
         fit = read_sources(views, rows, posterior, shown=shown, **settings)
         reading = fit.reading
         action = decide(fit, has_position=has_position, same_scale=same_scale, collapse=self.collapse)

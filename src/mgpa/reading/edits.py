@@ -94,13 +94,14 @@ def read_sources(
     target: int | None,
     spread: str,
     is_precise: bool,
+    is_absent: bool = False,
 ) -> Fit:
     """Fit the edits of views to the target, and test them on held-out pairs.
 
     ``shown`` is :func:`mgpa.reading.spread.show_spread` of the views, ``spread`` "auto", "always" or "never";
-    ``is_precise`` says that rows clearly show the pairs' shift, at its size.
+    ``is_precise`` says that rows clearly show the pairs' shift, at its size; ``is_absent`` that they lack it.
     """
-    evidence = SpreadEvidence(*shown)
+    evidence = SpreadEvidence(*shown, is_absent=is_absent)
     try_slopes = spread == "always" or (spread == "auto" and evidence.is_shown)
     regressions = fit_regressions(views, slopes=try_slopes)
     tested = hold_out(views, posterior, regressions, target)

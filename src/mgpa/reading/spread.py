@@ -39,6 +39,7 @@ class SpreadEvidence:
     gain: float = 0.0  # shares of what pairs differ by beyond the shift: gains along directions,
     rotation: float = 0.0  # mixing of directions,
     noise: float = 1.0  # and what a view does not predict
+    is_absent: bool = False  # the device: rows clearly lack the shift that goes with the spread
 
     @property
     def is_shown(self) -> bool:
@@ -52,7 +53,12 @@ class SpreadEvidence:
 
     @property
     def matches_rows(self) -> bool:
-        """Whether rows differ in spread as the pairs do; where rows are the pairs, whether these are sure."""
+        """Whether rows differ in spread as the pairs do; where rows are the pairs, whether these are sure.
+
+        Never where rows lack the pairs' shift: what they differ in is not the device.
+        """
+        if self.is_absent:
+            return False
         if np.isnan(self.scale):
             return self.p_value <= SURE and self.removed > 2.0 * self.error
         return 0.4 <= self.scale <= 2.5
