@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from .errors import WrongPairs, first_few
 from .evidence import t_quantile
-from .pairs import Pairs, repeated_pairs
+from .linalg import BLOCK, blocks
+from .pairs import Pairs, repeated_pairs, row_keys
 from .statistics import Statistics, scale_doubt
 
 Floats = NDArray[np.float64]
@@ -47,7 +48,8 @@ MOST = 300  # pairs examined; of more, a draw
 MOST_AXES = 32
 PERMUTATIONS = 99
 CLIP = 6.0  # robust standard deviations: no cell weighs more
-MOST_FAR = 0.2  # share of pairs that are left out for being far off the others
+# Robust standard deviations from which on a pair is left out of a fit, and the share that may be.
+FAR, MOST_FAR = 6.0, 0.2
 FOLDS, TRIM = 5, 4.0  # of regressions; median absolute deviations from which on a pair takes no part in them
 RIDGE = 0.1  # of the mean variance of midpoints
 LAGS = 5  # neighbours among which a shift of clocks is looked for
@@ -184,13 +186,8 @@ def usable_pairs(data: Statistics) -> tuple[Statistics, Pairs, str, str]:
     n, data = len(pairs), data.without_views(pairs.take(far))
     doubts[0] = doubts[0] and require_right_pairs(data.pairs())
     doubtful = " ".join(filter(None, doubts))
-    names = first_few([str(i if pairs.ids is None else pairs.ids[i]) for i in far], 4)
-    return (
-        data,
-        data.pairs(),
-        doubtful,
-        f"{len(far)} of {n} pairs are far off the others and left out ({names})",
-    )
+    names = "" if pairs.ids is None else f" ({first_few([str(pairs.ids[i]) for i in far], 4)})"
+    return data, data.pairs(), doubtful, f"{len(far)} of {n} pairs are far off the others and left out{names}"
 
 
 def kinds_of(pairs: Pairs) -> Ints:
@@ -204,16 +201,28 @@ def far_off(pairs: Pairs) -> NDArray[np.intp]:
     A few such pairs (a cell of fifty standard deviations) would decide the fit. Contrasts are predicted as
     gains and rotations make them. None is far off where there are too few to tell, or more than a few.
     """
-    if len(pairs) < 2 * FEWEST:
-        return np.zeros(0, np.intp)
-    kind = kinds_of(pairs)
-    a, b = comparable(pairs.a, pairs.b, kind, clip=np.inf)
-    X = np.clip(np.concatenate([a, b]), -CLIP, CLIP)
-    axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:MOST_AXES]
-    (near_a, near_b), contrasts, midpoints = (side @ axes.T for side in np.split(X, 2)), b - a, (a + b) / 2
-    residual = contrasts - midpoints @ axes.T @ robust_slope(near_a, near_b) @ axes
-    far = np.flatnonzero(~near(np.linalg.norm(residual, axis=1)))
-    return far if len(far) <= MOST_FAR * len(pairs) else np.zeros(0, np.intp)
+    kind, found = kinds_of(pairs), np.zeros(len(pairs), bool)
+    for some in [np.flatnonzero(kind == one) for one in np.unique(kind)]:
+        if len(some) < 2 * FEWEST:
+            continue
+        # A draw of many pairs says what is usual; all are compared with it, a block at a time.
+        draw = some[np.argsort(row_keys(pairs.a[some]))[:MOST]]  # whatever their order
+        center = [np.median(side[draw], axis=0) for side in (pairs.a, pairs.b)]
+        X = np.concatenate([pairs.a[draw] - center[0], pairs.b[draw] - center[1]])
+        scale = robust_scale(X)
+        varies = scale > 0
+        X = np.clip(X[:, varies] / scale[varies], -CLIP, CLIP)
+        axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:MOST_AXES].T
+        slope, distance = robust_slope(*np.split(X @ axes, 2)), np.empty(len(some))
+        for part in blocks(len(some), max(1, BLOCK // (8 * X.shape[1]))):
+            a, b = (
+                ((side[some[part]] - c) / np.where(varies, scale, 1.0))[:, varies]
+                for side, c in zip((pairs.a, pairs.b), center, strict=True)
+            )
+            distance[part] = np.linalg.norm(b - a - (a + b) / 2 @ axes @ slope @ axes.T, axis=1)
+        far = ~near(distance, FAR)
+        found[some] = far & (far.mean() <= MOST_FAR)
+    return np.flatnonzero(found)
 
 
 def doubt(found: PairExamination, ids: Any = None) -> str:
@@ -268,16 +277,21 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
     return f"Views of one event are closer than those of different events ({found.closeness:.2f} as far)."
 
 
-def comparable(A: Floats, B: Floats, kind: Ints, clip: float = CLIP) -> tuple[Floats, Floats]:
-    """Return both views, centred by source, in robust units of each feature, no cell beyond ``clip``."""
+def robust_scale(X: Floats) -> Floats:
+    """Return the median absolute size of each feature as a standard deviation; that itself, if it is 0."""
+    scale, deviation = 1.4826 * np.median(np.abs(X), axis=0), X.std(axis=0)
+    return np.asarray(np.where(scale > 1e-3 * deviation, scale, deviation))
+
+
+def comparable(A: Floats, B: Floats, kind: Ints) -> tuple[Floats, Floats]:
+    """Return both views, centred by source, in robust units of each feature, no cell beyond CLIP of them."""
     X = np.concatenate([A, B])
     labels = np.concatenate([2 * kind, 2 * kind + 1])
     for label in np.unique(labels):
         X[labels == label] -= np.median(X[labels == label], axis=0)
-    scale, deviation = 1.4826 * np.median(np.abs(X), axis=0), X.std(axis=0)
-    scale = np.where(scale > 1e-3 * deviation, scale, deviation)
-    X = np.clip(X[:, scale > 0] / scale[scale > 0], -clip, clip)
-    for label in np.unique(labels) if np.isfinite(clip) else ():
+    scale = robust_scale(X)
+    X = np.clip(X[:, scale > 0] / scale[scale > 0], -CLIP, CLIP)
+    for label in np.unique(labels):
         X[labels == label] -= X[labels == label].mean(axis=0)
     return X[: len(A)], X[len(A) :]
 
@@ -429,10 +443,10 @@ def robust_slope(a: Floats, b: Floats) -> Floats:
     return np.asarray(W)
 
 
-def near(distances: Floats) -> NDArray[np.bool_]:
-    """Return which distances are within TRIM median absolute deviations of the median, or below."""
+def near(distances: Floats, trim: float = TRIM) -> NDArray[np.bool_]:
+    """Return which distances are within ``trim`` median absolute deviations of the median, or below."""
     middle = np.median(distances)
-    return np.asarray(distances <= middle + TRIM * 1.4826 * np.median(np.abs(distances - middle)))
+    return np.asarray(distances <= middle + trim * 1.4826 * np.median(np.abs(distances - middle)))
 
 
 def wrong_pairs(distances: Floats) -> tuple[float, float, Floats, Ints]:

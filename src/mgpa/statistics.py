@@ -171,11 +171,13 @@ class Statistics:
         return collect_pairs(self.aligned, self._labelled, self.sources)
 
     def without_views(self, pairs: Pairs) -> Statistics:
-        """Return these statistics without pairs that have a view of some others; rows stay."""
+        """Return these statistics without pairs, and events, that have a view of some others; rows stay."""
         views = np.concatenate([row_keys(pairs.a), row_keys(pairs.b)])
         aligned = tuple(some.without(pairs) for some in self.aligned)
+        events = [rows.pair_id[np.isin(row_keys(rows.X), views)] for rows in self._labelled]
+        dropped = np.unique(np.concatenate(events)) if events else ()
         calibration, paired = (
-            tuple(rows.take(~np.isin(row_keys(rows.X), views)) for rows in parts)
+            tuple(rows.take(~np.isin(rows.pair_id, dropped)) for rows in parts)
             for parts in (self.calibration, self.paired_rows)
         )
         return replace(self, aligned=aligned, calibration=calibration, paired_rows=paired)

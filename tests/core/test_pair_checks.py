@@ -190,14 +190,15 @@ def test_a_pair_that_is_far_off_the_others_does_not_decide_the_fit(make, way):
     moved = model.transform(X) - X
     assert np.linalg.norm(moved - (clean.transform(X) - X)) < 0.35 * np.linalg.norm(moved)
     if make is not mgpa.IterativeMGPA:
-        assert "2 of 60 pairs are far off the others and left out (3, 40)" in model.to_map().info.evidence
+        named = " (3, 40)" if way == "pair_id" else ""
+        assert f"2 of 60 pairs are far off the others and left out{named}" in model.to_map().info.evidence
         assert "far off" not in clean.to_map().info.evidence
 
 
 @pytest.mark.parametrize("heavy", [False, True])
 def test_right_pairs_are_hardly_ever_left_out(heavy):
     left_out = [len(far_off(pairs_of(*world(seed, noise=0.5, heavy=heavy)[:2]))) for seed in range(10)]
-    assert np.mean(left_out) <= (3.0 if heavy else 0.2)
+    assert np.mean(left_out) <= (2.0 if heavy else 0.0)
     assert not len(far_off(pairs_of(*rotated(1)[2:])))
 
 
