@@ -1,14 +1,17 @@
 """What each method buys and costs in open settings: the tables of docs/do_no_harm.md.
 
-    python benchmarks/trade_off.py --tools ../shared/tools --out trade_off.json --jobs 2
-    python benchmarks/trade_off.py --table trade_off.json
+    python benchmarks/trade_off.py --tools ../shared/tools      # measures what benchmarks/trade_off.json lacks
+    python benchmarks/trade_off.py --table                      # prints every table from that file
+    python benchmarks/trade_off.py --table world --each         # one of them, with its settings
     python benchmarks/trade_off.py --small      # some settings of mgpa bench, no scripts or data needed
 
-Simulated worlds, eight settings of real epochs seen by two simulated amplifiers, fifteen real ones, and, with
+Groups of settings: simulated worlds; eight of real epochs seen by two simulated amplifiers; fifteen real ones;
+``spectra``, twelve in which a calibration of one spectrometer predicts a value; phone and watch; and, with
 ``--electrodes``, twelve of electrodes. S, T_f, T_r and M are measured by scripts beside the data, which treat
 all corrections alike. ``home`` and ``away`` are the balanced accuracy of a decoder of one device, at its own
-threshold, on corrected rows of that device and of the other one; methods that take a ``reference`` are told
-which device the decoder has. Finished cells are kept, so that a run can be interrupted.
+threshold, on corrected rows of that device and of the other one (spectra: RMSEP in standard deviations);
+methods that take a ``reference`` are told which device the decoder has. In worlds the decoder is the first
+device's, and ``S_ref`` is S after a correction to it; elsewhere each device's decoder has its turn.
 
     pip download --no-deps --no-binary :all: neurokit2==0.2.13 && tar xzf neurokit2-0.2.13.tar.gz
     python benchmarks/trade_off.py --electrodes neurokit2-0.2.13/studies/complexity_eeg/data_complexity.csv
@@ -26,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from sklearn.cross_decomposition import PLSRegression
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import make_pipeline
@@ -42,11 +46,13 @@ METHODS = {
     "published closed form": mgpa.ClosedFormMGPA.paper,
     "published 48 stages": mgpa.IterativeMGPA.paper,
     "closed form": lambda: mgpa.ClosedFormMGPA(on_missing="warn"),
-    "MGPA": mgpa.MGPA,
+    "MGPA": lambda: mgpa.MGPA(on_missing="warn"),
     "paired regression (told)": None,
 }
 if "epo" in {method.name for method in list_methods()}:
     METHODS["EPO"] = lambda: make_method("epo")
+
+STORED = Path(__file__).with_suffix(".json")
 
 # Electrodes that are one view of a recording, and those that are the other.
 VIEWS = {
@@ -90,16 +96,32 @@ def fitter(make_model, reference=None):
     return fit
 
 
-def home_and_away(data, make_model, association=0.9):
-    """Return the balanced accuracy of a decoder on corrected rows of its own device and of the other one."""
+def classifier():
+    return make_pipeline(StandardScaler(), RidgeClassifier(alpha=10, class_weight="balanced"))
+
+
+def calibration():
+    return PLSRegression(8)
+
+
+def root_mean_square(truth, predicted):
+    """Return RMSEP in standard deviations of the values; these are standardised."""
+    return np.sqrt(np.mean((truth - predicted.ravel()) ** 2))
+
+
+def home_and_away(data, make_model, decoder=classifier, score=balanced_accuracy_score, association=0.9):
+    """Return the scores of decoders on corrected rows of their own device and of the other one."""
     first, second, task, who, rotations, gamma = data
     middle, half = (first + second) / 2, (second - first) / 2
     views = (first, second) if gamma is None else (middle - gamma * half, middle + gamma * half)
+    favours = task == 1 if decoder is classifier else task > 0
     home, away = [], []
     for number, roles in enumerate(rotations):
         rng = np.random.default_rng(number)
         fit, head, judged = (np.isin(who, roles[role]) for role in ("FIT", "HEAD", "EVAL"))
-        from_second = rng.random(fit.sum()) < np.where(task[fit] == 1, association, 1 - association)
+        if decoder is calibration:
+            head = ~judged  # few samples: a calibration has all others
+        from_second = rng.random(fit.sum()) < np.where(favours[fit], association, 1 - association)
         X = np.where(from_second[:, None], views[1][fit], views[0][fit])
         center, scale = X.mean(axis=0), np.where(X.std(axis=0) > 0, X.std(axis=0), 1)
 
@@ -109,12 +131,35 @@ def home_and_away(data, make_model, association=0.9):
         pairs = standard(first[fit]), standard(second[fit])
         for device in (0, 1):
             correct = fitter(make_model, device)(standard(X), from_second.astype(int), pairs)
-            decoder = make_pipeline(StandardScaler(), RidgeClassifier(alpha=10, class_weight="balanced"))
-            decoder.fit(standard(views[device][head]), task[head])
+            model = decoder().fit(standard(views[device][head]), task[head])
             for scores, source in ((home, device), (away, 1 - device)):
-                predicted = decoder.predict(correct(standard(views[source][judged]), source))
-                scores.append(balanced_accuracy_score(task[judged], predicted))
+                rows = correct(standard(views[source][judged]), source)
+                scores.append(score(task[judged], model.predict(rows)))
     return {"home": float(np.mean(home)), "away": float(np.mean(away))}
+
+
+def phone_and_watch(tool, folder):
+    """Return the setting of two devices that 23 people wore; walking goes with the watch."""
+    data = np.load(folder / "phone_watch.npz")
+    who, views = data["participant"], [data[name].astype(float) for name in ("phone", "watch")]
+    task = np.where(data["label"] == "WALKING", 1, 2 + np.unique(data["label"], return_inverse=True)[1])
+    return *views, task, who, tool.rotate(np.unique(who), 5, 9, 0), None
+
+
+def spectra(folder):
+    """Yield settings in which a calibration of one spectrometer predicts a value of corn."""
+    data = np.load(folder / "corn_nir.npz")
+    for (i, j), t in itertools.product(((0, 1), (0, 2), (1, 2)), range(4)):
+        values = data["targets"][:, t]
+        values = (values - values.mean()) / values.std()
+        parts = np.array_split(np.random.default_rng(3).permutation(len(values)), 8)
+        who = np.empty(len(values), int)
+        for number, part in enumerate(parts):
+            who[part] = number
+        rotations = [{"EVAL": [k], "HEAD": [], "FIT": [n for n in range(8) if n != k]} for k in range(8)]
+        views = (data["spectra"][:, k].astype(float) for k in (i, j))
+        name = f"{data['instruments'][i]} {data['instruments'][j]} {data['target_names'][t]}"
+        yield name, (*views, values, who, rotations, None)
 
 
 def electrode_sets(tool, path):
@@ -138,38 +183,34 @@ def electrode_sets(tool, path):
         yield f"{recorded.replace('|', '+')}-{title}", (first, second, task, who, rotations, None)
 
 
-def settings(electrodes):
+def settings(tools, electrodes):
     """Yield the group and name of every setting, and a function from a method to its measures."""
     worlds, tool = (importlib.import_module(name) for name in ("worlds", "trade_off"))  # beside the data
+    folder = tools.resolve().parent / "real"
 
     def real(data):
         return lambda make_model: (
             tool.evaluate(data, {"": fitter(make_model)})[""] | home_and_away(data, make_model)
         )
 
-    def world(arguments, options):
-        def mean(make_model, reference=None):
-            runs = [
-                worlds.trial(
-                    worlds.World(seed, **arguments),
-                    {"": fitter(make_model, reference)},
-                    **options,
-                    reference=reference,
-                )[""]
-                for seed in range(3)
-            ]
-            runs = [run for run in runs if not isinstance(run, str)]  # what a method refuses
-            return {key: float(np.mean([run[key] for run in runs])) for key in runs[0]} if runs else {}
+    def mean(arguments, options, make_model, reference=None):
+        runs = [
+            worlds.trial(
+                worlds.World(seed, **arguments), {"": fitter(make_model, reference)}, **options,
+                reference=reference,
+            )[""]
+            for seed in range(3)
+        ]  # fmt: skip
+        runs = [run for run in runs if not isinstance(run, str)]  # what a method refuses
+        return {key: float(np.mean([run[key] for run in runs])) for key in runs[0]} if runs else {}
 
+    def world(arguments, options):
         def run(make_model):
-            found = mean(make_model)
-            ends = [end for end in (mean(make_model, device) for device in (0, 1)) if end]
-            if not found or not ends:
+            both = mean(arguments, options, make_model)
+            first = mean(arguments, options, make_model, 0)
+            if not both or not first:
                 return {}
-            found["home"], found["away"] = (
-                float(np.mean([end[key] for end in ends])) for key in ("home", "A")
-            )
-            return found
+            return both | {"home": first["home"], "away": first["A"], "S_ref": first["S"]}
 
         return run
 
@@ -179,27 +220,37 @@ def settings(electrodes):
         yield "amplifiers", name, real(data)
     for name, data in tool.open_sets():
         yield "real", name, real(data)
+    for name, data in spectra(folder):
+        yield (
+            "spectra",
+            name,
+            lambda make_model, data=data: home_and_away(data, make_model, calibration, root_mean_square),
+        )
+    worn = phone_and_watch(tool, folder)
+    yield "worn", "phone and watch", lambda make_model: home_and_away(worn, make_model)
     for name, data in electrode_sets(tool, electrodes) if electrodes else ():
         yield "electrodes", name, real(data)
 
 
-def measure(out, methods, electrodes, groups, jobs, tools):
+def measure(asked):
+    out = asked.out
     results = json.loads(out.read_text()) if out.exists() else {}
     cells = [
         (group, name, method)
-        for group, name, _ in settings(electrodes)
-        for method in methods
-        if group in groups and method not in results.get(group, {}).get(name, {})
+        for group, name, _ in settings(asked.tools, asked.electrodes)
+        for method in asked.methods
+        if group in asked.groups and method not in results.get(group, {}).get(name, {})
     ]
-    tasks = (delayed(one)(cell, electrodes, tools) for cell in cells)
-    for (group, name, method), found, seconds in Parallel(jobs, return_as="generator_unordered")(tasks):
-        results.setdefault(group, {}).setdefault(name, {})[method] = found
-        out.write_text(json.dumps(results, indent=1))
+    tasks = (delayed(one)(cell, asked.electrodes, asked.tools) for cell in cells)
+    for (group, name, method), found, seconds in Parallel(asked.jobs, return_as="generator_unordered")(tasks):
+        rounded = {key: round(value, 4) for key, value in found.items()}
+        results.setdefault(group, {}).setdefault(name, {})[method] = rounded
+        out.write_text(json.dumps(results, indent=1) + "\n")
         numbers = "  ".join(f"{key} {value:.3f}" for key, value in found.items())
         print(f"{name:34s} {method:22s} {numbers}  ({seconds:.0f} s)", flush=True)
 
 
-def measure_small(out, methods):
+def measure_small(methods):
     """Measure the quick settings of ``mgpa bench``, whose readers and decoders are the audit's."""
     from mgpa.bench import Method, estimator, find_methods, find_settings
     from mgpa.bench.protocol import measure_cell
@@ -219,8 +270,7 @@ def measure_small(out, methods):
             cell = measure_cell(setting, entry, True)
             found = {key: cell[key][0] for key in ("S", "T_f", "M", "home", "away") if key in cell}
             named.setdefault(setting.name, {})[name] = found | {"A": found["away"]} if found else {}
-    out.write_text(json.dumps(results, indent=1))
-    table(results)
+    return results
 
 
 def one(cell, electrodes, tools):
@@ -229,65 +279,94 @@ def one(cell, electrodes, tools):
     sys.path.insert(0, str(tools))
     sys.modules.pop("trade_off", None)
     start = time.time()
-    run = next(run for group, name, run in settings(electrodes) if (group, name) == cell[:2])
+    run = next(run for group, name, run in settings(tools, electrodes) if (group, name) == cell[:2])
     return cell, run(METHODS[cell[2]]), time.time() - start
 
 
-def table(results):
-    """Print S / T_f of every setting (in worlds also accuracy), then home / away, with means."""
+COLUMNS = {
+    "world": ("S", "T_f", "A", "home", "away", "S_ref", "M"),
+    "spectra": ("home", "away"),
+    "worn": ("home", "away"),
+}
 
-    def cell(found, keys):
-        return " / ".join(f"{found[key]:.3f}".removeprefix("0") for key in keys) if found else "refused"
 
-    for group, named in results.items():
-        methods = [m for m in METHODS if any(m in cells for cells in named.values())]
-        for keys in (("S", "T_f", "A") if group == "world" else ("S", "T_f"), ("home", "away")):
-            title = f"{group}: {' / '.join(keys)}"
-            print(f"\n| {title} | " + " | ".join(methods) + " |\n" + "|---" * (len(methods) + 1) + "|")
-            for name in sorted(named):
-                print(f"| {name} | " + " | ".join(cell(named[name].get(m), keys) for m in methods) + " |")
-            means, changes = [], []
-            measured = (*keys, "M") if keys[0] == "S" else keys
-            for m in methods:
-                found = [cells[m] for cells in named.values() if cells.get(m)]
-                means.append(cell({k: np.mean([f[k] for f in found]) for k in measured}, measured))
-                change = [
-                    cells[m][keys[1]] - cells["identity"][keys[1]]
-                    for cells in named.values()
-                    if cells.get(m) and "identity" in cells
-                ]
-                changes.append(f"{np.mean(change):+.3f}, worst {min(change):+.3f}" if change else "")
-            print(
-                "| **mean** | "
-                + " | ".join(means)
-                + f" |\n| change of {keys[1]} | "
-                + " | ".join(changes)
-                + " |"
-            )
+def write(value):
+    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"
+
+
+def table(results, group):
+    """Return a group's table: the mean of every method, and the worst change of T_f in one setting."""
+    named = results[group]
+    columns = COLUMNS.get(group, ("S", "T_f", "T_r", "home", "away", "M"))
+    measured = next(cell for cells in named.values() for cell in cells.values() if cell)
+    columns = [key for key in columns if key in measured]
+    worst = "T_f" in columns
+    head = ["method", *columns, *["worst change of T_f"] * worst]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for method in METHODS:
+        found = {name: cells[method] for name, cells in named.items() if cells.get(method)}
+        if not found:
+            continue
+        row = [method, *(write(np.mean([cell[key] for cell in found.values()])) for key in columns)]
+        if worst:
+            changes = [cell["T_f"] - named[name]["identity"]["T_f"] for name, cell in found.items()]
+            row.append("" if method == "identity" else f"{min(changes):+.3f}".replace("0.", ".", 1))
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def each(results, group):
+    """Return a group's settings, one a row: decoders at home and away, and S, of MGPA beside the two ends."""
+    columns = COLUMNS.get(group, ("S", "T_f", "home", "away"))
+    kept = [key for key in ("home", "away", "S_ref", "S", "T_f") if key in columns]
+    methods = [
+        m
+        for m in ("identity", "MGPA", "paired regression (told)")
+        if any(m in c for c in results[group].values())
+    ]
+    lines = ["| setting | " + " | ".join(f"{m}: {key}" for key in kept for m in methods) + " |"]
+    lines.append("|---" * (1 + len(kept) * len(methods)) + "|")
+    for name, cells in results[group].items():
+        row = [write(cells[m][key]) if cells.get(m) else "" for key in kept for m in methods]
+        lines.append(f"| {name} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def print_tables(results, groups, settings_too):
+    for group in groups:
+        print(f"\n{group}, mean of {len(results[group])} settings\n\n{table(results, group)}")
+        if settings_too:
+            print(f"\n{each(results, group)}")
 
 
 def main():
+    groups = ("world", "amplifiers", "real", "spectra", "worn", "electrodes")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tools", type=Path, default=Path("../shared/tools"))
     parser.add_argument("--electrodes", type=Path, help="data_complexity.csv")
-    parser.add_argument("--out", type=Path, default=Path("trade_off.json"))
-    parser.add_argument("--groups", nargs="+", default=["world", "amplifiers", "real", "electrodes"])
+    parser.add_argument("--out", type=Path, default=STORED)
+    parser.add_argument("--groups", nargs="+", default=groups, choices=groups)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--small", action="store_true", help="some settings of mgpa bench")
-    parser.add_argument("--table", type=Path, help="print the table of these results, and measure nothing")
+    parser.add_argument("--table", nargs="*", choices=groups, help="print tables of stored results instead")
+    parser.add_argument("--each", action="store_true", help="and every setting")
     asked = parser.parse_args()
-    if asked.table is not None:
-        return table(json.loads(asked.table.read_text()))
     if asked.small:
-        return measure_small(asked.out, asked.methods)
+        results = measure_small(asked.methods)
+        if asked.out != STORED:
+            asked.out.write_text(json.dumps(results, indent=1) + "\n")
+        return print_tables(results, results, asked.each)
+    if asked.table is not None:
+        results = json.loads(asked.out.read_text())
+        return print_tables(results, asked.table or results, asked.each)
     if not (asked.tools / "worlds.py").exists():
         raise SystemExit(
             f"There is no {asked.tools}/worlds.py. --small, or mgpa bench, need no scripts or data."
         )
     sys.path.insert(0, str(asked.tools))
     sys.modules.pop("trade_off", None)
-    return measure(asked.out, asked.methods, asked.electrodes, asked.groups, asked.jobs, asked.tools)
+    return measure(asked)
 
 
 if __name__ == "__main__":

@@ -252,10 +252,12 @@ def test_regressions_are_ridge_also_without_some_of_their_views(n, out, n_direct
     X, Y, new = rng.normal(size=(n, 8)), rng.normal(size=(n, 8)), rng.normal(size=(5, 8))
     T = np.linalg.qr(rng.normal(size=(8, 8)))[0][:, :n_directions]
     offset = Y.mean(axis=0)
-    fitted = _solve(*_decompose(X.copy(), Y - offset), T, 1.0, offset, n)
+    weight = rng.uniform(0.5, 2.0, size=8)
+    centred = (Y - offset) * weight
+    fitted = _solve(*_decompose(X.copy(), centred), T, centred, weight, offset)
     kept = np.setdiff1d(np.arange(n), out)
     x, y = X[kept] - X[kept].mean(axis=0), Y[kept] - Y[kept].mean(axis=0)
-    slope = np.linalg.solve(x.T @ x + fitted.ridge * np.eye(8), x.T @ y) @ T @ T.T
+    slope = np.linalg.solve(x.T @ x + fitted.ridge * np.eye(8), x.T @ y * weight) @ T @ T.T / weight
     expected = (new - X[kept].mean(axis=0)) @ slope + Y[kept].mean(axis=0)
     np.testing.assert_allclose(fitted.without(X[out], Y[out]).expect(new), expected, atol=1e-8)
     assert not fitted.without(X, Y).expect(new).any()  # nothing is known of it any more
@@ -267,9 +269,8 @@ def test_slopes_act_in_few_directions_only_where_few_hold_the_differences(n_gain
     x, gains = rng.normal(size=(80, 12)), np.r_[np.ones(n_gains), np.zeros(12 - n_gains)]
     y = x * gains + 0.1 * rng.normal(size=x.shape)
     y -= y.mean(axis=0)
-    T, energy = shared_directions([_decompose(x.copy(), y), _decompose(x + y, y)], y)
+    T = shared_directions([_decompose(x.copy(), y), _decompose(x + y, y)], y)
     assert T.shape[1] == n_directions
-    assert energy == pytest.approx(np.sum((y @ T) ** 2))
 
 
 @pytest.mark.parametrize("n_out", [2, 9])

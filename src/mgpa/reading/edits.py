@@ -67,7 +67,7 @@ class Reading:
 class Tested:
     """Held-out views under edits of other pairs, with slopes and as mean differences."""
 
-    constant: Floats  # (m,): squared distance between the views of a pair, under mean differences
+    constant: Floats  # (m,): squared distance between views, relative to how rows vary, under mean differences
     sloped: Floats  # and under slopes
     missed: Floats  # (2, 2 m): squared difference of blended and told edits: constant, sloped
     told: Floats  # (2, 2 m): squared size of told edits
@@ -151,7 +151,7 @@ def hold_out(views: Views, posterior: Posterior, regressions: Regressions, targe
                     blend += X
                     moved.append(blend)
                     length[part] = np.sum(whitening.white(blend) ** 2, axis=1)
-                apart[form, pairs] = np.sum((moved[1] - moved[0]) ** 2, axis=1)
+                apart[form, pairs] = np.sum(((moved[1] - moved[0]) * views.weight) ** 2, axis=1)
     return Tested(apart[0], apart[1], missed, told, length)
 
 
@@ -228,7 +228,7 @@ def posterior_map(
 
 def edit_basis(regressions: Regressions, along: Floats, r: int) -> Floats:
     """Return an orthonormal basis (r, k) of what edits may add to a view."""
-    columns = [regression.directions for (a, b), regression in regressions.items() if a < b]
+    columns = [step.directions / step.weight[:, None] for (a, b), step in regressions.items() if a < b]
     columns += [regression.offset[:, None] for regression in regressions.values()] + [along.T]
     spanned = np.concatenate(columns, axis=1)
     if spanned.shape[1] >= r:

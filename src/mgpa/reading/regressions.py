@@ -35,7 +35,8 @@ class Step(NamedTuple):
 class Regression:
     """A ridge regression from views of one source to the difference of another source's views.
 
-    The difference expected for x is (x - center) slope + offset. ``directions`` span the slope's range.
+    The difference expected for x is (x - center) slope + offset. ``directions`` over ``weight`` span the
+    slope's range.
     """
 
     center: Floats
@@ -43,6 +44,7 @@ class Regression:
     slope: Floats
     axes: Floats  # (r, k): principal axes of the views it was fitted on
     scatter: Floats  # (k,): of those views along them
+    weight: Floats  # (r,): Views.weight, the units of the directions
     directions: Floats  # (r, p), orthonormal
     ridge: float
     n_views: int
@@ -76,13 +78,14 @@ class Regression:
         root = apart @ self.axes / np.sqrt(self.scatter + self.ridge)
         kept = np.eye(len(x)) - root @ root.T - 1.0 / self.n_views
         residual, step = y - self.expect(x), self.offset - mean
-        if T.shape[1] < len(T):
-            residual, step = residual @ T, step @ T
+        few = T.shape[1] < len(T)
+        if few:
+            residual, step = (residual * self.weight) @ T, (step * self.weight) @ T
         grown = np.linalg.solve(kept, residual)
         step = step - grown.sum(axis=0) / self.n_views
         change = (self.axes / np.sqrt(self.scatter + self.ridge)) @ (root.T @ grown)
-        if T.shape[1] < len(T):
-            change, step = change @ T.T, step @ T.T
+        if few:
+            change, step = change @ T.T / self.weight, step @ T.T / self.weight
         return replace(self, slope=self.slope - change, offset=mean + step)
 
 
@@ -111,14 +114,14 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
             for step, rows, sign in ((Step(a, b), pairs, 1.0), (Step(b, a), pairs + len(views), -1.0)):
                 fitted[step] = mean_difference(views.moved(rows).mean(axis=0), sign * offset, len(pairs))
             continue
-        y -= offset
+        y = (y - offset) * views.weight
         there = _decompose(views.moved(pairs), y)
         back = _decompose(views.moved(pairs + len(views)), y)
-        T, energy = shared_directions([there, back], y)
+        T = shared_directions([there, back], y)
         if T.shape[1] < y.shape[1] and follows_midpoints(views, pairs, y, T):
-            T, energy = np.eye(y.shape[1]), float(np.vdot(y, y))
-        fitted[Step(a, b)] = _solve(*there, T, energy, offset, len(pairs))
-        fitted[Step(b, a)] = _solve(*back, T, energy, offset, len(pairs)).reversed()
+            T = np.eye(y.shape[1])
+        fitted[Step(a, b)] = _solve(*there, T, y, views.weight, offset)
+        fitted[Step(b, a)] = _solve(*back, T, y, views.weight, offset).reversed()
     return fitted
 
 
@@ -131,7 +134,7 @@ def follows_midpoints(views: Views, pairs: NDArray[np.intp], y: Floats, T: Float
     rest = _principal_axes(y - y @ T @ T.T)[1]
     units = np.unique(views.units[pairs], return_inverse=True)[1]
     C = centre(y @ rest, units)
-    M = centre((views.moved(pairs) + views.moved(pairs + len(views))) @ rest, units)
+    M = centre((views.moved(pairs) + views.moved(pairs + len(views))) * views.weight @ rest, units)
     squares = np.sum(C**2, axis=0) * np.sum(M**2, axis=0)
     free = len(pairs) - units.max() - 1.0
     if free < 1 or not rest.size:
@@ -144,17 +147,16 @@ def mean_difference(center: Floats, offset: Floats, n_views: int) -> Regression:
     """Return the regression without a slope."""
     r = len(center)
     nothing = np.zeros((r, 0))
-    return Regression(center, offset, np.zeros((r, r)), nothing, np.zeros(0), nothing, 1.0, n_views)
+    none = np.zeros(0)
+    return Regression(center, offset, np.zeros((r, r)), nothing, none, np.ones(r), nothing, 1.0, n_views)
 
 
-def shared_directions(parts: list[tuple[Floats, Floats, Floats, Floats]], y: Floats) -> tuple[Floats, float]:
-    """Return the directions in which slopes act, (r, k), and the squares of y, (m, r), in them."""
+def shared_directions(parts: list[tuple[Floats, Floats, Floats, Floats]], y: Floats) -> Floats:
+    """Return the directions, (r, k), of the differences y, (m, r), in which slopes act."""
     energy, T = _principal_axes(y)
     energy, T = energy[::-1], T[:, ::-1]  # strongest first
     n_few = max(count_directions(scatter, P @ T, energy, len(y) - 1.0) for _, scatter, _, P in parts)
-    if n_few <= FEW * y.shape[1]:
-        energy, T = energy[:n_few], T[:, :n_few]
-    return T, float(energy.sum())
+    return np.asarray(T[:, :n_few] if n_few <= FEW * y.shape[1] else T)
 
 
 def _principal_axes(apart: Floats) -> tuple[Floats, Floats]:
@@ -195,17 +197,20 @@ def _solve(
     axes: Floats,
     products: Floats,
     T: Floats,
-    energy: float,
+    y: Floats,
+    weight: Floats,
     offset: Floats,
-    n_views: int,
 ) -> Regression:
-    """Return the regression with slopes in the directions T, which hold this much of the squares."""
-    few = T.shape[1] < len(T)  # T Tᵀ is the identity otherwise
-    along = products @ T if few else products
-    ridge = cross_validated_ridge(scatter, along, energy, n_views - 1.0)
-    slope = axes @ (along / (scatter + ridge)[:, None])
-    slope = slope @ T.T if few else slope
-    return Regression(center, offset, slope, axes, scatter, T, ridge, n_views)
+    """Return the regression of the centred differences y, times weight, with slopes in the directions T.
+
+    Directions and penalty are the best relative to how rows vary. Differences are small where rows hardly
+    vary, and no less important to what is computed from rows.
+    """
+    if T.shape[1] < len(T):  # T Tᵀ is the identity otherwise
+        products, y = products @ T @ T.T, y @ T
+    ridge = cross_validated_ridge(scatter, products, float(np.vdot(y, y)), len(y) - 1.0)
+    slope = axes @ (products / (scatter + ridge)[:, None]) / weight
+    return Regression(center, offset, slope, axes, scatter, weight, T, ridge, len(y))
 
 
 def route(regressions: Regressions, source: int) -> list[Step]:

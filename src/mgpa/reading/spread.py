@@ -78,11 +78,11 @@ def show_spread(views: Views) -> tuple[float, int, str]:
         return 1.0, n_units, unit  # a shift is all there is
     # Directions of much variance are scaled down.
     scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
-    lower, scale = np.linalg.cholesky(scatter), np.sqrt(views.variance + SMALL * views.typical)
+    lower = np.linalg.cholesky(scatter)
     midpoints = np.empty_like(centred)
     for part in views.blocks(pairs):
         centred[part] = scipy.linalg.solve_triangular(lower, centred[part].T, lower=True).T
-        midpoints[part] = (views.moved(part) + views.moved(part + len(views))) / (2.0 * scale)
+        midpoints[part] = (views.moved(part) + views.moved(part + len(views))) * (views.weight / 2.0)
     return shared_slope(centred, midpoints, views.kind, units), n_units, unit
 
 
@@ -134,10 +134,8 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
     """
     if min(n for n, _ in rows) < 2:
         return float("nan")
-    whiten = 1.0 / np.sqrt(views.variance + SMALL * views.typical)
-
     def differences(covariances: list[Floats]) -> Floats:
-        stack = np.stack(covariances) * whiten * whiten[:, None]
+        stack = np.stack(covariances) * views.weight * views.weight[:, None]
         return np.asarray(stack - stack.mean(axis=0))
 
     chosen = [

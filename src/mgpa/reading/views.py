@@ -84,6 +84,11 @@ class Views:
         return np.asarray(contrasts)
 
     @cached_property
+    def weight(self) -> Floats:
+        """What gives views along every axis the same variance within sources, nearly; (r,)."""
+        return 1.0 / np.sqrt(self.variance + SMALL * self.typical)
+
+    @cached_property
     def length(self) -> Floats:
         """The contrasts' lengths, (m,)."""
         parts = self.blocks(np.arange(len(self)))
