@@ -307,7 +307,8 @@ def simulate(a, b, rho, rng, n=20_000):
 
 # %%
 # Lines are these equations, dots the package; rows are judged with source and task unrelated. Within sources
-# the association never enters. Pooled, it does no harm while the shift is small, as in the paper.
+# the result does not depend on the association here. Pooled, it does no harm while the shift is small, as in
+# the paper.
 
 RHO = (0.0, 0.5, 0.8, 0.95)
 
