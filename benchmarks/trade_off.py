@@ -1,12 +1,12 @@
 """What each method buys and costs in open settings: the tables of docs/do_no_harm.md.
 
-    python benchmarks/trade_off.py --tools ../shared/tools      # measures what benchmarks/trade_off.json lacks
+    python benchmarks/trade_off.py --tools ../shared/tools      # measures what trade_off.json lacks
     python benchmarks/trade_off.py --table                      # prints every table from that file
     python benchmarks/trade_off.py --table world --each         # one of them, with its settings
     python benchmarks/trade_off.py --small      # some settings of mgpa bench, no scripts or data needed
 
-Groups of settings: simulated worlds; eight of real epochs seen by two simulated amplifiers; fifteen real ones;
-``spectra``, twelve in which a calibration of one spectrometer predicts a value; phone and watch; and, with
+Groups of settings: simulated worlds; eight of real epochs seen by two simulated amplifiers; fifteen real
+ones; ``spectra``, twelve in which a calibration of one spectrometer predicts a value; phone and watch; and, with
 ``--electrodes``, twelve of electrodes. S, T_f, T_r and M are measured by scripts beside the data, which treat
 all corrections alike. ``home`` and ``away`` are the balanced accuracy of a decoder of one device, at its own
 threshold, on corrected rows of that device and of the other one (spectra: RMSEP in standard deviations);
