@@ -6,12 +6,13 @@
     python benchmarks/trade_off.py --small      # some settings of mgpa bench, no scripts or data needed
 
 Groups of settings: simulated worlds; eight of real epochs seen by two simulated amplifiers; fifteen real
-ones; ``spectra``, twelve in which a calibration of one spectrometer predicts a value; phone and watch; and, with
-``--electrodes``, twelve of electrodes. S, T_f, T_r and M are measured by scripts beside the data, which treat
-all corrections alike. ``home`` and ``away`` are the balanced accuracy of a decoder of one device, at its own
-threshold, on corrected rows of that device and of the other one (spectra: RMSEP in standard deviations);
-methods that take a ``reference`` are told which device the decoder has. In worlds the decoder is the first
-device's, and ``S_ref`` is S after a correction to it; elsewhere each device's decoder has its turn.
+ones; ``spectra``, twelve in which a calibration of one spectrometer predicts a value; phone and watch; and,
+with ``--electrodes``, twelve of electrodes. S, T_f, T_r and M are measured by scripts beside the data,
+which treat all corrections alike. ``home`` and ``away`` are the balanced accuracy of a decoder of one
+device, at its own threshold, on corrected rows of that device and of the other one (spectra: RMSEP in
+standard deviations); methods that take a ``reference`` are told which device the decoder has. In worlds the
+decoder is the first device's, and ``S_ref`` is S after a correction to it; elsewhere each device's decoder
+has its turn.
 
     pip download --no-deps --no-binary :all: neurokit2==0.2.13 && tar xzf neurokit2-0.2.13.tar.gz
     python benchmarks/trade_off.py --electrodes neurokit2-0.2.13/studies/complexity_eeg/data_complexity.csv

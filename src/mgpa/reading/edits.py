@@ -67,8 +67,9 @@ class Reading:
 class Tested:
     """Held-out views under edits of other pairs, with slopes and as mean differences."""
 
-    constant: Floats  # (m,): squared distance between views, relative to how rows vary, under mean differences
-    sloped: Floats  # and under slopes
+    # (m,): squared distance between views, relative to how rows vary, under mean differences and slopes
+    constant: Floats
+    sloped: Floats
     missed: Floats  # (2, 2 m): squared difference of blended and told edits: constant, sloped
     told: Floats  # (2, 2 m): squared size of told edits
     length: Floats  # (2 m,): of corrected views, whitened

@@ -134,6 +134,7 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
     """
     if min(n for n, _ in rows) < 2:
         return float("nan")
+
     def differences(covariances: list[Floats]) -> Floats:
         stack = np.stack(covariances) * views.weight * views.weight[:, None]
         return np.asarray(stack - stack.mean(axis=0))
