@@ -426,7 +426,9 @@ def test_every_output_of_a_quick_audit_of_few_people_says_so(tmp_path):
         for words in outputs.values():
             assert "Preliminary" in words
             assert ("exploratory" in words.lower()) == (result is few)
-        assert ("LEACE; not called best" in outputs["page"]) == (result is few)
+        assert "LEACE; not called best" in outputs["page"]
+    led = of(shifted(), "leace")
+    assert ("not called best" in cells_of(led)) == (not ranking(led)[1])
     assert audit.AuditPlan(shifted(), ["leace"], verbose=False, folds=1).settings.preliminary is False
 
 
