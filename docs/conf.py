@@ -35,9 +35,18 @@ extensions = [
     "diagrams",
     "idea_picture",
     "site_facts",
+    "stored_figure",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
-exclude_patterns = ["_build", "_ext", "_templates", "gallery", "theory", "**/GALLERY_HEADER.rst"]
+exclude_patterns = [
+    "_build",
+    "_ext",
+    "_templates",
+    "gallery",
+    "theory",
+    "**/GALLERY_HEADER.rst",
+    "bench/results.md",
+]
 templates_path = ["_templates"]
 nitpicky = True
 

@@ -70,9 +70,9 @@ def test_apply_says_when_rows_are_not_like_the_fitted_ones_and_strict_writes_not
     out = done(
         "apply", tmp_path / "m.safetensors", tmp_path / "same.parquet", "--out", tmp_path / "a.parquet"
     ).stdout
-    assert "No row lies outside what the map was fitted on." in out
+    assert "All rows lie within the fitted range." in out
     given = ("apply", tmp_path / "m.safetensors", tmp_path / "drift.parquet", "--out", tmp_path / "b.parquet")
-    assert "outside what the map was fitted on" in refused(*given, "--strict")
+    assert "outside the fitted range" in refused(*given, "--strict")
     assert not (tmp_path / "b.parquet").exists()
     result = here(*given, "--json")
     check = json.loads(result.stdout)["check"]

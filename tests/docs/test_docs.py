@@ -90,11 +90,11 @@ def test_the_page_about_epochs_goes_from_two_devices_to_an_audit(tmp_path, monke
     page = (DOCS / "start/from_epochs.md").read_text()
     for before, after in re.findall(r"falls from (\.\d+) to (\.\d+), where", page):
         assert re.search(rf"identity +{re.escape(before)} .* \.998", printed)
-        assert re.search(rf"closed_form_mgpa +{re.escape(after)} .* \.998", printed)
+        assert re.search(rf"mgpa +{re.escape(after)} .* \.998", printed)
     for line in blocks("start/from_epochs.md", "text")[1].splitlines():
         assert line in printed
     people = [len(set(names["table"].rows(role).participant)) for role in ("FIT", "EVAL")]
-    assert people == [12, 6]  # "twelve to fit on and six to judge"
+    assert people == [12, 6]  # "twelve are for fitting and six are scored"
     for command in blocks("start/from_epochs.md", "console")[0].splitlines():
         assert main(shlex.split(command.removeprefix("$ "))[1:]) == 0
     stored = mgpa.load_map("devices-cli.safetensors").transform(names["table"].X)

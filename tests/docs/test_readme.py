@@ -11,7 +11,7 @@ import mgpa
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_quickstart_runs_and_makes_the_headset_unreadable(tmp_path, monkeypatch, capsys):
+def test_quickstart_runs_and_keeps_the_decoder(tmp_path, monkeypatch, capsys):
     quickstart = r"## Quickstart\s+```python\n(.*?)```\s+```text\n(.*?)```"
     code = re.search(quickstart, (ROOT / "README.md").read_text(), re.DOTALL)
     assert code is not None

@@ -30,8 +30,8 @@ def m():
 def test_rows_of_the_same_kind_are_fine(m):
     check = m.check(NEW, source=SOURCE[:400])
     assert check.ok
-    assert str(check) == "No more rows than usual (1 of 400) lie outside what was fitted."
-    assert str(m.check(X)) == "No row lies outside what the map was fitted on."
+    assert str(check) == "1 of 400 rows lie outside the fitted range (normal)."
+    assert str(m.check(X)) == "All rows lie within the fitted range."
     assert check.far_share == pytest.approx(0.05, abs=0.05)
     assert m.check(NEW[:0]).ok
     assert all(m.check(NEW[i : i + 1]).ok for i in range(20))
@@ -40,7 +40,7 @@ def test_rows_of_the_same_kind_are_fine(m):
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        (NEW + 40.0, r"400 of 400 rows \(100.0%\) lie outside what the map was fitted on \(first: row 0\)"),
+        (NEW + 40.0, r"400 of 400 rows \(100.0%\) lie outside the fitted range \(first: row 0\)"),
         (np.where(np.arange(400)[:, None] % 10 == 3, NEW * 3, NEW), r"41 of 400 rows .*first: row 3"),
         (50 + 2.2 * (NEW - 50.0), r"Drift: \d\d% of the rows are farther out than 95 % of the fitting rows"),
         (NEW + 9.0 * np.eye(8)[2], r"Outside their fitted range: feature 2 \(100% of the rows\)"),

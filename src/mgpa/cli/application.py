@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -177,6 +177,18 @@ def with_rank(model: Any, rank: Rank) -> Any:
         check_parameters(MeasurementGate(rank=rank))  # whose error names the option
         model.set_params(gate=rank)
     return model
+
+
+def set_reference(methods: Mapping[str, Any], reference: str | None) -> None:
+    """Let the methods that have a reference take rows to this source."""
+    if reference is None:
+        return
+    having = [model for model in methods.values() if "reference" in getattr(model, "get_params", dict)()]
+    if not having:
+        have = "has" if len(methods) == 1 else "have"
+        raise UserError(f"{', '.join(methods)} {have} no reference; leave --reference out.")
+    for model in having:
+        model.set_params(reference=reference)
 
 
 def with_tokens(model: Any, tokens: str, file: Any) -> Any:

@@ -34,6 +34,7 @@ def audit(
     folds: int | None = None,
     repeats: int | None = None,
     seeds: shared.Seeds = (17, 29, 43),  # type: ignore[assignment]
+    reference: str | None = None,
     rank: shared.Rank = None,
     tokens: shared.Tokens = "mean",
     budget: float | None = None,
@@ -84,6 +85,8 @@ def audit(
         fewer than 24 participants, and 1 otherwise or with --quick.
     seeds
         Fits of methods that draw random numbers.
+    reference
+        For MGPA and other methods that have one: the device whose decoder is to be kept.
     rank
         For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or auto.
     tokens
@@ -136,6 +139,7 @@ def audit(
             else shared.with_tokens(shared.with_rank(make_method(entry), rank), tokens, file)
             for name, entry in _named(methods).items()
         }
+        shared.set_reference(entries, reference)
         known: dict[str, Any] = {
             "pairs": None if pairs is None else open_table(pairs),
             "head_source": head_source,
@@ -253,7 +257,7 @@ def demo(
     eeg: Flag = False,
     open_: Annotated[bool | None, Parameter(name="--open")] = None,
 ) -> None:
-    """Correct and audit simulated recordings of two headsets, in seconds.
+    """Keep a decoder across two simulated headsets: fit, apply and audit, in seconds.
 
     Example: mgpa demo
 
@@ -276,7 +280,7 @@ def demo(
 
             rows = demo_table(claim(out, "raw/truth.json")[0].parent)
         else:
-            rows = simulate_table(60)
+            rows = simulate_table(60, overlap=0.5)
         lines, page = _from_table(rows, out)
     print("\n".join(lines))
     if not eeg:
@@ -286,43 +290,56 @@ def demo(
 
 
 def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
-    """Fit, apply and audit; return what to print, and the report."""
+    """Fit, apply and audit for a decoder of the first device; return what to print, and the report."""
     from ..audit import run
     from ..estimators.mgpa import MGPA
     from ..tables import apply_to_file, fit_table, write_table
 
+    reference, other = map(str, rows.sources)
+    model = MGPA(reference=reference)
     table, adapter, corrected = claim(out, "recordings.parquet", "adapter.safetensors", "corrected.parquet")
     write_table(rows, table, overwrite=True)
-    m = fit_table(MGPA(), table).to_map()
+    m = fit_table(model, table).to_map()
     m.save(adapter, overwrite=True)
     apply_to_file(m, table, corrected, overwrite=True)
     [page] = claim(out / "audit", "report.html")
     quick = {"bank": "full", **QUICK}
-    audit = run(rows, {"mgpa": MGPA()}, readers=quick, cache=out / "audit" / "cells", verbose=False)
+    audit = run(rows, {"mgpa": model}, readers=quick, cache=out / "audit" / "cells", verbose=False)
     audit.report(page)
-    before, after = (audit.estimates[name] for name in ("identity", "mgpa"))
-
-    def quote(path: Path) -> str:
-        return shlex.quote(str(path))
 
     def change(metric: str) -> str:
-        return f"{before[metric].value:.2f} → {after[metric].value:.2f}".replace("0.", ".")
+        before, after = (audit[name].estimate(metric).value for name in ("identity", "mgpa"))
+        return f"{before:.2f} → {after:.2f}".replace("0.", ".")
 
-    worst = [f"Decoder that learned the device, where that misleads it          {change('worst')}"]
+    shown = {
+        f"Decoder of {reference}, on {other} (balanced accuracy)": f"A_f {reference} → {other}",
+        f"Decoder of {reference}, on {reference}": f"home {reference}",
+        "Device readable from the embedding (AUROC, .5 is chance)": "S",
+        "Decoder that learned the device, where that misleads it (AUROC)": "worst",
+    }
+    width = max(map(len, shown)) + 2
+    fit, apply, measure = (
+        f"  mgpa {command} " + " ".join(shlex.quote(str(word)) for word in words)
+        for command, words in (
+            ("fit", (table, "--reference", reference, "--out", adapter, "--overwrite")),
+            ("apply", (adapter, table, "--out", corrected, "--overwrite")),
+            (
+                "audit",
+                (table, "--out", out / "audit", "--methods", "mgpa", "--reference", reference, "--quick"),
+            ),
+        )
+    )
     return [
-        f"{len(set(rows.participant))} simulated people, two devices, {len(rows)} embeddings: {table}",
+        f"{len(set(rows.participant))} simulated people, two devices ({reference}, {other}), "
+        f"{len(rows)} embeddings: {table}",
+        f"A decoder was trained on {reference} and stays as it is. Before the correction → after:",
         "",
-        f"Device readable from the embedding (AUROC, .5 is chance)         {change('S')}",
-        *(worst if "worst" in before else []),
-        f"Existing decoder, trained before the correction                  {change('T_f')}",
-        f"Cost: rows move by {100 * after['M'].value:.0f} % of their length",
+        *(f"{text:<{width}}{change(metric)}" for text, metric in shown.items() if audit["mgpa"].has(metric)),
         "",
         f"Report     {page}",
         f"Map        {adapter}",
         f"Corrected  {corrected}",
         "",
         "The same by hand:",
-        f"  mgpa fit {quote(table)} --out {quote(adapter)} --overwrite",
-        f"  mgpa apply {quote(adapter)} {quote(table)} --out {quote(corrected)} --overwrite",
-        f"  mgpa audit {quote(table)} --out {quote(out / 'audit')} --methods mgpa --quick",
-    ], page
+        fit, apply, measure,
+    ], page  # fmt: skip

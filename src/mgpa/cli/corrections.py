@@ -97,10 +97,7 @@ def fit(
         if "random_state" not in model.get_params():
             raise UserError(f"{method} draws no random numbers; leave --seed out.")
         model.set_params(random_state=seed)
-    if reference is not None:
-        if "reference" not in model.get_params():
-            raise UserError(f"{method} has no reference; leave --reference out.")
-        model.set_params(reference=reference)
+    shared.set_reference({method: model}, reference)
     if rank is not None:
         if "gate" in model.get_params():
             shared.with_rank(model, rank)

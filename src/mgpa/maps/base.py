@@ -531,7 +531,7 @@ class CorrectionMap:
             "coordinates": where,
             "seed": "" if info.random_state is None else str(info.random_state),
             "settings": ", ".join(f"{k}={info.parameters.get(k)}" for k in info.changed),
-            "people": f"{len(info.people)}, known by their digests" if info.people else "",
+            "people": f"{len(info.people)} (stored as hashes)" if info.people else "",
             "data": info.fingerprint or "",
             "written by": f"mgpa {info.library_version}",
             "notes": info.notes,

@@ -112,11 +112,9 @@ class RowCheck:
             "unknown_device": self.unknown_device, "devices": list(self.devices)}  # fmt: skip
 
     def __str__(self) -> str:
-        sentence = "No row lies outside what the map was fitted on."
+        sentence = "All rows lie within the fitted range."
         if self.n_outside:
-            sentence = (
-                f"No more rows than usual ({self.n_outside} of {self.n_rows}) lie outside what was fitted."
-            )
+            sentence = f"{self.n_outside} of {self.n_rows} rows lie outside the fitted range (normal)."
         sentences = self.problems or (sentence,)
         return "\n".join(filter(None, (*sentences, self.not_checked)))
 
@@ -161,7 +159,7 @@ def check_rows(
     if outside.sum() > len(X) * max(MOST_OUTSIDE, 3 / fitted.distance[2], most[0]):
         first = int(np.flatnonzero(outside)[0])
         share = f"{int(outside.sum())} of {len(X)} rows ({outside.mean():.1%})"
-        problems.append(f"{share} lie outside what the map was fitted on (first: row {first}).")
+        problems.append(f"{share} lie outside the fitted range (first: row {first}).")
     if far > max(MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)), most[1]):
         problems.append(f"Drift: {far:.0%} of the rows are farther out than 95 % of the fitting rows.")
     spread = (high - low)[high > low] * LEAST_SPREAD

@@ -22,15 +22,17 @@ def simulate_table(
     tokens: int = 0,
     association: float = 0.85,
     device_effect: float = 3.0,
+    overlap: float = 0.0,
     random_state: int = 0,
     **columns: Any,
 ) -> Table:
     """Simulate embeddings of events that several devices have seen.
 
-    The task lies in one direction and the device in another, orthogonal one; every person has a trait of
-    their own, and every measurement some noise. In HEAD, in EVAL and in every sixth event all devices are
-    there at once (``pair_id``); elsewhere one of them, mostly tied to the class in FIT and VAL. So a
-    method that erases whatever predicts the device finds the task too, and one that looks at pairs does not.
+    The task changes embeddings along one direction, the device along another; every participant has an
+    offset, and every measurement some noise. In HEAD, in EVAL and in every sixth event all devices record
+    the same event (``pair_id``); elsewhere only one does, which mostly goes with the class in FIT and VAL.
+    A method that erases whatever predicts the device therefore erases part of the task; pairs tell the two
+    apart.
 
     Parameters
     ----------
@@ -46,6 +48,9 @@ def simulate_table(
         How often, in FIT and VAL, the class decides the device.
     device_effect : float
         Shift from one device to the next, in standard deviations of the noise.
+    overlap : float
+        Cosine between the device's direction and the task's: at 0 a decoder of one device works on the
+        others, above it does not.
     random_state : int
         Seed.
     **columns
@@ -60,9 +65,11 @@ def simulate_table(
     if (
         min(n_people, events, n_classes, d - 1) < 1
         or min(tokens, random_state) < 0
-        or not 0 <= association <= 1
+        or not (0 <= association <= 1 and 0 <= overlap <= 1)
     ):
-        raise UsageError("n_people, events and n_classes must be 1 or more, d 2 or more, association 0 to 1.")
+        raise UsageError(
+            "n_people, events and n_classes must be 1 or more, d 2 or more, association and overlap 0 to 1."
+        )
     if not 2 <= n_sources <= len(DEVICES):
         raise UsageError(f"n_sources must be 2 to {len(DEVICES)}; got {n_sources}.")
     rng = np.random.default_rng(random_state)
@@ -86,7 +93,8 @@ def simulate_table(
         rows += [event] * len(seen)
         devices += seen
     event_of, device = np.array(rows), np.array(devices)
-    effect = device_effect * device[:, None] * directions[1]
+    direction = np.sqrt(1 - overlap**2) * directions[1] + overlap * directions[0]
+    effect = device_effect * device[:, None] * direction
     # Measuring the same event twice gives nearly the same, not the same.
     effect = effect + 0.1 * rng.normal(size=effect.shape)
     made = {

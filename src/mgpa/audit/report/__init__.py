@@ -15,6 +15,7 @@ from dataclasses import astuple
 from html import escape
 from importlib.resources import files
 from io import BytesIO
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -369,12 +370,16 @@ def svg(figure: Any, name: str, title: str) -> str:
     """
     stream = BytesIO()
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    root = ElementTree.fromstring(stream.getvalue())
+    return themed(stream.getvalue(), name, title, vars(figure).get("mgpa_marks", {}))
+
+
+def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return an SVG of matplotlib's as :func:`svg` does, with tooltips by the ids in ``marks``."""
+    root = ElementTree.fromstring(stored)
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag.endswith(("}metadata", "}style")) or child.get("id") == "stamp":
                 parent.remove(child)
-    marks = vars(figure).get("mgpa_marks", {})
     for element in list(root.iter()):
         element.tag = element.tag.rpartition("}")[2]
         gid = element.get("id", "")
