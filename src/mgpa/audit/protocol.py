@@ -132,8 +132,8 @@ def run(
     task : {"classification", "regression"} or None
         What labels are. None: many distinct numbers that differ between participants are a quantity.
     readers : {"full", "paper"} or dict
-        Who tries to read the source: the paper's eleven readers (41 for tokens) alone, or these and boosted
-        trees and a reader of spread besides ("full"). A dict has ``bank``, one of these names, and
+        Who tries to read the source: the paper's eleven readers (41 for tokens) alone, or these and those
+        of ``mgpa.audit.readers.FURTHER`` ("full"). A dict has ``bank``, one of these names, and
         ``restarts`` and ``checkpoints`` for smaller ones.
     association : tuple (source, label), or None
         Which source a label is associated with where the heads behind ``worst`` learn their shortcut. None:

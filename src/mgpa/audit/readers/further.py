@@ -1,4 +1,4 @@
-"""Readers beyond the paper's: what linear readers and small networks hardly see.
+"""Readers beyond the paper's: what linear readers do not see, and small networks see less of.
 
 They find a source that changes the spread of one feature of many, the sign of a product, the shape of a
 distribution, all variances a little, or anything that a decoder finds who knows whose rows are whose.
