@@ -445,3 +445,28 @@ def test_flips_are_the_share_of_events_that_get_two_predictions():
     for name, values in (("flips", differs), ("output_change", change)):
         by_hand = [values[people == who].mean() for who in np.unique(people)]
         np.testing.assert_allclose(getattr(result, name)[0], by_hand, atol=1e-6)
+
+
+def test_classes_that_a_correction_serves_differently_are_told_apart(tmp_path):
+    """What heads get right of every class averages to their balanced accuracy."""
+    table = recorded(12, n_classes=3)
+    result = audit.run(table, ["leace"], **QUICK)
+    found = result["leace"]
+    each = [found.estimate(f"recall {name}").value for name in result.design.classes]
+    assert np.mean(each) == pytest.approx(found.estimate("away").value, abs=1e-9)
+    assert found.estimate("recall").value == pytest.approx(min(each))
+    frame = result.to_frame()
+    assert {f"recall {name}" for name in result.design.classes} <= set(frame.metric)
+    assert "recall" in result.to_csv(tmp_path / "t.csv").read_text()
+
+
+def test_twins_bits_and_who_is_who_stand_in_every_output(tmp_path):
+    result = audit.run(recorded(12), ["closed_form_mgpa"], **QUICK)
+    wanted = {"twin", "I_Q", "I_R", "identity"}
+    assert wanted <= set(result.columns)
+    assert wanted <= set(result.to_frame().metric)
+    said = " ".join(result.verdict("closed_form_mgpa"))
+    assert "I(U; R | Q)" in said
+    assert "told apart (identity)" in said
+    assert "(twin)" in said
+    assert ",I_R," in result.to_csv(tmp_path / "t.csv").read_text()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from audited import LINEAR
 from mgpa import audit
@@ -14,7 +15,7 @@ from mgpa.audit.report import html_report
 from mgpa.audit.verdict import caveats, text
 from mgpa.baselines import make_method
 from mgpa.errors import UsageError
-from mgpa.tables import Table, TableError, assign_roles, fit_table, write_table
+from mgpa.tables import Table, TableError, assign_roles, fit_table, simulate_table, write_table
 from terminal import done
 
 QUICK = {"readers": LINEAR, "verbose": False}
@@ -175,3 +176,22 @@ def test_the_command_makes_folds_of_few_people(tmp_path):
     assert facts["folds"] == 5
     facts = json.loads(done(*command, "--folds", "4", folder=tmp_path).stdout)
     assert facts["folds"] == 4
+
+
+def test_refits_say_what_other_fit_participants_would_change(tmp_path):
+    """A correction of two participants' pairs depends on them; one of none does not."""
+    table = simulate_table(30, events=12, d=6, device_effect=1.0)
+    result = audit.run(table, ["closed_form_mgpa"], refits=4, **QUICK)
+    assert len(result.refits) == result.settings.refits == 4
+    again, once = result.refitted["closed_form_mgpa"]["S"], result.changes["closed_form_mgpa"]["S"]
+    values = [refit["closed_form_mgpa"]["S"] for refit in result.refits]
+    assert len(set(values)) == 4
+    spread = np.std(values, ddof=1) * scipy.stats.t.ppf(0.975, 3)
+    assert again.value == once.value
+    assert again.high - again.value == pytest.approx(np.hypot(once.high - once.value, spread))
+    assert "Fitted 4 times on half of the FIT participants" in " ".join(result.verdict("closed_form_mgpa"))
+    frame = result.to_frame()
+    assert "S" in set(frame.metric[frame.against == "identity, refitted"])
+    assert "refitted_low" in result.to_csv(tmp_path / "table.csv").read_text().partition("\n")[0]
+    with pytest.raises(UsageError, match="3 or more"):
+        audit.run(table, ["leace"], refits=1, verbose=False)

@@ -276,6 +276,7 @@ def other_arguments():
         "association": ("dry", 1),
         "folds": 4,
         "repeats": 2,
+        "refits": 3,
         "head_source": "dry",
         "floor": True,
         "standardize": False,
@@ -297,7 +298,7 @@ def base_cells(tmp_path_factory):
 
 
 # Folds need people with rows of every kind, and a source of the head a fitted head: other tests have these.
-KEPT_BY_OTHERS = ("device", "folds", "repeats", "head_source")
+KEPT_BY_OTHERS = ("device", "folds", "repeats", "refits", "head_source")
 
 
 @pytest.mark.parametrize("name", [name for name in other_arguments()[1] if name not in KEPT_BY_OTHERS])

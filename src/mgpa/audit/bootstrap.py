@@ -248,6 +248,13 @@ def simultaneous(
     return [Estimate(v, float(v - h), float(v + h)) for v, h in zip(told, half, strict=True)]
 
 
+def with_spread(e: Estimate, values: Sequence[float]) -> Estimate:
+    """Return an estimate whose interval also contains the spread of independent values, such as of refits."""
+    spread = float(np.std(values, ddof=1) * stdtrit(len(values) - 1, (1 + LEVEL) / 2))
+    below, above = (float(np.hypot(end - e.value, spread)) for end in (e.low, e.high))
+    return Estimate(e.value, e.value - below, e.value + above)
+
+
 def _widening(n: int, n_cells: int) -> float:
     """Return by how much percentile intervals of few participants are too narrow."""
     return _quantile(n, n_cells) / float(ndtri((1 + LEVEL) / 2))

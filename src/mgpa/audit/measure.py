@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -38,6 +38,8 @@ from .ranks import between_auroc, twin_accuracy, within_auroc
 from .readers import Scores, moves_tokens_alike, run_readers, run_residual_readers, run_token_readers
 from .store import Arrays, array_digest, cell_key
 
+# Rows that a head scores, its scores, and what it takes them for.
+Transfer = tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
 # Rows that are corrected and standardised at a time: double precision of all of them would take more memory
@@ -338,16 +340,20 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     frozen, refitted, source = ground.frozen_heads, ground.fit_heads(C_head), ground.evaluation.source
     pooled = ground.fit_pooled(C_head) if ground.pooled else None
 
-    def scored(head: Any, X: NDArray[Any], goes_to: Any) -> Arrays:
+    def transfer(head: Any, X: NDArray[Any], goes_to: Any) -> Transfer | None:
         to = np.flatnonzero((source == goes_to) & ground.scored)
-        return measures(ground, None if head is None or not len(to) else (to, *score_rows(head, X[to])))
+        return None if head is None or not len(to) else (to, *score_rows(head, X[to]))
+
+    def scored(head: Any, X: NDArray[Any], goes_to: Any) -> Arrays:
+        return measures(ground, transfer(head, X, goes_to))
 
     owner = [ground.head_source] if ground.head_source is not None else []
     starts = list(dict.fromkeys([*design.heads, *owner]))
     directions = [(a, b) for a in starts for b in design.heads if a != b]
     homes = list(design.heads) if not ground.deployed else [] if ground.head_source is None else list(frozen)
+    abroad = [transfer(frozen.get(a), frozen_rows, b) for a, b in directions]
     columns: dict[str, list[Arrays]] = {
-        "frozen": [scored(frozen.get(a), frozen_rows, b) for a, b in directions],
+        "frozen": [measures(ground, one) for one in abroad],
         "refitted": [scored(refitted.get(a), rows, b) for a, b in directions],
         "home": [scored(frozen.get(a), frozen_rows, a) for a in homes],
         "pooled": [scored(pooled, rows, b) for b in design.heads if pooled is not None],
@@ -359,7 +365,21 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     for name, parts in columns.items():
         for what in parts[0] if parts else ():
             result[f"{name}{what}"] = np.stack([part[what] for part in parts], axis=1)
+    if design.task == "classification":
+        result["recall"] = class_recall(ground, [one for one in abroad if one is not None])
     return result
+
+
+def class_recall(ground: Ground, transfers: Sequence[Transfer]) -> NDArray[np.float64]:
+    """Return the share of every unit's rows of each class that heads get right, (P, K), over transfers."""
+    classes, n = np.array(ground.design.classes), len(ground.units)
+    shares = [np.full((n, len(classes)), np.nan)]
+    for rows, _, predicted in transfers:
+        label = ground.evaluation.label[rows]
+        right = predicted == np.searchsorted(np.unique(ground.head.label), label)
+        cell = ground.unit_codes[rows] * len(classes) + np.searchsorted(classes, label)
+        shares.append(_unit_means(right, cell, n * len(classes)).reshape(n, -1))
+    return _present_mean(np.stack(shares), axis=0)
 
 
 def measure_unseen(ground: Ground, maps: dict[Any, CorrectionMap]) -> Arrays:
@@ -457,7 +477,7 @@ def _present_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
         return np.asarray(np.where(present, values, 0.0).sum(axis=axis) / present.sum(axis=axis))
 
 
-def classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
+def classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
     """Return AUROC, what a head without error has, and balanced accuracy of every unit that was scored.
 
     Of two classes also the share of rows that are taken for the second, minus the share that are: where a
@@ -495,7 +515,7 @@ def classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> A
     return dict(zip(kinds, (values[:, 0], values[:, 1], accuracy, shift), strict=True))
 
 
-def numbers_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
+def numbers_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
     """Return mean error, mean squared error, and that relative to the labels' variance, of every unit."""
     n = len(ground.units)
     if transfer is None:

@@ -45,6 +45,7 @@ MEASURED = ("source_auroc", "movement", "shortcut", "control", "flips", "output_
 #: What is measured of task heads: AUROC and accuracy of classes; errors of numbers. And what readers say
 #: besides: of both views of an event, in bits, and who is who.
 HEADS = (
+    "recall",
     "twin",
     "identity",
     "information_q",
@@ -70,8 +71,8 @@ class MethodResult:
     movement : (F, P) array
     heads : dict of name to (F, P, D) array
         What task heads do: AUROC ("frozen", "refitted" in every direction of transfer, "home" on the source
-        of the head, "pooled" and "unseen" on every source), "_accuracy" and "_shift" at their own threshold;
-        of numbers "_bias", "_square" and "_relative" errors. NaN: the unit has no such source.
+        of the head, "pooled" and "unseen" on every source), "_accuracy" and "_shift" at their own threshold,
+        "recall" of every class; of numbers "_bias", "_square" and "_relative" errors. NaN: the unit has no such source.
     shortcut, control : (F, P, 3) arrays or None
         AUROC at association -1, 0 and 1. NaN: the unit has no paired events of both labels.
     flips, output_change : (F, P) arrays or None
@@ -327,6 +328,8 @@ class MethodResult:
         kind = heads.partition("_")[0]
         if kind in ("pooled", "unseen") and self.design is not None:
             return tuple(map(str, self.design.heads))
+        if kind == "recall" and self.design is not None:
+            return tuple(map(str, self.design.classes))
         return self.homes if kind == "home" else self.directions
 
     def _chance(self, metric: str, readers: list[int]) -> Chance:

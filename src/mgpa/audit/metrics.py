@@ -327,6 +327,11 @@ METRICS: dict[str, Metric] = {
         _error_metric("RMSEP_u", "heads on an unseen source", "error, unseen source", "unseen",
                       _NOT_UNSEEN),
         Metric(
+            name="recall", title="Balanced accuracy away, worst class", unit="balanced accuracy",
+            subject="accuracy away, worst class", missing=_NO_LABELS, part_of="away",
+            statistic=lambda means: means.min(axis=-1), values=_each_direction("recall"),
+        ),
+        Metric(
             name="flips", title="Predictions that differ between sources", unit="share", better="lower",
             subject="predictions that differ", values=lambda result: result.flips, missing=_NO_AGREEMENT,
         ),
@@ -362,21 +367,21 @@ METRICS: dict[str, Metric] = {
                        "source, the paper's readers", _primary(_paper_readers, "sources"), _PAPER_BANK),
         Metric(
             name="twin", title="Twin accuracy", subject="which view of an event is which", unit="",
-            better="lower", statistic="max", values=_measured("twin"), part_of="S",
+            better="lower", statistic="max", values=_measured("twin"),
             missing="EVAL has no events that two sources have seen (pair_id).",
         ),
         Metric(
             name="I_Q", title="Source information the gate keeps, $I(U; Q)$", subject="bits the gate keeps",
-            unit="bits", better="neither", values=_measured("information_q"), part_of="S", missing=_NO_BITS,
+            unit="bits", better="neither", values=_measured("information_q"), missing=_NO_BITS,
         ),
         Metric(
             name="I_R", title=r"Source information left in the gate, $I(U; R \mid Q)$",
             subject="bits left in the gate", unit="bits", better="lower",
-            values=_measured("information_r"), part_of="S", missing=_NO_BITS,
+            values=_measured("information_r"), missing=_NO_BITS,
         ),
         Metric(
             name="identity", title="Participants told apart", subject="who is who", better="neither",
-            values=_measured("identity"), part_of="M",
+            values=_measured("identity"),
             missing="EVAL has no two participants with four rows or more.",
         ),
         _source_metric("L", "Linear source accessibility $L$", "source, linear readers", _readers(LINEAR),
@@ -421,12 +426,12 @@ def find_metric(name: str) -> Metric:
     return replace(one, statistic="mean", better="neither") if what in ("_bias", "_shift") else one
 
 
-#: Metrics of heads that every direction (or source) has by itself: whose heads, and what is measured.
+#: Metrics of heads that every direction (source, class) has by itself: whose heads, and what is measured.
 DIRECTED = {
     "home": ("home", "_accuracy"), "RMSEP_home": ("home", "_square"), "away": ("frozen", "_accuracy"),
     "RMSEP_away": ("frozen", "_square"), "A_p": ("pooled", "_accuracy"), "RMSEP_p": ("pooled", "_square"),
     "T_p": ("pooled", ""), "T_u": ("unseen", ""), "A_u": ("unseen", "_accuracy"),
-    "RMSEP_u": ("unseen", "_square"),
+    "RMSEP_u": ("unseen", "_square"), "recall": ("recall", ""),
 } | {
     f"{short}_{letter}": (heads, what)
     for letter, (heads, _) in _HEADS.items()

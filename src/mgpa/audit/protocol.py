@@ -6,7 +6,7 @@ import platform
 import sys
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -77,6 +77,9 @@ DEFAULT_METHODS = ("identity", "leace", "mgpa")
 #: How often few participants are dealt to the folds anew: with one deal, chance decides which method leads.
 REPEATS = 3
 
+#: Refits from which a spread can be told.
+FEWEST_REFITS = 3
+
 T = TypeVar("T")
 
 
@@ -97,6 +100,7 @@ def run(
     standardize: bool = True,
     folds: int | None = None,
     repeats: int | None = None,
+    refits: int = 0,
     cache: Any = None,
     n_jobs: int = 1,
     device: str = "auto",
@@ -181,8 +185,8 @@ def run(
     plan = AuditPlan(
         table, methods, pairs=pairs, seeds=seeds, budget=budget, coordinates=coordinates, head=head,
         head_source=head_source, task=task, readers=readers, association=association, floor=floor,
-        standardize=standardize, folds=folds, repeats=repeats, cache=cache, n_jobs=n_jobs, device=device,
-        verbose=verbose,
+        standardize=standardize, folds=folds, repeats=repeats, refits=refits, cache=cache, n_jobs=n_jobs,
+        device=device, verbose=verbose,
     )  # fmt: skip
     return plan.run()
 
@@ -264,6 +268,10 @@ class AuditPlan:
             check_head(o.head, self.design.task)
         deployed = o.head is not None and is_fitted(o.head)
         self.head_source = _head_source(o.head_source, deployed, table)
+        if o.refits and (o.refits < FEWEST_REFITS or all(fit.map is not None for fit in self.fits[1:])):
+            raise UsageError(
+                f"refits is {o.refits}; expected 0, or {FEWEST_REFITS} or more with methods fitted here."
+            )
         # Rows are recognised as they came and, where these differ, in the audit's coordinates.
         rows = in_coordinates(self.where, table)
         self.digests = [row_digests(form.X) for form in ([table] if rows is table else [table, rows])]
@@ -430,7 +438,34 @@ class AuditPlan:
             told = replace(told, always_fit=whole.always_fit)
             # Each participant was fitted on in some fold.
             result = replace(result, settings=told, counts=self._counts(self.table))
+        refits = tuple(self._refitted(number) for number in range(self.options.refits))
+        result = replace(result, refits=refits, settings=replace(result.settings, refits=len(refits)))
         return replace(result, paired_rows=self._paired_rows(), pairs=self._check_pairs() if fitted else None)
+
+    def _refitted(self, number: int) -> dict[str, dict[str, float]]:
+        """Return differences from the identity where methods were fitted on half of the FIT participants."""
+        rng = np.random.default_rng(number)
+        audits = []
+        for split in self.splits[: self.settings.folds]:
+            half = self._half_of_fit(split.table, rng)
+            audits.append(
+                self.run_split(replace(split, table=half, turn=f"refit {number + 1}, {split.turn}"))
+            )
+        found = Audit.pool(audits)
+        return {
+            name: {metric: found.difference(name, metric) for metric in found.metrics}
+            for name in found.methods[1:]
+        }
+
+    def _half_of_fit(self, table: Table, rng: np.random.Generator) -> Table:
+        """Return a split with half of the FIT participants of every stratum, with pairs and without."""
+        fit = table.rows("FIT")
+        paired = units_with_pairs(fit) if self._takes_pairs else frozenset()
+        design, strata = find_design(fit, self.design.task or None), defaultdict(list)
+        for who in design.units:
+            strata[who in paired, design.stratum(who)].append(who)
+        dropped = [who for people in strata.values() for who in rng.permutation(people)[: len(people) // 2]]
+        return table.take(np.flatnonzero(~np.isin(table.participant, dropped)))
 
     def _paired_rows(self) -> Table | None:
         """Return the rows whose pairs methods were fitted on; all, where each has been FIT in some fold."""

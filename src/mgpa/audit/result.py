@@ -23,7 +23,7 @@ from .._common.files import write_atomically
 from ..errors import MissingEvidence
 from ..estimators.tokens import token_mean
 from ..tables.table import Table
-from .bootstrap import Estimate, contrast, simultaneous
+from .bootstrap import Estimate, contrast, simultaneous, with_spread
 from .design import Design
 from .diagnostics import PairCheck, check_pairs
 from .method_result import MethodResult
@@ -55,6 +55,8 @@ class Audit:
         The rows with these pairs, if they are rows of the table.
     decoders : dict of name to MethodResult
         End-to-end comparators, which have scores on the task and nothing else.
+    refits : tuple of dict of dict
+        Differences from the identity, by method and metric, of each refit on half of the FIT participants.
     """
 
     results: dict[str, MethodResult]
@@ -65,6 +67,7 @@ class Audit:
     pairs: PairCheck | None = None
     paired_rows: Table | None = None
     decoders: dict[str, MethodResult] = field(default_factory=dict)
+    refits: tuple[dict[str, dict[str, float]], ...] = ()
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -204,6 +207,28 @@ class Audit:
                 changes[name][metric] = change
         return changes
 
+    def difference(self, method: str, metric: str) -> float:
+        """Return a metric of a method minus the identity's, without an interval."""
+        metric = self.served(method, metric)
+        statistic, values, how = self[method].sample(metric)
+        before = self["identity"].sample(metric)[1]
+        return contrast(values, before, statistic, n_draws=2, **how).value
+
+    @cached_property
+    def refitted(self) -> dict[str, dict[str, Estimate]]:
+        """Every change again, with intervals over EVAL and FIT participants; empty without refits.
+
+        Fits on half of the FIT participants scatter as much as fits on all of them do where others take part
+        (delete-half jackknife); this is added to the spread of EVAL participants.
+        """
+        found: dict[str, dict[str, Estimate]] = {}
+        for name, changes in self.changes.items() if self.refits else ():
+            for metric, e in changes.items():
+                values = [refit[name][metric] for refit in self.refits if metric in refit.get(name, {})]
+                if len(values) > 1:
+                    found.setdefault(name, {})[metric] = with_spread(e, values)
+        return found
+
     def outcome(self, method: str, metric: str) -> str | None:
         """Return the outcome of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
         if metric not in self.metrics:
@@ -225,8 +250,9 @@ class Audit:
             "bias_r",
             "A_u",
             "RMSEP_u",
+            "recall",
         ):
-            if metric in self.columns:
+            if one.has(metric):
                 kind = DIRECTED[metric][0]
                 names += [f"{metric} {way}" for way in one.directions_of(kind)]
         return tuple(m for m in names if all(result.has(m) for result in self.results.values()))
@@ -234,9 +260,9 @@ class Audit:
     def to_frame(self) -> Any:
         """Return every number of the audit in one tidy pandas frame.
 
-        Columns: method; against (the identity, for differences; their intervals hold for this method, or for
-        all methods at once); metric; participant and repeat (empty for
-        the whole); value, low and high (95 % interval; empty for a single participant or repeat).
+        Columns: method; against (the identity, for differences; their intervals hold for this method, for
+        all methods at once, or, refitted, for other FIT participants too); metric; participant and repeat
+        (empty for the whole); value, low and high (95 % interval; empty for a single participant or repeat).
         """
         return _frame(
             self._tidy, ("method", "against", "metric", "participant", "repeat", "value", "low", "high")
@@ -251,10 +277,13 @@ class Audit:
                 if name in self.changes and metric in self.changes[name]:
                     c = self.changes[name][metric]
                     rows.append((name, "identity", metric, "", "", c.value, c.low, c.high))
-                every = self.simultaneous.get(name, {}).get(metric)
-                if every is not None:
-                    against = "identity, all methods at once"
-                    rows.append((name, against, metric, "", "", every.value, every.low, every.high))
+                for over, all_of in (
+                    ("all methods at once", self.simultaneous),
+                    ("refitted", self.refitted),
+                ):
+                    c = all_of.get(name, {}).get(metric)
+                    if c is not None:
+                        rows.append((name, f"identity, {over}", metric, "", "", c.value, c.low, c.high))
                 if result.repeats > 1:
                     each = enumerate(result.of_each_repeat(metric), start=1)
                     rows += [(name, "", metric, "", r, value, None, None) for r, value in each]

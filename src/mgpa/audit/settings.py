@@ -29,6 +29,7 @@ class Options:
     standardize: bool = True
     folds: int | None = None
     repeats: int | None = None
+    refits: int = 0
     cache: Any = None
     n_jobs: int = 1
     device: str = "auto"
@@ -54,6 +55,8 @@ class Settings:
         The shortcuts that association heads learned, and where they come from.
     folds, splits, repeats : int
         Folds that roles rotated over (1: none), splits that were pooled, and how often roles were dealt anew.
+    refits : int
+        How often methods were fitted again on half of the FIT participants.
     omitted, unattained : dict
         Methods that were left out, and why; how many fits missed their budget, and of how many.
     outcome : str
@@ -100,6 +103,7 @@ class Settings:
     folds: int = 1
     splits: int = 1
     repeats: int = 1
+    refits: int = 0
     omitted: dict[str, str] = field(default_factory=dict)
     unattained: dict[str, list[int]] = field(default_factory=dict)
     outcome: str = "S"

@@ -49,6 +49,8 @@ HEADS = (
 HOME_LOSS = 0.01
 # Directions of transfer that are listed one by one.
 MOST_DIRECTIONS = 6
+# Classes that are listed one by one, where a method changes them by more than this apart.
+MOST_CLASSES, UNEVEN = 6, 0.03
 # More units than this many times the present number are not worth asking for.
 MOST_MORE = 100
 PLANNED = (1.96 + 0.84) ** 2 / 1.96**2  # times as many participants give 80 % power instead of 50 %
@@ -647,7 +649,14 @@ def findings(audit: Audit, method: str) -> list[str]:
             lines.append(
                 f"{audit.design.plural.capitalize()} that {part[2:]}: S {_change(audit, method, part)}."
             )
-    lines += _by_direction(audit, method)
+    lines += [*_by_direction(audit, method), *_by_class(audit, method), *_beside_source(audit, method)]
+    if again := audit.refitted.get(method):
+        told = [m for m in ("S", *HEADS) if m in again][:4]
+        changes = ", ".join(f"{m} {again[m]:+.3f}" for m in told)
+        lines.append(
+            f"Fitted {audit.settings.refits} times on half of the FIT {audit.design.plural}, intervals that "
+            f"contain the fit: {changes}."
+        )
     if result.has("floor"):
         explains = ""
         if result.floor_explains:
@@ -683,6 +692,34 @@ def _by_direction(audit: Audit, method: str) -> list[str]:
             error, bias = _change(audit, method, f"RMSEP_f {way}"), _change(audit, method, f"bias_f {way}")
             parts.append(f"{way} RMSEP {error}, bias {bias}")
     return [f"Existing heads by direction: {'; '.join(parts)}."] if parts else []
+
+
+def _by_class(audit: Audit, method: str) -> list[str]:
+    """Return what existing heads get right of every class, where a method changes classes differently."""
+    names = [m for m in audit.details if m.startswith("recall ")]
+    changes = [audit.contrast(method, metric=m).value for m in names]
+    if len(names) > MOST_CLASSES or not changes or max(changes) - min(changes) < UNEVEN:
+        return []
+    parts = (f"{m.removeprefix('recall ')} {_change(audit, method, m)}" for m in names)
+    return [f"Existing heads away by class, share right: {'; '.join(parts)}."]
+
+
+def _beside_source(audit: Audit, method: str) -> list[str]:
+    """Return what is read besides the source of a row: of both views of an event, in bits, and who is who."""
+    lines = []
+    if "twin" in audit.metrics:
+        lines.append(f"Which view of an event is which (twin): {_change(audit, method, 'twin')}.")
+    if "I_R" in audit.metrics:
+        kept = audit[method].estimate("I_Q")
+        lines.append(
+            f"Source information in the gate, I(U; R | Q): {_change(audit, method, 'I_R')} bits a row; in "
+            f"what the gate keeps, I(U; Q): {kept}."
+        )
+    if "identity" in audit.metrics:
+        lines.append(
+            f"{audit.design.plural.capitalize()} told apart (identity): {_change(audit, method, 'identity')}."
+        )
+    return lines
 
 
 def _change(audit: Audit, method: str, metric: str) -> str:

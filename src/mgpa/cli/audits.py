@@ -33,6 +33,7 @@ def audit(
     readers: Literal["full", "paper"] = "full",
     folds: int | None = None,
     repeats: int | None = None,
+    refits: int = 0,
     seeds: shared.Seeds = (17, 29, 43),  # type: ignore[assignment]
     reference: str | None = None,
     rank: shared.Rank = None,
@@ -83,6 +84,9 @@ def audit(
     repeats
         How often participants are dealt to the folds anew; results are means over these. By default 3 with
         fewer than 24 participants, and 1 otherwise or with --quick.
+    refits
+        How often methods are fitted again on half of the FIT participants, so that intervals contain the
+        fit; 8 or more are of use.
     seeds
         Fits of methods that draw random numbers.
     reference
@@ -156,6 +160,7 @@ def audit(
         association=association,
         folds=folds,
         repeats=repeats,
+        refits=refits,
         task=task,
         cache=out / "cells" if cache is None else cache,
         n_jobs=jobs,

@@ -444,6 +444,8 @@ def csv_table(audit: Audit) -> str:
             *(f"difference_{p}" for p in parts),
             "simultaneous_low",
             "simultaneous_high",
+            "refitted_low",
+            "refitted_high",
             "note",
         ]
     ]
@@ -455,9 +457,11 @@ def csv_table(audit: Audit) -> str:
             compared = name in audit.changes and (metric in audit.details or metric in audit.changes[name])
             difference = astuple(audit.contrast(name, metric=metric)) if compared else ("", "", "")
             note = " ".join([*words.warnings(audit).values(), notes.get(metric, "")]).strip()
-            every = audit.simultaneous.get(name, {}).get(metric)
-            together = ("", "") if every is None else (every.low, every.high)
-            rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, *together, note])
+            others: list[Any] = []
+            for intervals in (audit.simultaneous, audit.refitted):
+                change = intervals.get(name, {}).get(metric)
+                others += ["", ""] if change is None else [change.low, change.high]
+            rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, *others, note])
     return csv_lines(rows)
 
 
