@@ -14,11 +14,14 @@ def printable(text: str, *, lines: bool = False) -> str:
     """
     if text.isprintable():
         return text
+    kept = "\n" if lines else ""
     return "".join(
-        c
-        if c.isprintable() or unicodedata.category(c) == "Zs" or (lines and c == "\n")
-        else c.encode("unicode_escape").decode()
-        for c in text
+        [
+            c
+            if c.isprintable() or c in kept or unicodedata.category(c) == "Zs"
+            else c.encode("unicode_escape").decode()
+            for c in text
+        ]
     )
 
 

@@ -50,7 +50,7 @@ def grouped_probe(table):
     plan = AuditPlan(table, [], **QUICK)
     for split in plan.splits:
         fit, head, held = (plan.rows(split)[0].rows.rows(role) for role in ("FIT", "HEAD", "EVAL"))
-        held = held.take([not find_design(table).travelled(unit) for unit in held.participant])
+        held = held.take([unit not in find_design(table).travellers for unit in held.participant])
         scaler = StandardScaler().fit(fit.X)
         reader = LogisticRegression(class_weight="balanced", max_iter=2000)
         scores = reader.fit(scaler.transform(head.X), head.source).decision_function(scaler.transform(held.X))
@@ -198,7 +198,7 @@ def test_folds_are_balanced_over_sources_and_labels():
     assert set.union(*judged) == set(design.units)
     assert sum(map(len, judged)) == 40
     for people in judged:
-        strata = [design.stratum(unit) for unit in people]
+        strata = [design.stratum[unit] for unit in people]
         assert len(set(strata)) == 4
         assert max(map(strata.count, strata)) <= 3
 

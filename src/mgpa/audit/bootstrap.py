@@ -92,7 +92,7 @@ class Estimate:
     high: float
 
     def __format__(self, spec: str) -> str:
-        value, low, high = (number(x, spec or ".3f") for x in (self.value, self.low, self.high))
+        value, low, high = [number(x, spec or ".3f") for x in (self.value, self.low, self.high)]
         return f"{value} [{low}, {high}]"
 
     def __str__(self) -> str:
@@ -415,7 +415,7 @@ def _interval(
     n, cells = grouped[0][1].shape[1], cells_of(grouped[0][2], grouped[0][1].shape[1])
 
     def evaluate(counts: Floats) -> Floats:
-        return np.asarray(sum(sign * part(counts) for sign, part in parts))
+        return np.asarray(sum([sign * part(counts) for sign, part in parts]))
 
     resampled = np.concatenate([evaluate(counts) for counts in _counts(cells, n, n_draws)])
     if luck is not None:

@@ -111,28 +111,33 @@ class Design:
         alone = [sources[0] for sources, _ in self.units.values() if len(sources) == 1]
         return 2 * len(alone) < len(self.units) or not set(self.heads) <= set(alone)
 
-    def travelled(self, unit: str) -> bool:
-        """Return whether a unit has several sources."""
-        return len(self.units[unit][0]) > 1
+    @cached_property
+    def travellers(self) -> frozenset[str]:
+        """The units with several sources."""
+        return frozenset([unit for unit, (sources, _) in self.units.items() if len(sources) > 1])
 
-    def stratum(self, unit: str) -> str:
-        """Return the cell that a unit is drawn from, in bootstraps and for folds."""
-        sources, classes = self.units[unit]
-        by_source = "" if self.kind == "crossed" else " and ".join(map(str, sources))
-        by_label = "" if self.labels != "between" else " and ".join(map(str, classes))
-        return ", ".join(part for part in (by_source, by_label) if part)
+    @cached_property
+    def stratum(self) -> dict[str, str]:
+        """The cell that each unit is drawn from, in bootstraps and for folds."""
+        by_source, by_label = self.kind != "crossed", self.labels == "between"
+        names: dict[Any, str] = {}
+        for has in set(self.units.values()):
+            parts = [has[0]] * by_source + [has[1]] * by_label
+            names[has] = ", ".join(" and ".join(map(str, part)) for part in parts)
+        return {unit: names[has] for unit, has in self.units.items()}
 
     def strata(self, units: Iterable[str]) -> NDArray[Any] | None:
         """Return the cells of units; None, if all are alike."""
-        names = np.array([self.stratum(unit) for unit in units])
-        return None if self.kind == "crossed" and self.labels != "between" else names
+        if self.kind == "crossed" and self.labels != "between":
+            return None
+        return np.array([self.stratum[unit] for unit in units])
 
-    @property
+    @cached_property
     def sources(self) -> list[Any]:
         """The sources, in the order of the cells."""
         return list(dict.fromkeys(source for source, _ in self.cells))
 
-    @property
+    @cached_property
     def classes(self) -> list[Any]:
         """The classes of the label, in the order of the cells."""
         return list(dict.fromkeys(label for _, label in self.cells))
@@ -194,7 +199,7 @@ class Design:
 
     def smallest_cell(self, units: Iterable[str]) -> tuple[str, int]:
         """Return the cell with the fewest of these units, and how many it has."""
-        names, counts = np.unique([self.stratum(unit) for unit in units], return_counts=True)
+        names, counts = np.unique([self.stratum[unit] for unit in units], return_counts=True)
         return str(names[counts.argmin()]), int(counts.min())
 
 
@@ -408,7 +413,7 @@ def _fit_on_pairs(roles: dict[str, str], paired: frozenset[str], crossed: bool) 
 
 def _turn(design: Design, rotation: int, folds: int, repeat: int = 0) -> dict[str, str]:
     """Return the roles of one fold, the units of every cell dealt out in turn."""
-    strata = {unit: design.stratum(unit) for unit in sorted(design.units)}
+    strata = {unit: design.stratum[unit] for unit in sorted(design.units)}
     return _dealt(strata, rotation, folds, 1 if folds < NESTED_FOLDS else 2, repeat)
 
 

@@ -82,7 +82,7 @@ class Ground:
         # EVAL units, sorted as text (the first axis of whatever is measured), and that of every row.
         self.units = tuple(np.unique(self.evaluation.participant).tolist())
         self.unit_codes = np.searchsorted(np.array(self.units), self.evaluation.participant)
-        self.travelled = np.array([design.travelled(unit) for unit in self.units])
+        self.travelled = np.array([unit in design.travellers for unit in self.units])
         self.classes = self._classes()
 
     def _classes(self) -> NDArray[np.int64]:

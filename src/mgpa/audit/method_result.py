@@ -72,7 +72,7 @@ class MethodResult:
     heads : dict of name to (F, P, D) array
         What task heads do: AUROC ("frozen", "refitted" in every direction of transfer, "home" on the source
         of the head, "pooled" and "unseen" on every source), "_accuracy" and "_shift" at their own threshold,
-        "recall" of every class; of numbers "_bias", "_square" and "_relative" errors. NaN: the unit has no such source.
+        "recall" of every class; of numbers "_bias", "_square" and "_relative" errors. NaN: the unit has none.
     shortcut, control : (F, P, 3) arrays or None
         AUROC at association -1, 0 and 1. NaN: the unit has no paired events of both labels.
     flips, output_change : (F, P) arrays or None
@@ -261,7 +261,7 @@ class MethodResult:
         """Which units have several sources."""
         if self.design is None:
             return np.ones(len(self.participants), bool)
-        return np.array([self.design.travelled(unit) for unit in self.participants])
+        return np.array([unit in self.design.travellers for unit in self.participants])
 
     @cached_property
     def strata(self) -> NDArray[Any] | None:
@@ -317,7 +317,7 @@ class MethodResult:
         """Whether the task is scored on units that travelled."""
         return self.design is None or self.design.heads_within
 
-    @property
+    @cached_property
     def reference(self) -> str:
         """The source that all maps of the method take rows to, if they name one; else nothing."""
         named = {info.reference or str(info.parameters.get("reference") or "") for info in self.provenance}
@@ -369,8 +369,9 @@ class MethodResult:
         by_fit: list[Any] = [[] for _ in range(self.n_fits)]
         for i, cell in zip(self.cell_fits, self.cells, strict=True):
             scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))
-            went = np.array([self.design is None or self.design.travelled(u) for u in cell["participants"]])
-            rows = went[units] == self.within
+            everyone = cell["participants"].tolist()
+            travellers = everyone if self.design is None else self.design.travellers
+            rows = np.array([unit in travellers for unit in everyone])[units] == self.within
             if not rows.any():
                 continue
             units = np.unique(units[rows], return_inverse=True)[1]

@@ -463,7 +463,7 @@ class AuditPlan:
         paired = units_with_pairs(fit) if self._takes_pairs else frozenset()
         design, strata = find_design(fit, self.design.task or None), defaultdict(list)
         for who in design.units:
-            strata[who in paired, design.stratum(who)].append(who)
+            strata[who in paired, design.stratum[who]].append(who)
         dropped = [who for people in strata.values() for who in rng.permutation(people)[: len(people) // 2]]
         return table.take(np.flatnonzero(~np.isin(table.participant, dropped)))
 

@@ -109,7 +109,7 @@ class _SourceScorer:
     def _halves(self, design: Any, names: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which participants train readers first: half of every stratum."""
         rng, first = np.random.default_rng(self.random_state), np.zeros(len(names), bool)
-        strata = np.array([design.stratum(name) for name in names.tolist()])
+        strata = np.array([design.stratum[name] for name in names.tolist()])
         dealt = 0
         for stratum in np.unique(strata):
             members = rng.permutation(np.flatnonzero(strata == stratum))

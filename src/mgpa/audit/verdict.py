@@ -105,7 +105,7 @@ def task_metric(audit: Audit) -> Metric | None:
 def smallest_cell(audit: Audit) -> tuple[str, int]:
     """Return the smallest cell and its number of participants."""
     design, people = audit.design, audit["identity"].participants
-    return design.smallest_cell([who for who in people if design.travelled(who) == design.within])
+    return design.smallest_cell([who for who in people if (who in design.travellers) == design.within])
 
 
 def too_few(audit: Audit) -> bool:

@@ -42,6 +42,8 @@ VARIABLES = {
     draw.INK: "ink", draw.MUTED: "muted", draw.FAINT: "line", draw.GRID: "grid", "#ffffff": "card",
     "#000000": "ink",
 }  # fmt: skip
+# Digits of coordinates after the second, and colours.
+DIGITS, HEX = re.compile(r"(\.\d\d)\d+"), re.compile(r"#[0-9a-f]{6}")
 
 
 def html_report(
@@ -383,12 +385,22 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
     for element in list(root.iter()):
         element.tag = element.tag.rpartition("}")[2]
         gid = element.get("id", "")
-        attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+        attributes = list(element.attrib.items())
         element.attrib.clear()
-        for key, value in attributes.items():
-            # Nothing refers to other ids than those of paths.
-            if key != "id" or element.tag in ("path", "clipPath", "image"):
-                element.set(key, _rewritten(key, value, name))
+        for long_key, value in attributes:
+            key = long_key.rpartition("}")[2]
+            if key in ("d", "x", "y"):
+                value = DIGITS.sub(r"\1", value)
+            elif key == "id":  # nothing refers to other ids than those of paths
+                value = f"{name}-{value}" if element.tag in ("path", "clipPath", "image") else ""
+            elif key == "href":
+                value = f"#{name}-{value[1:]}" if value.startswith("#") else value
+            elif "#" in value:
+                value = value.replace("url(#", f"url(#{name}-")
+                for color in VARIABLES.keys() & set(HEX.findall(value)):
+                    value = value.replace(color, f"var(--{VARIABLES[color]})")
+            if value or key != "id":
+                element.set(key, value)
         if gid in marks:
             _tell(element, *marks[gid])
     width = float(root.get("width", "0").removesuffix("pt"))
@@ -398,20 +410,6 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
     root.set("aria-label", title)
     root.set("style", f"--inches: {width / 72:.1f}")
     return ElementTree.tostring(root, encoding="unicode")
-
-
-def _rewritten(key: str, value: str, name: str) -> str:
-    """Return an attribute with ids of this figure, colours of the theme, and two digits."""
-    if key == "id":
-        return f"{name}-{value}"
-    if key == "href":
-        return f"#{name}-{value[1:]}" if value.startswith("#") else value
-    if key in ("d", "x", "y"):
-        return re.sub(r"(\.\d\d)\d+", r"\1", value)
-    value = value.replace("url(#", f"url(#{name}-")
-    return re.sub(
-        r"#[0-9a-f]{6}", lambda c: f"var(--{VARIABLES[c[0]]})" if c[0] in VARIABLES else c[0], value
-    )
 
 
 def _tell(element: ElementTree.Element, titles: Sequence[str], method: str, people: Sequence[int]) -> None:
