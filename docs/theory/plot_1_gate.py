@@ -71,8 +71,8 @@ agree("share of the true plane inside the gate", np.sum((B.T @ plane) ** 2) / 2,
 # Had all pairs shown one response, the gate would be a line; contrasts that are all zero make a gate of rank
 # zero, and the map is the identity.
 #
-# Equation (1): everything the package fits is admissible
-# -------------------------------------------------------
+# Equation (1): both constructions are admissible
+# -----------------------------------------------
 # ``Gate.editable`` is :math:`z`, ``Gate.preserved`` is :math:`q`. Both constructions: whole, in part, by a
 # prefix, and one after the other.
 
