@@ -31,6 +31,7 @@ def test_everything_is_measured(found, table):
     assert found.methods == ("identity", "leace", "mgpa", "iterative", "coral", "igbp")
     assert found.metrics == (
         *("S", "home", "away", "T_f", "shift_f", "A_r", "T_r", "flips", "M", "worst", "control"),
+        *("twin", "I_Q", "I_R", "identity"),
     )
     for name in found:
         result = found[name]

@@ -41,9 +41,11 @@ def methods_text(audit: Audit) -> str:
         _methods(audit),
         scaled if s.standardize else f"Embeddings were measured in {units}, without standardisation.",
         f"Source accessibility S is the largest {audit.design.unit}-mean AUROC of {len(readers)} "
-        f"readers trained on corrected HEAD rows ({reader_summary(readers)}). It was compared with "
-        f"{ranks.DRAWS} permutations of source labels (seed {ranks.SEED}), and the source called readable "
-        f"where the permutation p was at most {ranks.LEVEL:g}.",
+        f"readers trained on corrected HEAD rows ({reader_summary(readers)})"
+        + (", less what choosing among them adds (bootstrapped)" if s.widen else "")
+        + f". It was compared with {ranks.DRAWS} permutations of source labels (seed {ranks.SEED})"
+        + (f", and of the sign of whole {audit.design.plural}" if s.widen and audit.design.within else "")
+        + f"; the source was called readable where the larger p was at most {ranks.LEVEL:g}.",
         *_task(audit),
         *_results(audit),
         f"Intervals ({100 * bootstrap.LEVEL:g} %) are bootstrapped over {audit.design.plural}, "

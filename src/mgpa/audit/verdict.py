@@ -520,6 +520,13 @@ def caveats(audit: Audit) -> list[str]:
             f"{units(audit, s.always_fit)} {'was' if s.always_fit == 1 else 'were'} fitted on in every fold "
             "and never scored: they have the pairs, or a map was fitted on them."
         )
+    if s.folds > 1 and design.kind == "crossed" and audit.counts:  # every row is scored in some fold
+        v = cramers_v(audit.counts)
+        if v >= UNASSOCIATED:
+            lines.append(
+                f"Source and label are associated in the scored rows (Cramér's V {v:.2f}): a reader of the "
+                "label reads some of the source, so S may stay above .5 without any effect of the source."
+            )
     if s.pair_participants and min(s.pair_participants) < TOO_FEW:
         counts = " to ".join(map(str, s.pair_participants))
         each = "In each fold, m" if s.folds > 1 else "M"
@@ -568,7 +575,8 @@ def readers_note(audit: Audit) -> str:
     note += f" There were {missing}." if (missing := missing_networks(audit)) else ""
     if audit.settings.bank == "paper":
         return f"{note} All are the paper's readers."
-    alone = (f"{printable(name)} {number(r.estimate('S_paper').value)}" for name, r in audit.results.items())
+    paper = {name: number(result.estimate("S_paper").value) for name, result in audit.results.items()}
+    alone = (f"{printable(label(name))} {value}" for name, value in paper.items())
     return f"{note} By the paper's readers alone (S_paper): {', '.join(alone)}."
 
 

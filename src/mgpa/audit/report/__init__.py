@@ -332,8 +332,8 @@ def sentence(text: str) -> str:
 
 
 def subscript(text: str) -> str:
-    """Return escaped text in which T_f, A_r and the like have subscripts."""
-    return re.sub(r"\b(A|T|RMSEP|bias|R2)_([fr])\b", r"\1<sub>\2</sub>", escape(text))
+    """Return escaped text in which T_f, A_r, I_Q and the like have subscripts."""
+    return re.sub(r"\b(A|T|RMSEP|bias|shift|R2|I)_([frpuQR])\b", r"\1<sub>\2</sub>", escape(text))
 
 
 def bullets(lines: Iterable[str]) -> str:
