@@ -184,12 +184,17 @@ def electrode_sets(tool, path):
         yield f"{recorded.replace('|', '+')}-{title}", (first, second, task, who, rotations, None)
 
 
-def settings(tools, electrodes):
-    """Yield the group and name of every setting, and a function from a method to its measures."""
+def settings(tools, electrodes, decoders=False):
+    """Yield the group and name of every setting, and a function from a method to its measures.
+
+    With ``decoders``, no readers and no heads are trained where these take most of the time.
+    """
     worlds, tool = (importlib.import_module(name) for name in ("worlds", "trade_off"))  # beside the data
     folder = tools.resolve().parent / "real"
 
     def real(data):
+        if decoders:
+            return lambda make_model: home_and_away(data, make_model)
         return lambda make_model: (
             tool.evaluate(data, {"": fitter(make_model)})[""] | home_and_away(data, make_model)
         )
@@ -238,11 +243,11 @@ def measure(asked):
     results = json.loads(out.read_text()) if out.exists() else {}
     cells = [
         (group, name, method)
-        for group, name, _ in settings(asked.tools, asked.electrodes)
+        for group, name, _ in settings(asked.tools, asked.electrodes, asked.decoders)
         for method in asked.methods
         if group in asked.groups and method not in results.get(group, {}).get(name, {})
     ]
-    tasks = (delayed(one)(cell, asked.electrodes, asked.tools) for cell in cells)
+    tasks = (delayed(one)(cell, asked.electrodes, asked.tools, asked.decoders) for cell in cells)
     for (group, name, method), found, seconds in Parallel(asked.jobs, return_as="generator_unordered")(tasks):
         rounded = {key: round(value, 4) for key, value in found.items()}
         results.setdefault(group, {}).setdefault(name, {})[method] = rounded
@@ -274,13 +279,13 @@ def measure_small(methods):
     return results
 
 
-def one(cell, electrodes, tools):
+def one(cell, electrodes, tools, decoders):
     """Measure one method in one setting."""
     warnings.filterwarnings("ignore")
     sys.path.insert(0, str(tools))
     sys.modules.pop("trade_off", None)
     start = time.time()
-    run = next(run for group, name, run in settings(tools, electrodes) if (group, name) == cell[:2])
+    run = next(run for group, name, run in settings(tools, electrodes, decoders) if (group, name) == cell[:2])
     return cell, run(METHODS[cell[2]]), time.time() - start
 
 
@@ -296,22 +301,27 @@ def write(value):
 
 
 def table(results, group):
-    """Return a group's table: the mean of every method, and the worst change of T_f in one setting."""
+    """Return a group's table: the mean of every method, and the worst change of T_f in one setting.
+
+    A cell is empty where not all settings were measured.
+    """
     named = results[group]
     columns = COLUMNS.get(group, ("S", "T_f", "T_r", "home", "away", "M"))
-    measured = next(cell for cells in named.values() for cell in cells.values() if cell)
+    measured = {key for cells in named.values() for cell in cells.values() for key in cell}
     columns = [key for key in columns if key in measured]
     worst = "T_f" in columns
     head = ["method", *columns, *["worst change of T_f"] * worst]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for method in METHODS:
-        found = {name: cells[method] for name, cells in named.items() if cells.get(method)}
-        if not found:
+        found = [cells[method] for cells in named.values() if cells.get(method)]  # others: refused
+        if not found or not all(method in cells for cells in named.values()):
             continue
-        row = [method, *(write(np.mean([cell[key] for cell in found.values()])) for key in columns)]
+        of = {key: [cell[key] for cell in found] for key in columns if all(key in cell for cell in found)}
+        row = [method, *(write(np.mean(of[key])) if key in of else "" for key in columns)]
         if worst:
-            changes = [cell["T_f"] - named[name]["identity"]["T_f"] for name, cell in found.items()]
-            row.append("" if method == "identity" else f"{min(changes):+.3f}".replace("0.", ".", 1))
+            before = [cells["identity"]["T_f"] for cells in named.values() if cells.get(method)]
+            change = min(np.subtract(of["T_f"], before)) if "T_f" in of and method != "identity" else None
+            row.append("" if change is None else f"{change:+.3f}".replace("0.", ".", 1))
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 
@@ -347,6 +357,7 @@ def main():
     parser.add_argument("--electrodes", type=Path, help="data_complexity.csv")
     parser.add_argument("--out", type=Path, default=STORED)
     parser.add_argument("--groups", nargs="+", default=groups, choices=groups)
+    parser.add_argument("--decoders", action="store_true", help="home and away alone, in minutes")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--small", action="store_true", help="some settings of mgpa bench")

@@ -187,3 +187,19 @@ def test_batches_with_a_reference_give_the_map_of_one_fit():
         pairs = world.pairs if rows.start == 0 else None
         parts.partial_fit(world.X[rows], source=world.source[rows], pairs=pairs)
     np.testing.assert_allclose(parts.transform(world.X), whole.transform(world.X), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_million_rows_in_batches_are_the_rows_in_memory():
+    rng, n, d = np.random.default_rng(0), 1_000_000, 6
+    gain, shift = np.array([1.0, 2.0, 1.0, 1.0, 1.0, 1.0]), 6.0 * np.eye(d)[0]
+    source, X, A = rng.integers(0, 2, n), rng.normal(size=(n, d)), rng.normal(size=(300, d))
+    X = np.where(source[:, None] == 1, X * gain + shift, X)
+    pairs = A, A * gain + shift + 0.1 * rng.normal(size=A.shape)
+    whole, parts = mgpa.MGPA(reference=0).fit(X, source=source, pairs=pairs), mgpa.MGPA(reference=0)
+    batches = np.array_split(np.arange(n), 40)
+    for number, rows in enumerate(batches):
+        parts.partial_fit(X[rows], source=source[rows], pairs=None if number else pairs)
+    assert whole.action_ == "read"
+    streamed = np.concatenate([parts.transform(X[rows]) for rows in batches])
+    np.testing.assert_allclose(streamed, whole.transform(X), atol=1e-10)

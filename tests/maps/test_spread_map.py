@@ -28,6 +28,22 @@ def stored(request):
     )
 
 
+@pytest.fixture(scope="module", params=[None, 1])
+def fitted(request):
+    """Return a map that reads two devices, which differ by a shift and a gain, and new rows."""
+    rng = np.random.default_rng(2)
+    source, gain = np.repeat([0, 1], 300), np.array([1.0, 2.0, 1.0, 1.0, 0.5, 1.0])
+
+    def see(events, device):
+        return events * gain**device + 6.0 * device * np.eye(6)[0] + 0.1 * rng.normal(size=events.shape)
+
+    X = np.concatenate([see(rng.normal(size=(300, 6)), device) for device in (0, 1)])
+    both = rng.normal(size=(200, 6))
+    model = mgpa.MGPA(reference=request.param).fit(X, source=source, pairs=(see(both, 0), see(both, 1)))
+    assert model.action_ == "read"
+    return model.to_map(), np.concatenate([see(rng.normal(size=(150, 6)), device) for device in (0, 1)])
+
+
 @pytest.fixture(scope="module")
 def rows(stored):
     return stored.center + stored.scale * np.random.default_rng(1).normal(size=(300, 7))
@@ -65,6 +81,24 @@ def test_files_precisions_torch_and_onnx_agree(stored, rows, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(stored.to_onnx(tmp_path / "m.onnx"))
     np.testing.assert_allclose(session.run(None, {"X": single})[0], expected, rtol=1e-5)
+
+
+def test_fitted_maps_are_the_same_in_every_way(fitted, tmp_path):
+    m, X = fitted
+    expected, single = m.transform(X), X.astype(np.float32)
+    size = np.maximum(1.0, np.abs(expected).max(axis=1, keepdims=True))
+
+    def agree(rows, within=1e-5):
+        assert np.max(np.abs(np.asarray(rows) - expected) / size) < within
+
+    agree(np.concatenate([m.transform(row[None]) for row in X]), 1e-12)
+    agree(m.transform(single))
+    torch = pytest.importorskip("torch")
+    agree(m.transform(torch.from_numpy(X)).numpy(), 1e-12)
+    agree(m.transform(torch.from_numpy(single)).numpy())
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(m.to_onnx(tmp_path / "m.onnx"))
+    agree(session.run(None, {"X": single})[0])
 
 
 def test_arrays_must_fit_together(stored):
