@@ -169,6 +169,7 @@ def test_standing_counts_ties_by_the_interval():
     cells["told regression (ceiling)"] = cell(base + 0.01, told=True)
     judged = standing(cells)
     assert judged["MGPA to the reference"]["first"]
+    assert not judged["MGPA to the reference"]["highest"]
     assert judged["MGPA to the reference"]["close"]
     assert not judged["MGPA to the midpoint"]["first"]
     assert not judged["MGPA to the midpoint"]["close"]

@@ -93,7 +93,8 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
         mine, other = (np.array(usable[n]["away_of_each"], dtype=float) for n in (name, best))
         both = np.isfinite(mine) & np.isfinite(other)
         gap = contrast(mine[both], other[both], widen=True, n_draws=DRAWS)
-        result[name] = {"best": best, "gap": gap, "first": gap.value >= 0 or gap.high >= 0}
+        highest = gap.value >= 0
+        result[name] = {"best": best, "gap": gap, "highest": highest, "first": highest or gap.high >= 0}
         if CEILING in usable:
             below = usable[CEILING]["away"][0] - usable[name]["away"][0]
             result[name] |= {"below": below, "close": below <= CLOSE}
@@ -137,28 +138,38 @@ def sentences(results: Results) -> list[str]:
     """Return what the results show in three sentences, counted over settings."""
     every = [(cells, standing(cells)) for _, _, cells in settings_of(results)]
 
-    def count(flag: str) -> str:
+    def count(flag: str, alone: str = "") -> str:
         counts = []
         for ours in OURS:
-            flags = [s[ours][flag] for _, s in every if flag in s.get(ours, ())]
-            if flags:
-                share = f"{sum(flags)} of {len(flags)} settings ({100 * sum(flags) / len(flags):.0f} %)"
-                counts.append(f"{ours.removeprefix('MGPA ')} in {share}")
-        return ", ".join(counts)
+            judged = [s[ours] for _, s in every if flag in s.get(ours, ())]
+            if judged:
+                n = sum(s[flag] for s in judged)
+                share = f"{n} of {len(judged)} settings, {100 * n / len(judged):.0f} %"
+                also = f"; {alone} in {sum(s[alone] for s in judged)}" if alone else ""
+                counts.append(f"{ours.removeprefix('MGPA ')} ({share}{also})")
+        return " and ".join(counts)
 
+    below = sum(
+        cells[CEILING]["away"][0] < cells[METHODS[0].name]["away"][0]
+        for cells, _ in every
+        if all("away" in cells.get(name, ()) for name in (CEILING, METHODS[0].name))
+    )
     refitted = [
         cells[REFITTED]["away"][0] > cells[OURS[0]]["away"][0]
         for cells, _ in every
         if "away" in cells.get(REFITTED, ()) and "away" in cells.get(OURS[0], ())
     ]
     lines = []
-    if first := count("first"):
+    if first := count("first", "highest"):
         lines.append(
             "Among methods that are not told the device, **MGPA decodes best away from home or ties with the "
             f"best** (the interval of the difference contains zero): {first}."
         )
     if close := count("close"):
-        lines.append(f"It is at most .02 below a regression that is told the device: {close}.")
+        lines.append(
+            f"It is at most .02 below a regression on pairs that is told the device: {close}; this regression "
+            f"is worse than no correction in {below}."
+        )
     if refitted:
         lines.append(
             "A new decoder, fitted on each device's labelled calibration rows, is better than "
