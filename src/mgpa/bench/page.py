@@ -167,8 +167,8 @@ def sentences(results: Results) -> list[str]:
         )
     if close := count("close"):
         lines.append(
-            f"It is at most .02 below a regression on pairs that is told the device: {close}; this regression "
-            f"is worse than no correction in {below}."
+            f"It is at most .02 below a regression on pairs that is told the device: {close}; this "
+            f"regression is worse than no correction in {below}."
         )
     if refitted:
         lines.append(
