@@ -28,7 +28,7 @@ from joblib import Parallel, delayed
 import mgpa
 from mgpa.errors import MissingEvidence
 from mgpa.linalg import Scatter
-from mgpa.pair_checks import Pairing, examine_pairs
+from mgpa.pair_checks import Pairing, doubt, examine_pairs
 from mgpa.statistics import LabelledRows
 
 N_FITS = 400
@@ -37,7 +37,7 @@ CHUNK = 10  # fits of one task
 RECORD = Path(__file__).with_suffix(".json")
 NOMINAL = {
     "act": 0.05, "gate": 0.01, "more": 0.01, "begin": 0.05, "go on": 0.16, "spread": 0.05, "doubt": 0.05,
-    "mismatched": 0.05, "associated": 0.05, "windows": 0.05,
+    "refuse": 0.05, "mismatched": 0.05, "associated": 0.05, "windows": 0.05,
 }  # fmt: skip
 PERSON, SESSION = 1.0, 0.5  # spread of people, and of their sessions with one device, in spreads of rows
 
@@ -239,18 +239,28 @@ def paired_views(cell: Cell, rng: np.random.Generator) -> tuple[Any, Any]:
 
 
 def doubts_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
-    """Return whether pairs are called wrong; with an effect, a fifth of the second views was shuffled."""
+    """Return whether pairs are doubted; with an effect, a fifth of the second views was shuffled."""
+    return bool(doubt(examine_pairs(*with_shuffled(cell, rng, effect))))
+
+
+def refuses_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
+    """Return whether a fit refuses pairs; with an effect, a fifth of the second views was shuffled."""
+    return examine_pairs(*with_shuffled(cell, rng, effect)).pairing is Pairing.PARTLY_WRONG
+
+
+def with_shuffled(cell: Cell, rng: np.random.Generator, effect: float) -> tuple[Any, Any]:
+    """Return two views, with an effect those of a fifth of the pairs shuffled."""
     A, B = paired_views(cell, rng)
     if effect:
         some = rng.choice(len(A), len(A) // 5, replace=False)
         B[some] = B[np.roll(some, 1)]
-    return examine_pairs(A, B).is_wrong
+    return A, B
 
 
 def doubts_all_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
-    """Return whether pairs are called mismatched; with an effect, all second views were shuffled."""
+    """Return whether pairs are doubted; with an effect, all second views were shuffled."""
     A, B = paired_views(cell, rng)
-    return examine_pairs(A, B[rng.permutation(len(B))] if effect else B).pairing is Pairing.MISMATCHED
+    return bool(doubt(examine_pairs(A, B[rng.permutation(len(B))] if effect else B)))
 
 
 def acts_associated(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
@@ -285,6 +295,7 @@ DECISIONS: dict[str, Callable[[Cell, np.random.Generator, float], bool]] = {
     "go on": goes_on,
     "spread": corrects_spread,
     "doubt": doubts_pairs,
+    "refuse": refuses_pairs,
     "mismatched": doubts_all_pairs,
     "associated": acts_associated,
     "windows": finds_spread_in_windows,
@@ -317,7 +328,7 @@ OTHERS = (
     + [Cell("gate", people=P, unequal=True) for P in (4, 6, 12)]
     + [
         Cell(decision, people=P, features=16, noise=noise, rows=rows)
-        for decision in ("doubt", "mismatched")
+        for decision in ("doubt", "refuse", "mismatched")
         for rows in ("normal", "heavy")
         for P in (6, 20, 60)
         for noise in (0.1, 0.5, 1.0, 2.0)
@@ -337,7 +348,8 @@ WORDS = {
     "go on": "it goes on after the closed form removed a shift",
     "spread": "spread is corrected",
     "doubt": "right pairs are doubted (power: a fifth is shuffled)",
-    "mismatched": "right pairs are called mismatched (power: all are shuffled)",
+    "refuse": "right pairs are refused (power: a fifth is shuffled)",
+    "mismatched": "right pairs are doubted (power: all are shuffled)",
     "associated": "the closed form acts unwarned, task and source associated (power: the whole shift)",
     "windows": "spread is found in neighbouring windows",
 }

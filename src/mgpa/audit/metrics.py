@@ -25,6 +25,7 @@ Values = Callable[["MethodResult"], Floats | None]
 
 #: Smaller changes of a share print as .000.
 SMALLEST = 0.0005
+CAUTION = 1.6  # of the interval on the side of the loss: see how_often_wrong.md
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +87,17 @@ class Metric:
         return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
-        """Classify a change of this metric; one that prints as .000 is none."""
+        """Classify a change of this metric; one that prints as .000 is none.
+
+        A metric is kept where the interval, made CAUTION times as long, excludes the loss: losses of few
+        participants are skewed, and intervals of few end too soon on that side.
+        """
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
+        value = -change.value if self.better == "lower" else change.value
         visible = self.unit not in ("AUROC", "balanced accuracy", "share") or abs(change.value) >= SMALLEST
         if gain[0] > 0 and visible:
             return "improved"
-        if self.kept is not None and gain[0] >= -self.kept:
+        if self.kept is not None and value - CAUTION * (value - gain[0]) >= -self.kept:
             return "kept"
         return "suffered" if gain[1] < 0 and visible else "unclear"
 

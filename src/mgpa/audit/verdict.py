@@ -21,7 +21,7 @@ from ..tables.columns import spoken
 from .bootstrap import Estimate, number
 from .design import FEW, TOO_FEW
 from .diagnostics import UNASSOCIATED, cramers_v
-from .metrics import METRICS, Metric
+from .metrics import CAUTION, METRICS, Metric
 from .words import label, listed, reader_name, reader_summary
 
 if TYPE_CHECKING:
@@ -622,7 +622,7 @@ def participants_needed(audit: Audit) -> list[dict[str, Any]]:
     for name in names:
         if task is not None and task.kept and audit.outcome(name, task.name) == "unclear":
             loss = _loss(audit, name)
-            ask("kept", (name,), task.name, task.kept - loss.value, loss.high - loss.value)
+            ask("kept", (name,), task.name, task.kept - loss.value, CAUTION * (loss.high - loss.value))
     return entries
 
 
@@ -635,18 +635,37 @@ def _loss(audit: Audit, method: str) -> Estimate:
     return change if task.better == "lower" else Estimate(-change.value, -change.high, -change.low)
 
 
+def unseen_share(n: int) -> float:
+    """Return the largest share of all participants that n may leave out altogether, once in twenty times.
+
+    A few who lose much are in no interval if nobody of them is among the n.
+
+    Examples
+    --------
+    >>> round(unseen_share(12), 2)
+    0.22
+    """
+    return float(1.0 - 0.05 ** (1.0 / n))
+
+
 def findings(audit: Audit, method: str) -> list[str]:
     """Return what a method did: to heads, to the source, to the rows; and what to try next."""
     if method == "identity":
         return [str(_uncorrected(audit))]
-    result, lines = audit[method], _caution(audit, method)
+    result, lines, plural = audit[method], _caution(audit, method), audit.design.plural
     for m in dict.fromkeys([*HEADS, *(m for m in audit.metrics if METRICS[m].kept is not None)]):
         if m not in audit.metrics:
             continue
         outcome, subject = str(audit.outcome(method, m)), METRICS[m].subject
         words, most = OUTCOMES[outcome], number(METRICS[m].kept or 0, ".2f")
         if METRICS[m].kept and outcome in ("kept", "unclear"):
-            words += f"; {'any loss is below' if outcome == 'kept' else 'the loss may exceed'} {most} (95 %)"
+            words += (
+                f"; {'the mean loss is below' if outcome == 'kept' else 'the loss may exceed'} {most} (95 %)"
+            )
+            if outcome == "kept":
+                words += (
+                    f"; what befalls less than {unseen_share(audit.n_people):.0%} of {plural} may not show"
+                )
         if chance := class_chance(audit, m):
             words = f"{chance}: {words}"
         change = f"{_change(audit, method, m)}{'; ' if chance else ': '}{words}"
