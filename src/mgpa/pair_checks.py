@@ -262,7 +262,7 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
             )
         return text + ("Mend their ids, or leave them out." if sure else "Check their ids.")
     if found.lag:
-        where = f"{abs(found.lag)} pairs {'later' if found.lag > 0 else 'earlier'}"
+        where = f"{abs(found.lag)} pair{'s' * (abs(found.lag) > 1)} {'later' if found.lag > 0 else 'earlier'}"
         return (
             f"The second views fit the first views {where} better than their own: check the clocks of both "
             "recordings."

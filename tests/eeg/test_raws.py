@@ -1,5 +1,7 @@
 """Continuous recordings of two devices, in memory and in BIDS, end in the table that their epochs end in."""
 
+import warnings
+
 import mne
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from mgpa.errors import PairingError
 
 EVENTS, LENGTH = 24, 70.0
 CHANNELS = ["O1", "Oz", "O2"]
+# Stationary rhythms and noise of each device: nothing tells the events apart, and the pairs are doubted.
+pytestmark = pytest.mark.filterwarnings("ignore:.*A fit refuses wrong pairs")
 
 
 def onsets(person="01"):
@@ -192,3 +196,31 @@ def test_what_tells_devices_apart_has_to_be_there(bids):
         table_from_bids(bids, task="tones", **SPAN)
     with pytest.raises(ValueError, match="expected one of"):
         table_from_bids(bids, source="device", **SPAN)
+
+
+def test_windows_of_clocks_that_are_apart_are_doubted_when_they_become_a_table():
+    """Devices that saw the same signal: right clocks pass in silence, wrong ones are told before any fit."""
+
+    def devices(late):
+        raws = {"lab": [], "headset": []}
+        for person in ("01", "02", "03"):
+            rng = np.random.default_rng(int(person))
+            time = np.arange(0, LENGTH, 1 / 100)
+            loud = np.repeat(rng.uniform(0.3, 3.0, (len(CHANNELS), 71)), 100, axis=1)[:, : len(time)]
+            brain = 1e-5 * loud * rng.normal(size=(len(CHANNELS), len(time)))
+            for name, shift in (("lab", 0), ("headset", late)):
+                noise = 1e-6 * np.random.default_rng([int(person), shift, len(name)]).normal(size=brain.shape)
+                info = mne.create_info(CHANNELS, 100.0, "eeg")
+                raw = mne.io.RawArray(np.roll(brain, shift, axis=1) + noise, info, verbose="error")
+                raw.info["subject_info"], raw.info["line_freq"] = {"his_id": person}, 50
+                raw.set_annotations(mne.Annotations(4 + 2.5 * np.arange(24), 0, ["rest"] * 24))
+                raws[name].append(raw)
+        return raws
+
+    settings = {"encoder": BandPower(), "tmin": 0.0, "tmax": 1.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="3 participants are too few")
+        table_from_raws(devices(0), **settings)
+    with pytest.warns(UserWarning, match="A fit refuses wrong pairs"):
+        table_from_raws(devices(320), **settings)

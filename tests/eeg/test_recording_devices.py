@@ -19,6 +19,8 @@ EPOC = ["AF3", "F7", "F3", "FC5", "T7", "P7", "O1", "O2", "P8", "T8", "FC6", "F4
 BIOSEMI = mne.channels.make_standard_montage("biosemi32").ch_names
 PEOPLE = [f"s{i}" for i in range(10)]
 EVENTS = 20
+# The same potentials in every epoch: nothing tells the events apart, and the pairs are doubted.
+pytestmark = pytest.mark.filterwarnings("ignore:.*A fit refuses wrong pairs")
 
 
 def onsets(person):

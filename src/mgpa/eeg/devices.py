@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 
 from .._common.checks import require_finite
 from ..errors import PairingError, UsageError, first_few
+from ..labels import is_paired
+from ..maps.base import token_rows
+from ..pair_checks import doubt, examine_pairs, kinds_of
+from ..pairs import Pairs
 from ..tables.columns import ROLES, Columns, assign_roles
 from ..tables.frames import subject_of
 from ..tables.rows import other_signals
@@ -97,7 +101,21 @@ def table_from_epochs(
     else:
         shares = None if roles is None else dict(roles)
         trials = trials.with_columns(role=assign_roles(people, shares, random_state=random_state))
-    return encode(trials, encoder, verbose=verbose)
+    table = encode(trials, encoder, verbose=verbose)
+    if doubtful := _doubt(table):
+        warnings.warn(f"{doubtful} A fit refuses wrong pairs.", stacklevel=2)
+    return table
+
+
+def _doubt(table: Table) -> str:
+    """Return what is doubtful about the pairs of a table, or wrong; empty if nothing is."""
+    rows = table.take(is_paired(table.pair_id))
+    X = rows.X if rows.X.ndim == 2 else token_rows(rows.X, "mean")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # events that one device alone has are in the report
+        pairs = Pairs.from_ids(X, np.searchsorted(rows.sources, rows.source), rows.pair_id, rows.participant)
+    found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
+    return doubt(found, pairs.ids)
 
 
 def _preparation(epochs: Any, sfreq: float) -> dict[str, Any]:
