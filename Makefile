@@ -45,7 +45,7 @@ bench: .venv/installed  ## Speed as ratios against the physical work (docs/perfo
 	$(BIN)/python benchmarks/run.py --history benchmarks/history.jsonl $(BENCH)
 
 docs: .venv/docs  ## Build the documentation in docs/_build/html; warnings and dead links are errors
-	rm -rf docs/_build docs/reference/generated  # pages that are gone would stay
+	rm -rf docs/_build docs/auto docs/reference/generated  # pages that are gone would stay
 	$(BIN)/python -m sphinx -q -W --keep-going -n docs docs/_build/html
 	$(BIN)/python tools/check_site.py docs/_build/html
 

@@ -63,7 +63,7 @@ class OutputExists(Printable, FileExistsError):
         self.path = path
 
     def __str__(self) -> str:
-        return printable(f"{self.path} exists; pass overwrite to replace it.")
+        return printable(f"{self.path} exists; pass overwrite=True to replace it.")
 
 
 class MissingEvidence(Printable, ValueError):

@@ -34,7 +34,7 @@ def test_every_step_from_a_table_to_a_corrected_one_by_address(store, table, tmp
     np.testing.assert_allclose(open_table(f"{store}/out").read().X, expected, rtol=1e-12)
     assert "pairs" in done("check-pairs", f"{store}/t.parquet", folder=tmp_path).stdout
     line = refused("apply", f"{store}/m.safetensors", f"{store}/t.parquet", "--out", f"{store}/out")
-    assert line.startswith(f"{store}/out exists; pass overwrite")
+    assert line.startswith(f"{store}/out exists; pass --overwrite")
     assert not [name for name in names_at(store) if ".partial" in name]
 
 

@@ -49,7 +49,7 @@ def place(tmp_path_factory):
         ("fit whole.npz --components 99", ("components", "99")),
         ("select m.safetensors whole.npz --budget -1", ("budget must be",)),
         ("apply m.safetensors whole.npz --strength nan", ("strength must be", "nan")),
-        ("simulate --sources 9", ("sources", "9", "2 to 4")),
+        ("simulate --sources 9", ("--sources", "9", "<= 4")),
         ("fit whole.npz --scheduler here", ("scheduler", "'here'", "tcp://host:port")),
         ("audit whole.npz --folds 99", ("folds", "99", "12 participants")),
         ("audit whole.npz --association gel 0 --folds 1", ("association", "'gel'", "('dry', '0')")),
@@ -87,7 +87,7 @@ def test_errors_say_what_was_passed_what_is_expected_and_what_to_do(place, tmp_p
 def test_what_exists_is_replaced_only_if_told_and_never_if_it_is_read(place, command, tmp_path):
     before = (place / "two.npz").read_bytes()
     said = refused(*command.split(), "--out", "two.npz", folder=place)
-    assert re.match(r"two\.npz exists; pass overwrite to replace it\.", said)
+    assert re.match(r"two\.npz exists; pass --overwrite to replace it\.", said)
     assert (place / "two.npz").read_bytes() == before
     if command != "simulate":
         first = command.split()[-1] if command.startswith("apply") else command.split()[1]
@@ -186,7 +186,7 @@ def test_a_terminal_that_lacks_a_letter_shows_its_escape(folder, tmp_path):
 def test_a_link_to_itself_counts_as_existing(folder, tmp_path):
     (tmp_path / "loop.parquet").symlink_to("loop.parquet")
     arguments = (folder / "map one.safetensors", folder / "rec ördings.parquet", "--out", "loop.parquet")
-    assert "loop.parquet exists; pass overwrite" in refused("apply", *arguments, folder=tmp_path)
+    assert "loop.parquet exists; pass --overwrite" in refused("apply", *arguments, folder=tmp_path)
     assert "symbolic links" in refused("inspect", "loop.parquet", folder=tmp_path)
 
 
@@ -205,3 +205,33 @@ def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(folder, 
         said = refused(*command, "--out", tmp_path / "t.npz")
         assert f"may not write to the folder {tmp_path};" in said
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("fit t.npz --out m.safetensors --reference damp", "--reference must be one of the sources"),
+        ("fit t.npz --out m.safetensors --rank 99", "--rank 99 does not fit"),
+        ("fit t.npz --out m.safetensors --method leace --reference dry", "leace has no reference"),
+        ("audit t.npz --out a --methods leace --reference dry", "leace has no reference"),
+        ("audit t.npz --out a --folds 500", "--folds is 500"),
+        ("fit tt.npz --out m.safetensors", "No file or folder tt.npz. Did you mean t.npz?"),
+        ("apply t.npz m.safetensors --out c.npz", "The map comes first: mgpa apply m.safetensors t.npz"),
+    ],
+)
+def test_errors_speak_the_language_of_the_shell(tmp_path, monkeypatch, capsys, command, said):
+    from mgpa.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    write_table(simulated_table(n_people=12), tmp_path / "t.npz")
+    assert main(command.split()) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "None" not in error
+
+
+def test_the_help_groups_every_command():
+    from mgpa.cli import ORDER, app
+
+    grouped = [name for names in ORDER.values() for name in names]
+    assert sorted(grouped) == sorted(name for name in app if not name.startswith("-"))

@@ -9,7 +9,7 @@ from mgpa.errors import MapError, MissingEvidenceWarning, OutputExists, Paramete
 
 EXAMPLES = [
     (ParameterError("ridge", "a lot", "a number"), ValueError, "ridge must be a number; got 'a lot'."),
-    (OutputExists(Path("a b.npz")), FileExistsError, "a b.npz exists; pass overwrite to replace it."),
+    (OutputExists(Path("a b.npz")), FileExistsError, "a b.npz exists; pass overwrite=True to replace it."),
     (TableError("t.npz: damaged"), ValueError, "t.npz: damaged"),
     (MapError("line\n\x1b[2J"), ValueError, "line\n\\x1b[2J"),
     (MissingEvidenceWarning("No pairs."), UserWarning, "No pairs."),

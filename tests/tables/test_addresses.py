@@ -74,7 +74,7 @@ def test_what_is_there_is_replaced_only_if_told_so(table, store):
     other = table.take(slice(0, 50))
     for name in FORMATS:
         write_table(table, f"{store}/{name}")
-        with pytest.raises(OutputExists, match=r"exists; pass overwrite"):
+        with pytest.raises(OutputExists, match=r"exists; pass overwrite=True"):
             write_table(other, f"{store}/{name}")
         assert len(open_table(f"{store}/{name}").read()) == len(table)
         write_table(other, f"{store}/{name}", overwrite=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import errno
 import io
 import os
@@ -105,6 +106,15 @@ def special_kind(path: Place) -> str | None:
     if isinstance(path, RemotePath) or path.is_file() or path.is_dir() or not path.exists():
         return None
     return "a device, pipe or socket"
+
+
+def no_such_file(path: Place) -> FileNotFoundError:
+    """Return the error of a path that does not exist, with the name beside it that is most like it."""
+    near: list[str] = []
+    if isinstance(path, Path) and path.parent.is_dir():
+        near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
+    hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+    return FileNotFoundError(f"No file or folder {path}.{hint}")
 
 
 def path_taken(path: Place) -> bool:

@@ -14,7 +14,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
-from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
+from cyclopts import CycloptsError, Group, MissingArgumentError, UnusedCliTokensError
 
 from .._common.remote import redacted
 from ..errors import (
@@ -36,6 +36,19 @@ __all__ = ["app", "audits", "bench", "corrections", "devices", "machine", "main"
 
 # So does this one; by its name, since nothing depends on the paper's room.
 import_module("mgpa.paper.commands")
+
+# The help lists commands in the order of a project.
+ORDER = {
+    "First look": ("demo", "simulate", "doctor", "methods"),
+    "Prepare": ("convert", "check-pairs", "pairs-needed"),
+    "Correct": ("fit", "apply", "adapt", "select", "export", "inspect"),
+    "Measure": ("audit", "leave-one-out", "bench"),
+    "The paper": ("study", "data"),
+}
+for _place, (_title, _names) in enumerate(ORDER.items()):
+    _group = Group(_title, sort_key=_place)
+    for _position, _name in enumerate(_names):
+        app[_name].group, app[_name].sort_key = (_group,), _position
 
 RUNTIME = (BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError, WorkerError)
 
@@ -77,15 +90,41 @@ def _run(arguments: list[str] | None, signals: list[int]) -> int:
     except (UserError, ValueError, OSError, ImportError, *RUNTIME) as error:
         if signals:
             raise
-        _say(error)
+        text = " ".join([in_shell(str(error), arguments), *getattr(error, "__notes__", [])])
+        print(f"mgpa: {printable(redacted(text), lines=isinstance(error, StudyError))}", file=sys.stderr)
         return 2
     return 0
 
 
+def in_shell(text: str, arguments: list[str] | None) -> str:
+    """Return a function's error with the command's options as they are typed: --folds 5 for folds=5."""
+    chain, apps, _ = app.parse_commands(arguments)
+    if not chain:
+        return text
+    options = {
+        name.removeprefix("--").replace("-", "_"): name
+        for option in apps[-1].assemble_argument_collection()
+        for name in option.names
+        if name.startswith("--") and option.index is None
+    }
+    if not options:
+        return text
+    names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
+
+    def with_value(found: re.Match[str]) -> str:
+        option, value = options[found[1]], found[2]
+        return option if value in ("", "True") else f"{option} {value}"
+
+    text = re.sub(rf"(?<![\w'.-])({names})=((?:[\w+-]|\.(?=\d))*)", with_value, text)
+    text = re.sub(r",? or None(?=[;.])", "", text)
+    # At the beginning of a sentence, where it is no other word.
+    begins = rf"(?:^|(?<=[.;:] ))({names})(?= (?:is|must)\b)"
+    return re.sub(begins, lambda found: options[found[1]], text)
+
+
 def _say(message: Any, *_: Any, **__: Any) -> None:
-    """Print an error or a warning with its notes; only what is wrong with a study takes several lines."""
-    text = " ".join([str(message), *getattr(message, "__notes__", [])])
-    print(f"mgpa: {printable(redacted(text), lines=isinstance(message, StudyError))}", file=sys.stderr)
+    """Print a warning in one line."""
+    print(f"mgpa: {printable(redacted(str(message)))}", file=sys.stderr)
 
 
 def _about_options(error: CycloptsError) -> str:

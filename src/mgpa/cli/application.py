@@ -84,8 +84,10 @@ Scheduler = Annotated[
     Parameter(help='Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.'),
 ]
 Seed = Annotated[int, Parameter(validator=validators.Number(gte=0), help="Seed of the random numbers.")]
-Seeds = Annotated[list[int], Parameter(consume_multiple=True, validator=validators.Number(gte=0))]
-Names = Annotated[list[str], Parameter(consume_multiple=True)]
+Seeds = Annotated[
+    list[int], Parameter(consume_multiple=True, negative="", validator=validators.Number(gte=0))
+]
+Names = Annotated[list[str], Parameter(consume_multiple=True, negative="", show_default=False)]
 
 
 @Parameter(name="*")

@@ -172,6 +172,8 @@ def apply(
     from ..tables.scale import connect
 
     will_write(out)
+    if str(table).endswith(".safetensors") and not str(map).endswith(".safetensors"):
+        raise UserError(f"The map comes first: mgpa apply {table} {map} --out {out}.")
     m = load_map(map)
     if strength is not None:
         m = m.with_strength(strength)

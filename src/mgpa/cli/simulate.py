@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+
 from .application import Out, Overwrite, Seed, app
 from .ending import will_write
 
@@ -10,9 +14,9 @@ from .ending import will_write
 def simulate(
     *,
     out: Out,
-    people: int = 24,
-    sources: int = 2,
-    tokens: int = 0,
+    people: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 24,
+    sources: Annotated[int, Parameter(validator=validators.Number(gte=2, lte=4))] = 2,
+    tokens: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0,
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._common.files import path_taken, replacing, special_kind
+from .._common.files import no_such_file, path_taken, replacing, special_kind
 from .._common.remote import Given, Place, RemotePath, as_place
 from .._common.untrusted import (
     SEAL,
@@ -438,7 +438,7 @@ def write_table(
 def _format_of(path: Place) -> str:
     """Return the format of what is there, or raise an error that says what it is instead."""
     if not path_taken(path):
-        raise FileNotFoundError(f"No file or folder {path}.")
+        raise no_such_file(path)
     if path.is_dir():
         names = sorted(entry.name for entry in path.iterdir())
         if any(name.endswith((".parquet", ".pq")) and name[0] not in "._" for name in names):

@@ -21,7 +21,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import safetensors.numpy as safetensors
 
-from ..._common.files import path_taken, require_replaceable, write_atomically
+from ..._common.files import no_such_file, path_taken, require_replaceable, write_atomically
 from ..._common.remote import Place
 from ...coordinates import Coordinates
 from ...errors import MapError, OutputExists, StoreError
@@ -66,7 +66,7 @@ def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
 def read_map(path: Place) -> CorrectionMap:
     """Read a map written by :func:`write_map`; anything but a complete, unchanged map is a MapError."""
     if not path.exists():
-        raise FileNotFoundError(f"No file {path}.")
+        raise no_such_file(path)
     try:
         return _decode(path)
     except MapError as error:
