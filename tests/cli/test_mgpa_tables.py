@@ -14,7 +14,22 @@ from terminal import done, refused
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import open_table
+from mgpa.tables import Table, open_table, write_table
+from mgpa.tables.columns import ROLES
+
+
+def test_roles_are_spread_over_sources_labels_and_pairs(tmp_path):
+    """Participants of one kind follow each other: every role has some of each."""
+    who = np.repeat(np.arange(40), 2)
+    kind = who // 10  # one site, the other, both without pairs, both with pairs
+    source = np.where(kind < 2, np.array(["a", "b"])[kind % 2], np.tile(["a", "b"], 40))
+    ids = np.where(kind == 3, who, -1)
+    table = Table(np.zeros((80, 2)), source=source, participant=who, pair_id=ids)
+    write_table(table, tmp_path / "t.npz")
+    done("convert", "t.npz", "--out", "with.npz", "--roles", folder=tmp_path)
+    roles = open_table(tmp_path / "with.npz").read().role[::2]
+    counts = [[int(np.sum(roles[i : i + 10] == role)) for role in ROLES] for i in range(0, 40, 10)]
+    assert np.max(np.abs(np.array(counts) - [4, 2, 2, 2])) <= 1
 
 
 def test_a_csv_file_becomes_a_table_with_roles(tmp_path):

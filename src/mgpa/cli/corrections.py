@@ -338,7 +338,8 @@ def convert(
     out
         A .parquet, .npz or .csv file; also by an address (s3://…, gs://…).
     roles
-        Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL.
+        Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL. Participants with the same
+        sources and labels, with pairs and without, are spread evenly over the roles.
     """
     from dataclasses import replace
 
@@ -354,12 +355,21 @@ def convert(
         print(printable(f"mgpa: {_about_stacked(read, [table, *more])}"), file=sys.stderr)
     if roles:
         read.require("participant")
-        read = replace(read, role=assign_roles(read.participant, random_state=seed))
+        alike = _strata_of(read) if read.source is not None else None
+        read = replace(read, role=assign_roles(read.participant, stratify=alike, random_state=seed))
     with waiting("convert: writing"):
         write_table(read, out, overwrite=overwrite)
     names = feature_names(read.info)
     features = f" of {len(names)} features ({names[0]} … {names[-1]})" if names else ""
     print(printable(f"{len(read)} rows{features} with {', '.join(read.columns) or 'no columns'} in {out}"))
+
+
+def _strata_of(rows: Any) -> list[str]:
+    """Return what each row's participant has: sources, labels, and whether there are pairs."""
+    from ..audit.design import columns_only, find_design, units_with_pairs
+
+    units, paired = find_design(columns_only(rows)).units, units_with_pairs(rows)
+    return [f"{units[who]} {who in paired}" for who in rows.participant.tolist()]
 
 
 def _about_stacked(rows: Any, files: list[Any]) -> str:
