@@ -8,8 +8,10 @@ import pytest
 
 pytest.importorskip("pydantic")
 
+from mgpa._common.files import claim
 from mgpa.baselines import CORAL
 from mgpa.paper import load_study
+from mgpa.paper.studies import beyond
 from mgpa.paper.studies.arms import make_arms
 from mgpa.paper.studies.beyond import coral_of_each_token, pairs_needed, source_split, split_sources
 from mgpa.paper.studies.each_token import EachToken
@@ -61,6 +63,16 @@ def test_an_associated_label_is_sampling(associated, tmp_path):
     assert sampling @ task / (task @ task) == pytest.approx(0.8, abs=0.3)
     assert row["sampled"] > row["measured"]
     assert row["measured"] + row["sampled"] == pytest.approx(1)
+
+
+def test_a_run_takes_the_folder_in_which_recordings_were_simulated(associated, tmp_path, monkeypatch):
+    def simulated(study, recordings, rotation):
+        (recordings.workspace / "recordings").mkdir(parents=True)
+        return make_split(study, recordings, rotation)
+
+    monkeypatch.setattr(beyond, "make_split", simulated)
+    split_sources(associated, tmp_path / "work")
+    claim(tmp_path / "work", "settings.json")
 
 
 def test_fewer_pairs_are_among_more_and_maps_are_fitted_on_them(tmp_path):

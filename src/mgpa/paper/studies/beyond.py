@@ -30,7 +30,9 @@ Rows = list[dict[str, Any]]
 
 def study_splits(study: Study, workspace: Path) -> Iterator[tuple[str, Split]]:
     """Yield what maps are fitted on, for every split of a study."""
-    recordings = Recordings(study, Path(workspace).resolve(), verbose=False)
+    workspace = Path(workspace).resolve()
+    claim(workspace, "settings.json")  # before recordings are made there, or no run would take the folder
+    recordings = Recordings(study, workspace, verbose=False)
     for name, rotation in split_names(study).items():
         if study.reuse is None:
             yield name, make_split(study, recordings, rotation)

@@ -238,20 +238,29 @@ class Study(Section):
     overlays: Texts = ()
 
     @model_validator(mode="after")
-    def _consistent(self) -> Study:
-        data, reuse, methods, tasks = self.data, self.reuse, self.methods, self.data.named_tasks
+    def _encoded(self) -> Study:
+        data = self.data
         if data.kind != "table" and self.encoder is None:
             raise ValueError("recordings need an [encoder]")
         if self.encoder is not None and self.encoder.checkpoint is not None and self.encoder.name in FIXED:
             raise ValueError(f"{self.encoder.name} takes no weights; omit encoder.checkpoint")
         if data.kind == "table" and (self.encoder is not None or self.views != ViewsSection()):
             raise ValueError("a table holds embeddings already; leave [encoder] and [views] out")
-        if "identity" in methods:
+        return self
+
+    @model_validator(mode="after")
+    def _named(self) -> Study:
+        if "identity" in self.methods:
             raise ValueError("'identity' is always measured; leave it out of [methods]")
-        names = sorted({"identity", *methods})
+        names = sorted({"identity", *self.methods})
         for name in (name for contrast in self.contrasts for name in (contrast.a, contrast.b)):
             if name not in names:
                 raise ValueError(f"contrasts name {name!r}; the methods are {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _reusable(self) -> Study:
+        data, reuse, tasks = self.data, self.reuse, self.data.named_tasks
         if reuse is None:
             if len(data.tasks) > 1:
                 raise ValueError(f"{', '.join(data.tasks)}: only [reuse] has several recorded tasks")
@@ -259,7 +268,7 @@ class Study(Section):
             raise ValueError(f"reuse.tasks are {', '.join(reuse.tasks)}; the data have {', '.join(tasks)}")
         elif self.endpoints != EndpointsSection() or self.views.transport or self.gate.tokens:
             raise ValueError("[reuse] takes no [endpoints], [views.transport] or gate.tokens")
-        for name, method in methods.items():
+        for name, method in self.methods.items():
             if reuse is None and method.grid:
                 raise ValueError(f"methods.{name}.grid: only [reuse] chooses among recipes")
             if reuse is not None and (method.pairs != "contrasts" or method.budget is not None):
@@ -324,19 +333,8 @@ def load_study(
         if not isinstance(document.get(key, {}), dict):
             raise StudyError(f"{name}: {key} is {document[key]!r}; it must be a section, [{key}].")
     overlays = {key: document.pop(key, {}) for key in OVERLAYS}
-    section, encoder = document.setdefault("data", {}), document.get("encoder", {})
-    if recordings is not None:
-        section["table" if section.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
-    else:
-        for key in ("table", "folder"):
-            if isinstance(section.get(key), str):
-                section[key] = str(beside / Path(section[key]).expanduser())
-    if checkpoint is not None:
-        if encoder.get("name") in (None, *FIXED) or "folder" not in section:
-            raise StudyError(f"{name} uses no encoder weights; omit checkpoint.")
-        encoder["checkpoint"] = str(Path(checkpoint).expanduser().resolve())
-    elif encoder.get("checkpoint", "paper") != "paper":
-        encoder["checkpoint"] = str(beside / Path(str(encoder["checkpoint"])).expanduser())
+    section = document.setdefault("data", {})
+    _name_files(section, document.get("encoder", {}), name, beside, recordings, checkpoint)
     planned = set(document.get("methods", ()))
     simulated = section.get("kind") != "table" and "folder" not in section
     applied = [key for key, used in (("simulated", simulated), ("quick", quick)) if used]
@@ -352,6 +350,24 @@ def load_study(
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc'])) or 'the study'}: {_reason(e)}" for e in error.errors()]
         raise StudyError(f"{name} is not a study that can be run:\n" + "\n".join(lines)) from None
+
+
+def _name_files(
+    data: dict[str, Any], encoder: dict[str, Any], study: str, beside: Path, recordings: Any, checkpoint: Any
+) -> None:
+    """Name the files in a study's sections: those that are given, or those it names, ``beside`` it."""
+    if recordings is not None:
+        data["table" if data.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
+    else:
+        for key in ("table", "folder"):
+            if isinstance(data.get(key), str):
+                data[key] = str(beside / Path(data[key]).expanduser())
+    if checkpoint is not None:
+        if encoder.get("name") in (None, *FIXED) or "folder" not in data:
+            raise StudyError(f"{study} uses no encoder weights; omit checkpoint.")
+        encoder["checkpoint"] = str(Path(checkpoint).expanduser().resolve())
+    elif encoder.get("checkpoint", "paper") != "paper":
+        encoder["checkpoint"] = str(beside / Path(str(encoder["checkpoint"])).expanduser())
 
 
 def read_study(which: str | Path) -> tuple[str, str, Path]:

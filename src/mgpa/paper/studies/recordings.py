@@ -257,9 +257,6 @@ def make_encoder(section: EncoderSection, trials: Any, device: str = "auto") -> 
         parameters = {"device": device} | section.parameters
         n_times = parameters.pop("n_times", trials.data.shape[2])
         checkpoint = EEGPT_WEIGHTS if section.checkpoint == "paper" else section.checkpoint
-        if isinstance(checkpoint, str):
-            # Any file that fits: one that is not the published file is a deviation, which every table names.
-            parameters = {"sha256": "any"} | parameters
         return eegpt(trials.channels, n_times, checkpoint=checkpoint, **parameters)
     except TypeError as error:
         raise StudyError(f"encoder.parameters do not fit {section.name}: {error}.") from None

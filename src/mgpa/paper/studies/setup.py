@@ -117,29 +117,42 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
         return []
     preset = load_study(study.name, recordings=Path("recordings"))
     lines = {"published": [], "simulated": ["recordings are simulated"]}.get(files, [f"recordings: {files}"])
+    lines += [*_other_weights(study, weights), *_other_solvers(study, device)]
+    lines += ["quick settings"] if "quick" in study.overlays else []
+    return [*lines, *_other_settings(study, preset)]
+
+
+def _other_weights(study: Study, weights: str) -> Iterator[str]:
+    """Yield whether the encoder's weights are not the published ones."""
     if study.encoder is not None and study.encoder.name not in FIXED:
         from ..encoder import EEGPT_WEIGHTS
 
         if weights.startswith("random"):
-            lines.append("encoder weights are random")
+            yield "encoder weights are random"
         elif study.encoder.name == "eegpt" and weights != EEGPT_WEIGHTS.sha256:
-            lines.append("encoder weights are not the published file")
-    ours, published = _flat(study), _flat(preset)
+            yield "encoder weights are not the published file"
+
+
+def _other_solvers(study: Study, device: str) -> Iterator[str]:
+    """Yield what a GPU solves in another way than the published CPU run."""
+    if not device.startswith("cuda"):
+        return
     solved = [m for m in study.methods.values() if m.method == "iterative_mgpa"]
-    if device.startswith("cuda") and any("lbfgs" not in m.parameters.get("critics", ()) for m in solved):
-        lines.append(
-            "logistic critics are converged Newton solutions on a GPU (published: early-stopped lbfgs)"
-        )
-    if device.startswith("cuda") and study.readers.restarts:
-        lines.append(
-            "logistic readers are converged Newton solutions on a GPU, but for all tokens (published: lbfgs)"
-        )
-    if "quick" in study.overlays:
-        lines.append("quick settings")
+    if any("lbfgs" not in m.parameters.get("critics", ()) for m in solved):
+        yield "logistic critics are converged Newton solutions on a GPU (published: early-stopped lbfgs)"
+    if study.readers.restarts:
+        newton = "logistic readers are converged Newton solutions on a GPU"
+        yield f"{newton}, but for all tokens (published: lbfgs)"
+
+
+def _other_settings(study: Study, preset: Study) -> Iterator[str]:
+    """Yield the methods and settings that differ."""
+    ours, published = _flat(study), _flat(preset)
     absent = [name for name in preset.methods if name not in study.methods]
     added = [name for name in study.methods if name not in preset.methods]
-    lines += [f"left out: {', '.join(absent)}"] if absent else []
-    lines += [f"added: {', '.join(added)}"] if added else []
+    for what, names in (("left out", absent), ("added", added)):
+        if names:
+            yield f"{what}: {', '.join(names)}"
     named = tuple(f"methods.{name}." for name in absent + added)
     if ours.get("encoder.name") != published["encoder.name"]:  # whose parameters are then others, too
         named += ("encoder.parameters", "encoder.pool", "encoder.flatten")
@@ -148,8 +161,7 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
         value, printed = ours.get(key, default), published.get(key, default)
         same_critic = key.endswith(".critics") and "lbfgs" in (value or ())  # published, on any device
         if value != printed and not key.startswith(named) and not same_critic:
-            lines.append(f"{key} is {_short(value)} (preset: {_short(printed)})")
-    return lines
+            yield f"{key} is {_short(value)} (preset: {_short(printed)})"
 
 
 def _default(study: Study, key: str) -> Any:
