@@ -8,7 +8,7 @@ No correction inside the gate changes the first term; the second is what a corre
 measured by conditional probing (Hewitt, Ethayarajh, Liang and Manning 2021; Xu and others 2020): the
 cross-entropy of the best reader of Q less that of the best reader of Q and R(H) together. Readers are trained
 on HEAD participants and made into probabilities on other EVAL participants than those that are scored, so
-each term is, but for chance, at most what the rows hold. A row's cross-entropy is in bits.
+I(U; Q) and the sum are, but for chance, at most what the rows hold. A row's cross-entropy is in bits.
 """
 
 from __future__ import annotations
@@ -83,7 +83,15 @@ def source_information(
     gate: Any,
     **readers: Any,
 ) -> SourceInformation:
-    """Return I(U; Q) and I(U; R(H) | Q) of rows, in bits.
+    """Return I(U; Q) and I(U; R(H) | Q) of rows, in bits, by conditional probing.
+
+    Reference: Hewitt, Ethayarajh, Liang, Manning, "Conditional probing: measuring usable information beyond a
+    baseline", EMNLP 2021; the baseline is what the gate preserves.
+
+    Needs a gate, sources, and EVAL participants to train probabilities on some and score others. No task.
+
+    What it cannot do: find what none of its readers finds. I(U; Q) and the sum are lower bounds; what readers
+    miss in Q alone, but not in whole rows, is counted in the second term.
 
     Parameters
     ----------
