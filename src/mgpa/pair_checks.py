@@ -40,6 +40,7 @@ Ints = NDArray[np.int64]
 
 LEAST_SIGNAL = 0.2  # share of signal in one view: noise with twice the signal's standard deviation
 LEVEL, RESCUED = 0.05, 0.001  # of the bound on closeness; of a permutation test that finds a match after all
+SUGGESTED = 0.1  # level of that test from which on enough pairs are not called unclear
 # Twice the log likelihood ratio from which on pairs are doubted, and called wrong: see how_often_wrong.md.
 DOUBTED, CLEAR = 1.0, 4.0
 FEWEST = 6  # pairs; of fewer nothing can be told
@@ -146,7 +147,7 @@ def examine_pairs(
         return PairExamination(Pairing.MISMATCHED, **facts)
     distances = pair_distances(*principal_coordinates(a, b), units, kind, rng)
     share, evidence, own, other = wrong_pairs(distances)
-    matched = signal - t_quantile(LEVEL, df) * error > 0 or chance <= LEVEL
+    matched = signal - t_quantile(LEVEL, df) * error > 0 or chance <= SUGGESTED
     pairing = Pairing.MATCHED if matched else Pairing.UNCLEAR
     if evidence > DOUBTED:
         pairing = Pairing.PARTLY_WRONG if evidence > CLEAR else Pairing.DOUBTFUL

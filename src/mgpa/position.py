@@ -98,6 +98,16 @@ class Effect:
         return self.exists and not self.with_populations.exists
 
     @property
+    def doubt(self) -> str:
+        """What is doubtful about the effect; empty if populations do not explain it."""
+        if not self.may_be_populations:
+            return ""
+        return (
+            "Sources differ in more than the pairs' shift, so populations could explain what rows show of it "
+            f"({100 * self.size:.3g} %): check with people who used both."
+        )
+
+    @property
     def matches_pairs(self) -> bool:
         """Whether pairs and rows show the same effect, so that paired views can be used as rows."""
         return self.exists and 0.5 < self.size < 2.0

@@ -349,7 +349,7 @@ def test_the_methods_paragraph_calls_units_as_the_users_column_does(numbers, uni
     design = replace(numbers.design, unit=unit)
     text = replace(numbers, design=design).methods_text()
     assert f"each of 40 {unit}s was EVAL once" in text
-    assert f"bootstrap over {unit}s," in text
+    assert f"bootstrapped over {unit}s," in text
     assert "participant" not in text
 
 

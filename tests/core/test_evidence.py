@@ -58,6 +58,8 @@ def test_where_populations_could_explain_the_effect_the_fit_says_so():
         model = mgpa.ClosedFormMGPA().fit(**data)
         effect = model.effect_
         assert effect.may_be_populations == ("populations could explain it" in model.map_.info.evidence)
+        first = "Doubtful: Sources differ in more than the pairs' shift, so populations could explain"
+        assert effect.may_be_populations == model.to_map().summary().startswith(first)
         unsaid += effect.exists and not effect.may_be_populations
     assert unsaid <= 1
 

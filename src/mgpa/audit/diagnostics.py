@@ -20,7 +20,7 @@ from ..labels import is_paired, source_names
 from ..maps.affine import PosteriorMap
 from ..pair_checks import PairExamination, doubt, examine_pairs
 from ..position import Effect
-from ..reading.spread import SpreadEvidence
+from ..reading.spread import FEWEST_UNITS, SpreadEvidence
 from ..reading.words import spread_in_words
 from ..statistics import LabelledRows
 from ..tables import fit_table
@@ -115,7 +115,14 @@ class PairCheck:
                 f"{text}, but the rows do not clearly show it ({self.effect}): there is nothing to "
                 "remove, or too few rows to tell. A fit leaves the rows unchanged."
             )
-        return f"{text}, and {self.effect}."
+        few = ""
+        if self.n_people is not None and self.n_people < FEWEST_UNITS:
+            who = self.units.removesuffix("s") if self.n_people == 1 else self.units
+            few = (
+                f" The pairs are of {self.n_people} {who} only: what sessions add to the device's shift "
+                "cannot be told apart from it."
+            )
+        return f"{text}, and {self.effect}.{few}"
 
     @property
     def facts(self) -> dict[str, str]:
@@ -125,7 +132,8 @@ class PairCheck:
         acts = f"the shift is corrected in the gate, {self.rank} {of}" if shifts else "no shift is corrected"
         if self.spread_directions:
             acts += f"; a correction of spread, in {self.spread_directions} {of}"
-        people = "" if self.n_people is None else f" of {self.n_people} {self.units}"
+        who = self.units.removesuffix("s") if self.n_people == 1 else self.units
+        people = "" if self.n_people is None else f" of {self.n_people} {who}"
         between = ", ".join(f"{names} {count}" for names, count in self.sources.items())
         return {
             "pairs": f"{self.n_pairs}{people} ({between})",

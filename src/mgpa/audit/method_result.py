@@ -31,6 +31,7 @@ from .measure import present_only
 from .metrics import LINEAR, find_metric, mean_size
 from .ranks import (
     FLIPPED,
+    LEVEL,
     Chance,
     between_auroc,
     compare,
@@ -338,7 +339,9 @@ class MethodResult:
         # in which chance reaches furthest.
         n = self.n_fits // self.repeats
         deals = [self._chance_of(slice(r * n, (r + 1) * n), metric, readers) for r in range(self.repeats)]
-        return Chance(max(chance.p for chance in deals), max(chance.high for chance in deals))
+        p, high = max(chance.p for chance in deals), max(chance.high for chance in deals)
+        # What luck adds is taken off the level on average: of few units it can still reach what was measured.
+        return Chance(p, high if p <= LEVEL else max(high, self.estimate(metric).value))
 
     def _chance_of(self, fits: slice, metric: str, readers: list[int]) -> Chance:
         """Return the chance level of some fits."""

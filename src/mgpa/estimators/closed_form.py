@@ -168,6 +168,8 @@ class ClosedFormMGPA(GatedMomentEstimator):
         position = solve_position(data, pairs, **settings)
         facts = {} if code is None else {"reference": source_names(data.sources)[code]}
         evidence = "; ".join(filter(None, (position.map.info.evidence, left_out)))
+        if position.effect is not None:
+            doubt = " ".join(filter(None, (doubt, position.effect.doubt)))
         info = self._pairs_info(data, len(pairs), position.gate, evidence, doubt=doubt, **facts)
         return Fitted(replace(position.map, info=info), position.gate, position)
 

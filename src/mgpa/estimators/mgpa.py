@@ -145,6 +145,8 @@ class MGPA(GatedMomentEstimator):
         name = "" if target is None else source_names(data.sources)[target]
         words = in_words(result.action, position.effect, result.spread, result.reading, name)
         words = "; ".join(filter(None, (words, left_out)))
+        if position.effect is not None and result.action is not Action.NOTHING:
+            doubt = " ".join(filter(None, (doubt, position.effect.doubt)))
         info = self._pairs_info(data, n_pairs, result.gate, words, reference=name, doubt=doubt, **facts)
         return replace(result, map=replace(result.map, strength=float(self.strength), info=info))
 

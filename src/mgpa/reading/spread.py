@@ -20,6 +20,7 @@ from .regressions import Regressions, Step
 from .views import SMALL, Floats, Views, centre, members
 
 SIGN_FLIPS = 1999
+FEWEST_UNITS = 3  # that can tell whether a slope is shared
 SURE = 0.02  # chance of a common slope, where no other rows can confirm it
 ALL_NOISE = 0.99  # share of noise from which on there is nothing to undo
 
@@ -98,7 +99,7 @@ def shared_slope(
     three cannot tell. ``kind`` is which two sources a contrast is between. Both arrays are overwritten.
     """
     n_units = int(units.max()) + 1
-    if n_units < 3:
+    if n_units < FEWEST_UNITS:
         return 1.0
     C, M = (centre(rows, units * (kind.max() + 1) + kind) for rows in (contrasts, midpoints))
     products, r = np.zeros((n_units, n_units)), C.shape[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..position import Effect
 from .edits import Action, Reading
-from .spread import ALL_NOISE, SpreadEvidence
+from .spread import ALL_NOISE, FEWEST_UNITS, SpreadEvidence
 
 STILL_READABLE = 0.65  # an AUROC that is worth a sentence
 
@@ -43,6 +43,9 @@ def action_in_words(action: Action, reference: str) -> str:
 
 def spread_in_words(spread: SpreadEvidence) -> str:
     """Return what held-out pairs say about spread."""
+    if spread.n_units < FEWEST_UNITS:
+        unit = spread.unit if spread.n_units > 1 else spread.unit.replace("participants", "participant")
+        return f"a difference in spread cannot be tested with {spread.n_units} {unit}"
     tested = f"(p = {spread.p_value:.2g}, {spread.n_units} {spread.unit})"
     if not spread.is_shown:
         return f"no difference in spread {tested}"
