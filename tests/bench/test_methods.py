@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from test_bench import small_events
 
-from mgpa.bench import find_methods, rotate
+from mgpa.bench import METHODS, find_methods, rotate
+from mgpa.bench.methods import refit
 from mgpa.bench.settings import calibration
 
 
@@ -32,15 +33,33 @@ def test_centring_and_procrustes_are_those_of_pyriemann():
     np.testing.assert_allclose(fitted("Procrustes")[1], expected * scale.scales_["0"] + goal, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["centring", "Procrustes", "z-scores", "ceiling", "Euclidean alignment"])
-def test_rows_of_the_reference_stay(name):
-    if name in ("centring", "Procrustes", "Euclidean alignment"):
-        pytest.importorskip("pyriemann")
+def apart(X, data):
+    """Return how far the devices' rows are apart on average, class by class."""
+    means = [[X[(data.source == k) & (data.label == c)].mean(axis=0) for c in ("no", "yes")] for k in (0, 1)]
+    return np.abs(np.subtract(*means)).sum()
+
+
+@pytest.mark.parametrize(
+    "method", [m for m in METHODS if m.reference and m.fit is not refit], ids=lambda m: m.name
+)
+def test_a_device_is_brought_to_the_reference_whose_rows_stay(method):
+    if method.package:
+        pytest.importorskip(method.package.replace("-", "_"))
     for reference in (0, 1):
-        data, out = fitted(name, reference)
+        data, out = fitted(method.name, reference)
         rows = data.source == reference
-        np.testing.assert_allclose(out[rows], data.X[rows], atol=1e-10)
-        assert np.abs(out[~rows] - data.X[~rows]).max() > 0.01
+        if method.told:
+            np.testing.assert_allclose(out[rows], data.X[rows], atol=1e-6)
+        before, after = (apart(X, data) for X in (data.X, out))
+        assert after < before or method.name in ("Euclidean alignment", "CORAL")  # of covariances alone
+
+
+@pytest.mark.parametrize("name", ["LEACE", "quadratic LEACE"])
+def test_erasers_take_the_difference_of_means_off(name):
+    pytest.importorskip("concept_erasure")
+    data, out = fitted(name)
+    first, second = (out[data.source == k].mean(axis=0) for k in (0, 1))
+    np.testing.assert_allclose(first, second, atol=1e-6)
 
 
 def test_euclidean_alignment_gives_a_device_the_covariance_of_the_reference():

@@ -187,7 +187,11 @@ def _combat(kind: str) -> Fit:
 
 
 def _chemotools(name: str, **params: Any) -> Callable[[Floats, Floats], Callable[[Floats], Any]]:
-    """Return one of chemotools' transfers, from a device's views to the reference's."""
+    """Return one of chemotools' transfers, from a device's views to the reference's.
+
+    chemotools calls what is corrected the target, and the reference the source. Both are centred, as is
+    custom with spectra: direct standardisation has no intercept.
+    """
 
     def fit_one(A: Floats, B: Floats) -> Callable[[Floats], Any]:
         from chemotools import adaptation
@@ -195,8 +199,9 @@ def _chemotools(name: str, **params: Any) -> Callable[[Floats, Floats], Callable
         options = dict(params)
         if "n_components" in options:
             options["n_components"] = min(options["n_components"], len(A) - 1, A.shape[1])
-        model = getattr(adaptation, name)(**options).fit(B, X_source=A)
-        return lambda rows: model.transform(rows)
+        middle, goal = A.mean(axis=0), B.mean(axis=0)
+        model = getattr(adaptation, name)(**options).fit(A - middle, X_source=B - goal)
+        return lambda rows: model.transform(rows - middle) + goal
 
     return fit_one
 
