@@ -42,6 +42,7 @@ PUBLISHED_RIDGE = 10.0
 # What populations may differ by along the shift, as a standard deviation, for what they differ by across it:
 # as much as a difference at a cosine of .7.
 ALONG_PER_ACROSS = 1.0
+FAR_FROM_PAIRS = 1.5  # times the pairs' shift, or a part of it, from which on rows' effect is doubted
 REFUSED = 0.001  # level at which rows contradict pairs
 NOTABLE = 2.0  # times the error over people: from there on what populations may add is said too
 
@@ -99,13 +100,20 @@ class Effect:
 
     @property
     def doubt(self) -> str:
-        """What is doubtful about the effect; empty if populations do not explain it."""
-        if not self.may_be_populations:
-            return ""
-        return (
-            "Sources differ in more than the pairs' shift, so populations could explain what rows show of it "
-            f"({100 * self.size:.3g} %): check with people who used both."
-        )
+        """What is doubtful about the effect: populations could explain it, or it is far from the pairs'."""
+        shown = f"{100 * self.size:.3g} %"
+        if self.may_be_populations:
+            return (
+                "Sources differ in more than the pairs' shift, so populations could explain what rows show "
+                f"of it ({shown}): check with people who used both."
+            )
+        far = abs(self.size - 1) > t_quantile(LEVEL / 2, self.df) * self.error
+        if self.exists and far and not 1 / FAR_FROM_PAIRS < self.size < FAR_FROM_PAIRS:
+            return (
+                f"Rows show {shown} of the pairs' shift instead of all of it: populations may differ along "
+                "it, or rows and pairs are in other units. Check with people who used both."
+            )
+        return ""
 
     @property
     def matches_pairs(self) -> bool:

@@ -174,10 +174,10 @@ class Statistics:
         """Return these statistics without pairs, and events, that have a view of some others; rows stay."""
         views = np.concatenate([row_keys(pairs.a), row_keys(pairs.b)])
         aligned = tuple(some.without(pairs) for some in self.aligned)
-        events = [rows.pair_id[np.isin(row_keys(rows.X), views)] for rows in self._labelled]
+        events = [np.asarray(rows.pair_id)[np.isin(row_keys(rows.X), views)] for rows in self._labelled]
         dropped = np.unique(np.concatenate(events)) if events else ()
         calibration, paired = (
-            tuple(rows.take(~np.isin(rows.pair_id, dropped)) for rows in parts)
+            tuple(rows.take(~np.isin(np.asarray(rows.pair_id), dropped)) for rows in parts)
             for parts in (self.calibration, self.paired_rows)
         )
         return replace(self, aligned=aligned, calibration=calibration, paired_rows=paired)

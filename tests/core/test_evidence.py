@@ -269,3 +269,12 @@ def test_false_acting_is_near_its_nominal_rate(cell):
 @pytest.mark.parametrize("cell", calibration.CELLS, ids=str)
 def test_false_acting_holds_in_every_design(cell):
     assert calibration.false_rate(cell, n_fits=400) <= 1.5 * 0.05 + 0.02
+
+
+def test_an_effect_far_from_the_pairs_is_doubted():
+    assert not Effect(1.0, 0.05, 11).doubt
+    assert not Effect(0.8, 0.05, 11).doubt
+    assert "Rows show 184 % of the pairs' shift" in Effect(1.84, 0.1, 11).doubt
+    assert "Rows show 40 % of the pairs' shift" in Effect(0.4, 0.05, 11).doubt
+    assert not Effect(1.84, 0.6, 11).doubt  # 100 % is in its interval
+    assert not Effect(0.1, 0.2, 11).doubt  # nothing is done

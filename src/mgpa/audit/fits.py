@@ -211,7 +211,8 @@ def count_pairs(pairs: Any) -> Any:
     if isinstance(pairs, Mapping):
         return {name: count_pairs(of) for name, of in pairs.items()}
     if isinstance(pairs, Table):
-        _, counts = np.unique(pairs.pair_id[is_paired(pairs.pair_id)], return_counts=True)
+        ids = np.asarray(pairs.pair_id)
+        _, counts = np.unique(ids[is_paired(ids)], return_counts=True)
         return int(np.sum(counts > 1))
     return None if pairs is None else len(pairs[0])
 

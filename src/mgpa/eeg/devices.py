@@ -109,11 +109,13 @@ def table_from_epochs(
 
 def _doubt(table: Table) -> str:
     """Return what is doubtful about the pairs of a table, or wrong; empty if nothing is."""
-    rows = table.take(is_paired(table.pair_id))
+    rows = table.take(is_paired(np.asarray(table.pair_id)))
     X = rows.X if rows.X.ndim == 2 else token_rows(rows.X, "mean")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # events that one device alone has are in the report
-        pairs = Pairs.from_ids(X, np.searchsorted(rows.sources, rows.source), rows.pair_id, rows.participant)
+        pairs = Pairs.from_ids(
+            X, np.searchsorted(rows.sources, rows.source), np.asarray(rows.pair_id), rows.participant
+        )
     found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
     return doubt(found, pairs.ids)
 
