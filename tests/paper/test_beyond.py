@@ -139,7 +139,9 @@ def test_the_command_writes_what_it_found(tmp_path, monkeypatch, capsys):
     path = written(tmp_path, table=paired_table())
     assert in_process(monkeypatch, "study", "beyond", path, "--out", tmp_path / "out") == 0
     assert {p.name for p in (tmp_path / "out").glob("*.csv")} == {"sources.csv", "pairs.csv"}
-    assert str(tmp_path / "out" / "sources.csv") in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert str(tmp_path / "out" / "sources.csv") in printed
+    assert any(line.split()[:2] == [load_study(path).name, "all"] and "1.000" in line for line in printed.splitlines())
     with open(tmp_path / "out" / "sources.csv", encoding="utf-8", newline="") as stream:
         [row] = csv.DictReader(stream)
     assert float(row["measured"]) == pytest.approx(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from ..._common.markup import text_table
 from ..._common.progress import waiting
 from ...cli.application import AsJson, Folder, Scheduler, app, show
 
@@ -193,7 +195,16 @@ def beyond(
     from ..studies.beyond import write_beyond
 
     for path in write_beyond(which, out, device=device, recordings=data, checkpoint=checkpoint, quick=quick):
-        print(f"{path}\n{path.read_text('utf-8')}")
+        rows = csv.reader(path.read_text("utf-8").splitlines())
+        print(path, *text_table([list(map(_rounded, row)) for row in rows]), "", sep="\n")
+
+
+def _rounded(cell: str) -> str:
+    """Return a cell of a CSV file, numbers with a point or an exponent to three digits."""
+    try:
+        return f"{float(cell):.3f}" if set(".e") & set(cell) else cell
+    except ValueError:
+        return cell
 
 
 @study.command
