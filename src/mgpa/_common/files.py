@@ -110,10 +110,10 @@ def special_kind(path: Place) -> str | None:
 
 def no_such_file(path: Place) -> FileNotFoundError:
     """Return the error of a path that does not exist, with the name beside it that is most like it."""
-    near: list[str] = []
-    if isinstance(path, Path) and path.parent.is_dir():
-        near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
-    hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+    folder = path.parent if isinstance(path, Path) else None
+    beside = os.listdir(folder) if folder is not None and folder.is_dir() else []
+    near = [str(folder / name) for name in difflib.get_close_matches(path.name, beside, n=1) if folder]
+    hint = f" Did you mean {near[0]}?" if near else ""
     return FileNotFoundError(f"No file or folder {path}.{hint}")
 
 

@@ -281,15 +281,16 @@ class Audit:
                     ("all methods at once", self.simultaneous),
                     ("refitted", self.refitted),
                 ):
-                    c = all_of.get(name, {}).get(metric)
-                    if c is not None:
-                        rows.append((name, f"identity, {over}", metric, "", "", c.value, c.low, c.high))
+                    if (wider := all_of.get(name, {}).get(metric)) is not None:
+                        rows.append(
+                            (name, f"identity, {over}", metric, "", "", wider.value, wider.low, wider.high)
+                        )
                 if result.repeats > 1:
                     each = enumerate(result.of_each_repeat(metric), start=1)
                     rows += [(name, "", metric, "", r, value, None, None) for r, value in each]
             for metric in self.details:
-                e = result.estimate(metric)
-                rows.append((name, "", metric, "", "", e.value, e.low, e.high))
+                if (detail := result.estimate(metric)) is not None:
+                    rows.append((name, "", metric, "", "", detail.value, detail.low, detail.high))
         for name in self.decoders:
             of_one = self.estimates[name].items()
             rows += [(name, "", metric, "", "", e.value, e.low, e.high) for metric, e in of_one]

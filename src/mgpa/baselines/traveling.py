@@ -212,7 +212,8 @@ def split_source_difference(
         k, c = np.argwhere(absent)[0]
         names = sources[k].item(), np.asarray(labels[c]).item()
         raise UsageError(f"No rows of source {names[0]!r} with label {names[1]!r}; leave that label out.")
-    noise, variance = 0.0, 0.0  # of squared lengths per feature, and of lengths
+    noise: Any = 0.0  # of squared lengths per feature
+    variance: Any = 0.0  # of lengths
     for samples in without_each_block(rows, paired, shared):
         left = np.stack([difference_parts(*sample, *shape) for sample in samples])
         noise = noise + jackknife_variance(left).mean(axis=-1)
@@ -223,11 +224,10 @@ def split_source_difference(
         device, rest = whole[1:, k, c]
         size = np.linalg.norm(device) * np.linalg.norm(rest)
         # Total, measurement and sampling: each length and its standard error.
-        parts = np.stack([lengths[:, k, c], errors[:, k, c]], axis=1).ravel().tolist()
+        parts: list[Any] = np.stack([lengths[:, k, c], errors[:, k, c]], axis=1).ravel().tolist()
         n_rows = int(((codes == k) & (classes == c)).sum())
-        table.append(
-            SourceDifference(name, label, n_rows, *parts, float(device @ rest / size) if size else 0.0)
-        )
+        cosine = float(device @ rest / size) if size else 0.0
+        table.append(SourceDifference(*(name, label, n_rows, *parts, cosine)))
     return SourceSplit(table)
 
 
