@@ -7,7 +7,7 @@ the source, so the stronger the association, the more of the task it takes along
 only the hardware differs.
 
 Here the association in the fitting rows is turned up from none to nearly complete. Readers and heads are
-always judged on events that both headsets saw, where there is no association.
+always scored on events that both headsets recorded, where there is no association.
 """
 
 import matplotlib.pyplot as plt

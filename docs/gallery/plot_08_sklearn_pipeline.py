@@ -22,7 +22,7 @@ from mgpa.audit.plots import COLORS, colour_of, marker_of
 # %%
 # The data
 # --------
-# Thirty people, 30 events each. Headset B shifts two directions for everybody and two more for each person.
+# Thirty people, 30 events each. Headset B shifts two directions for all people and two more for each person.
 # Six events of everyone were seen by both headsets; the others mostly by B if the class is 1, else by A.
 
 D = 24

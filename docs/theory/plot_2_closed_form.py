@@ -289,7 +289,7 @@ def draw(n, a, b, rho, rng):
 
 
 def simulate(a, b, rho, rng, n=20_000):
-    """Return T_f of the package's two anchors, fitted on rows with the association and judged without it."""
+    """Return T_f of the package's two anchors, fitted on rows with the association and scored without it."""
     X, _, u = draw(n, a, b, rho, rng)
     first = draw(400, 0, b, 0, rng)[0]
     pairs = (first - a / 2 * np.eye(D_Q + 1)[-1], first + a / 2 * np.eye(D_Q + 1)[-1])
@@ -306,7 +306,7 @@ def simulate(a, b, rho, rng, n=20_000):
 
 
 # %%
-# Lines are these equations, dots the package; rows are judged with source and task unrelated. Within sources
+# Lines are these equations, dots the package; scored on rows with source and task unrelated. Within sources
 # the result does not depend on the association here. Pooled, it does no harm while the shift is small, as in
 # the paper.
 
@@ -330,6 +330,6 @@ with plots.style():
 # *Kept*: the correction stays inside the gate, and every anchor that is a function of q leaves the same
 # information. *Given up*: under the association of the fitting rows the movement is no longer the least
 # possible, and heads refitted on corrected rows lose the bonus that the association, written into z, gave
-# them. That bonus goes when the association does.
+# them. The gain is lost when the association is.
 
 plt.show()

@@ -153,8 +153,8 @@ print(f"S where reading begins, with a reference: {began[0]:.3f}, to the mean: {
 # people and compares the sum with its values under exchanged views. Acting also needs held-out pairs that
 # come closer, relative to how rows vary, and rows that differ as the pairs do.
 #
-# Here, a gain of 2 along one of six features, and no shift. In the rows, nine of ten of a class come from
-# one device.
+# Here, a gain of 2 along one of six features, and no shift. Nine of ten rows of each class come from one
+# device.
 
 gain = np.array([2.0, 1, 1, 1, 1, 1])
 

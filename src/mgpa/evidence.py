@@ -279,7 +279,7 @@ class _HeldOut:
         return principal_directions(means, means.shape[1])[0][:, j : j + 1]
 
     def along_effect(self, j: int) -> Floats:
-        """Return the product of every contrast and the others' mean of its kind along direction j, (m,)."""
+        """Return each contrast along direction j times the mean of the other contrasts of its kind, (m,)."""
         along = np.zeros(len(self.contrasts))
         for train, test in self.folds:
             v, means = self.effect(train, j), self.means_of(train, self.contrasts)

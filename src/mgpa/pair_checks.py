@@ -105,7 +105,7 @@ def examine_pairs(
     A, B : (m, d) arrays
         First and second views.
     participants : (m,) array or None
-        Whose event it was. Where somebody has several, their own events are exchanged for comparison.
+        The event's participant. If a participant has several events, these are exchanged for comparison.
     kinds : (m,) array or None
         Which two sources a pair is of, if there are more than two; pairs of different kinds are not compared.
     random_state : int

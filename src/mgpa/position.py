@@ -421,7 +421,7 @@ def gap_across(
 def pairs_agree(shift: GateShift, C: Floats, n_sources: int) -> bool:
     """Return whether contrasts agree, over participants, with the mean contrasts of other participants.
 
-    Two participants, and pairs too few to hold any out, are taken at their word: their gate has been asked
+    Two participants, and pairs too few to hold any out, are not tested: their gate has been asked
     already.
     """
     values, pairs, whose = shift.contrasts, shift.pairs, shift.pairs.participants

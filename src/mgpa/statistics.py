@@ -298,7 +298,7 @@ def source_codes(rows: LabelledRows, sources: NDArray[Any]) -> Codes:
 def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
     """Return the rows that are also views of the aligned pairs: held-out pairs have to stay held out.
 
-    Rows of a few features that agree are compared in all. Tensors are taken at their word: no row is a view.
+    Rows of a few features that agree are compared in all. In tensors, no row counts as a view.
     """
     if not isinstance(X, np.ndarray):
         return np.zeros(0, np.intp)

@@ -119,7 +119,7 @@ def source_information(
     basis = np.asarray(to_numpy(gate), dtype=np.float64)
     if basis.ndim != 2 or basis.shape[0] != head.shape[-1]:
         raise ValueError(
-            f"gate has shape {basis.shape}; expected ({head.shape[-1]}, r), a column a direction."
+            f"gate has shape {basis.shape}; expected ({head.shape[-1]}, r), one column per direction."
         )
     how: dict[str, Any] = {"bank": "full", "restarts": 0} | readers
     preserved = [X - (X @ basis) @ basis.T for X in (head, held)]

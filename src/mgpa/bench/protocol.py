@@ -246,7 +246,7 @@ def measure_cell(setting: Setting, method: Method, quick: bool) -> dict[str, Any
             return {"told": method.told} | cell
         except ImportError as error:
             return {"refused": f"not installed: {error.name or error}"}
-        except Exception as error:  # a method of somebody else may raise anything
+        except Exception as error:  # another package's method may raise anything
             return {"refused": f"{type(error).__name__}: {error}".splitlines()[0][:160]}
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark is made of: events that several devices saw, and rounds of people."""
+"""Events that several devices recorded, and the rounds of participants of a benchmark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDS = 4
 
 @dataclass(frozen=True)
 class Events:
-    """Events and what every device made of them.
+    """Events, each with one recording per device.
 
     Attributes
     ----------

@@ -114,8 +114,8 @@ def fit(
         m = fit_table(model, file, pairs=pairs, components=components, **settings).to_map()
     m.save(out, overwrite=overwrite)
     if everyone:
-        text = "mgpa: fitted on the rows of every role; an audit of this table judged fits on its FIT rows,"
-        print(f"{text} and cannot judge this map.", file=sys.stderr)
+        text = "mgpa: fitted on the rows of every role; an audit of this table scored fits on its FIT rows,"
+        print(f"{text} and says nothing about this map.", file=sys.stderr)
     elif "role" not in file.columns:
         text = "mgpa: the table has no roles, so all rows were fitted on; audit other participants, or"
         print(f"{text} give each participant a role first (mgpa convert --roles).", file=sys.stderr)

@@ -23,7 +23,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def will_write(path: Place) -> None:
-    """Note what is at the place of an output, to know later whether the command has put its own there."""
+    """Record what exists at an output's path, to know later whether the command wrote there."""
     _outputs[path] = _version(path)
 
 

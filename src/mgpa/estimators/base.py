@@ -216,7 +216,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         return self
 
     def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
-        """Fit on rows, which sets ``map_``: what a method is that needs the rows themselves."""
+        """Fit on rows and set ``map_``: implemented by methods that need the rows, not only moments."""
         raise NotImplementedError
 
     def _fit_nothing(self) -> None:

@@ -36,7 +36,7 @@ class MonitorState:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong now, and nothing was since the start."""
+        """Whether no problem was found, now or earlier."""
         return not self.problems and self.first_alarm is None
 
     def to_dict(self) -> dict[str, Any]:

@@ -351,7 +351,7 @@ def log_density(gaps: Floats, scatter: Floats, nu: float) -> Floats:
 
 
 def log_density_of(squares: Any, k: int, nu: float) -> Any:
-    """Return the same of a scatter with determinant 1, from squared lengths."""
+    """Return the log likelihood under a scatter with determinant 1, from squared lengths."""
     constant = lgamma((nu + k) / 2) - lgamma(nu / 2) - k / 2 * np.log(nu)
     return constant - 0.5 * (nu + k) * np.log1p(squares / nu)
 

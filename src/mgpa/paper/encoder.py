@@ -70,7 +70,7 @@ def eegpt(
     scaling : "zscore" or float
         Of the input; the paper's are "zscore" and, for reuse, 20e-6 V.
     sfreq : float
-        Samples per second to feed it with. It was trained at 256; the paper fed it 250 as they were.
+        Samples per second of its input. It was trained at 256; the paper fed it 250 as they were.
     architecture : dict or None
         The braindecode model's own parameters, as ``{"depth": 2}``.
     **settings

@@ -3,7 +3,7 @@
 A source's edit takes its rows to the target: another source's view, or the mean of the views of all sources,
 along the shortest route of pairs. Slopes act in the leading directions of the paired differences, as few as
 cross-validation supports; in all of them where those are not few, or where differences outside of them still
-follow their midpoints.
+grow with the pairs' means.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
 
 
 def follows_midpoints(views: Views, pairs: NDArray[np.intp], y: Floats, T: Floats) -> bool:
-    """Return whether centred differences outside of T still follow their midpoints: they are not all noise.
+    """Return whether centred differences outside of T grow with the pairs' means: they are not all noise.
 
     Directions come from the differences alone. If those are noise, their correlations with the midpoints'
     coordinates are of chance, and the sum of their squares has a chi-squared distribution.

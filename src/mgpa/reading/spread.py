@@ -1,7 +1,7 @@
 """Evidence of spread: do paired devices differ by more than a shift, and does correcting it help?
 
-With a gain or a rotation contrasts follow their midpoints: Var B - Var A = 2 Cov(B - A, (A + B) / 2). One
-participant's slope of contrasts on midpoints is looked for in the others' (:func:`shared_slope`).
+With a gain or a rotation, a pair's difference grows with its mean: Var B - Var A = 2 Cov(B - A, (A + B) / 2).
+The slope of differences on means in one participant is tested in the others (:func:`shared_slope`).
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
 
 
 def _npz_field(name: str, array: Any, n: int | None) -> Field:
-    """Describe an array; one with another number of rows than the embedding cannot be used."""
+    """Describe an array; one with a different number of rows than the embedding is marked unusable."""
     dtype: np.dtype[Any] | None = np.dtype("U") if array.dtype.kind in "US" else array.dtype.newbyteorder("=")
     raw = f"raw {array.dtype.itemsize}-byte values, as bfloat16 becomes; save float32"
     kind = {"U": "text", "S": "text", "V": raw}.get(array.dtype.kind, str(array.dtype))

@@ -118,7 +118,7 @@ def fit_table(
     else:
         model, fitted, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state)
     if everyone:
-        notes += ["fitted on the rows of every role: audits of the table judged fits on its FIT rows"]
+        notes += ["fitted on the rows of every role; audits of the table scored fits on its FIT rows"]
     people = set() if rows.people is None else {*rows.people.tolist()}
     if isinstance(calibration, LabelledRows) and calibration.participant is not None:
         people |= {*calibration.participant.tolist()}

@@ -95,7 +95,7 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
     shape, info = read_head(((schema and schema.metadata) or {}).get(HEAD))
     names = feature_names(info)
     if choice["embedding"] is None and names and {*names} <= {field.name for field in fields}:
-        choice = choice | {"embedding": names}  # a column a feature, as it was written
+        choice = choice | {"embedding": names}  # one column per feature, as it was written
     layout = Layout.choose(fields, shape=shape, **choice)
     require_plausible(bounds[-1] * math.prod(layout.shape) * layout.dtype.itemsize, stored)
     return (

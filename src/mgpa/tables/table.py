@@ -2,7 +2,7 @@
 
 One schema serves fitting, auditing and studies: an embedding (n, d) or tokens (n, t, d), and for every row
 its source, participant, task label, pair id and role, each where it is known, and any other columns. A
-participant has one role: what is fitted on some people is judged on others. :mod:`mgpa.tables.files` reads
+participant has one role: fits and scores are of different participants. :mod:`mgpa.tables.files` reads
 and writes them.
 """
 

@@ -1,8 +1,8 @@
 """The wearable SSVEP collection of Zhu et al. (2021, doi 10.3390/s21041256), as its providers store it.
 
-102 people, each with dry and with wet electrodes: twelve flickering targets, ten blocks. One file a person
-(S001.mat, …) with ``data`` of channels x samples x electrodes x blocks x targets, in microvolts;
-Subjects_Information.mat, a cell array with a row for each of them. They may lie in one folder or in folders
+102 people, each with dry and with wet electrodes: twelve flickering targets, ten blocks. One file per person
+(S001.mat, …) has ``data`` of channels x samples x electrodes x blocks x targets, in microvolts;
+Subjects_Information.mat is a cell array with one row per person. They may lie in one folder or in folders
 in it.
 """
 

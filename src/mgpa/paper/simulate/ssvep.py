@@ -115,7 +115,7 @@ def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator)
 
 
 def _information(people: list[Person]) -> NDArray[Any]:
-    """Return the provider's cell array: a row of names, the first of them empty, and a row a person."""
+    """Return the provider's cell array: a row of names, the first of them empty, and one row per person."""
     questions = [f"Question {i + 1}" for i in range(6)]
     gender, first = files.COLUMNS.values()
     rows: list[list[Any]] = [["", gender, "Age", "Handedness", *questions, first]]

@@ -27,7 +27,7 @@ ROLE_SEEDS = {"FIT": 1, "VAL": 2, "HEAD": 3, "EVAL": 4}
 
 @dataclass(frozen=True)
 class Split:
-    """What the methods of a study are fitted and judged on, for one assignment of roles.
+    """The rows that a study's methods are fitted and scored on, for one assignment of roles.
 
     ``table`` is in the study's ``coordinates``, with roles. ``contrasts`` are calibration pairs of FIT
     participants (None: those among the rows), ``endpoints`` the evaluated views of the same events where they
