@@ -10,8 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from mgpa.audit import AuditPlan, run
 from mgpa.audit.deployed import OnnxClassifier, OnnxRegressor, open_head
 from mgpa.audit.verdict import caveats
+from mgpa.baselines import make_method
 from mgpa.errors import UsageError
-from mgpa.tables import Table, write_table
+from mgpa.tables import Table, TableError, fit_table, write_table
 
 QUICK = {"readers": {"restarts": 0}, "repeats": 1, "verbose": False}
 D = 6
@@ -138,3 +139,15 @@ def test_pairs_of_another_table_rotate_without_those_who_are_scored(table, tmp_p
         AuditPlan(rows, ["leace"], pairs=views, folds=5, **QUICK)
     arrays = views[0] + 1e-3, views[1] + 1e-3
     assert AuditPlan(rows, ["leace"], pairs=arrays, folds=5, **QUICK).settings.folds == 5
+
+
+def test_a_stored_map_is_audited_without_rows_to_fit_on(table):
+    whose = np.isin(table.participant, ["p00", "p01", "p02", "p03"])
+    stored, rest = fit_table(make_method("leace"), table.take(whose)), table.take(~whose)
+    names = np.unique(rest.participant)
+    role = np.where(np.isin(rest.participant, [*names[:5], *names[10:15]]), "HEAD", "EVAL")
+    result = run(replace(rest, role=role), {"mine": stored.to_map()}, **QUICK)
+    assert result.settings.participants["FIT"] == 0
+    assert not result["mine"].fitted_on
+    with pytest.raises(TableError, match="no FIT rows"):
+        AuditPlan(replace(rest, role=role), ["leace"], folds=1, **QUICK)

@@ -257,8 +257,9 @@ class FittingData:
         self, rows: Table, pairs: Any = None, standardize: bool = True, coordinates: Coordinates | None = None
     ) -> None:
         self.rows, self.pairs, self.standardize, self.coordinates = rows, pairs, standardize, coordinates
-        # Mean and spread of the FIT rows; of tokens, each is a row.
-        X = rows.X[rows.role == "FIT"].reshape(-1, rows.X.shape[-1])
+        # Mean and spread of the FIT rows (where only fitted maps are audited and there are none, of HEAD); of
+        # tokens, each is a row.
+        X = rows.X[rows.role == ("FIT" if "FIT" in rows.role else "HEAD")].reshape(-1, rows.X.shape[-1])
         self.standardizer = Standardizer.from_rows(X, None, standardize)
         self._digests: dict[int | str, str] = {}
 
@@ -325,8 +326,11 @@ def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
         model, m, missing = fit.model, fit.map, ""
         if m is None:
             pairs = data.pairs_for(fit.method)
+            rows = data.rows
+            if "FIT" not in rows.role:  # the identity, beside fitted maps alone
+                rows = replace(rows.rows("HEAD"), role=None)
             try:
-                model = fit_table(model, data.rows, pairs=pairs)
+                model = fit_table(model, rows, pairs=pairs)
             except MissingEvidence as error:
                 # Without evidence a deployed method leaves rows as they are, and so does the audit, which
                 # says so beside its numbers.

@@ -374,7 +374,8 @@ class AuditPlan:
         """Check that everything asked for can be done with a table's roles, and note what they are."""
         require_applicable(self.fits, columns, self.width, self.pairs)
         parts = {role: columns.rows(role) for role in ROLES}
-        for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
+        fits_here = any(fit.map is None for fit in self.fits if fit.method != "identity")
+        for role in (*(["FIT"] if fits_here else []), "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
                 why = " A movement budget is chosen on VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")

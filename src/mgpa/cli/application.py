@@ -139,7 +139,8 @@ class TableOptions:
             numeric = [
                 name
                 for name, kind in file.columns.items()
-                if name not in COLUMNS and not kind.startswith(("text", "bool", "date", "time"))
+                if name not in COLUMNS
+                and kind.startswith(("int", "uint", "float", "double", "half", "decimal"))
             ]
             if numeric:
                 text = f"mgpa: numeric columns that are not part of the embedding: {first_few(numeric)}."

@@ -113,6 +113,9 @@ def fit(
         settings: dict[str, Any] = {"everyone": everyone, "client": client, "verbose": True}
         m = fit_table(model, file, pairs=pairs, components=components, **settings).to_map()
     m.save(out, overwrite=overwrite)
+    if reference is None and not m.source_blind and "reference" in model.get_params():
+        text = f"mgpa: no --reference, so rows go to {m.info.source_names[0]!r}, the first source in order."
+        print(printable(f"{text} Name the device that your decoder was trained on."), file=sys.stderr)
     if everyone:
         text = "mgpa: fitted on the rows of every role; an audit of this table scored fits on its FIT rows,"
         print(f"{text} and says nothing about this map.", file=sys.stderr)
