@@ -36,6 +36,7 @@ extensions = [
     "idea_picture",
     "site_facts",
     "stored_figure",
+    "table_figure",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = [

@@ -40,7 +40,7 @@ FEATURES = eeg.BandPower([(f - 0.5, f + 0.5) for f in (13, 17, 21, 26, 34, 42)],
 
 # [shortcut]
 def tied(table, share=0.9, seed=1):
-    """Return the rows that were recorded: one reference a trial, Oz mostly where the light was at 21 Hz."""
+    """Return the rows that were recorded: one reference per trial, Oz mostly where the light was at 21 Hz."""
     unusual = np.random.default_rng(seed).random(table.pair_id.max() + 1) < 1 - share
     fast = table.label == FLICKER[1]
     return table.source == np.where(fast ^ unusual[table.pair_id], "Oz", "average")

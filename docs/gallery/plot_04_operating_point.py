@@ -4,8 +4,8 @@ Closed form or iterative, and how much of it
 
 :class:`mgpa.ClosedFormMGPA` moves rows along the mean paired difference, in one affine step.
 :class:`mgpa.IterativeMGPA` takes many small steps, guided by critics refitted to what is still readable, and
-finds what is no shift of the mean. This page shows the whole path of both (with the paper's anchors, so that
-they can be told apart), then how to choose a point on it.
+finds differences other than a shift of the mean. This page shows the whole path of both (with the paper's
+anchors, so that their curves differ), then how to choose a point on it.
 """
 
 import matplotlib.pyplot as plt
@@ -41,7 +41,7 @@ def record(n_people, events=20):
 
 
 def one_headset_each(n_people, association):
-    """Return rows with one headset an event: B for this share of the one class, A of the other."""
+    """Return rows with one headset per event: B for this share of the one class, A of the other."""
     A, B, y = record(n_people)
     on_b = rng.random(len(y)) < np.where(y, association, 1 - association)
     return np.where(on_b[:, None], B, A), on_b, y

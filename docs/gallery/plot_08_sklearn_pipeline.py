@@ -3,7 +3,7 @@ A scikit-learn pipeline, cross-validated without a leak
 =======================================================
 
 Inside a cross-validation a correction must be fitted again in every fold, on that fold's people and *on that
-fold's pairs*. ``pair_id`` has one entry a row and is cut with the rows; metadata routing takes source and
+fold's pairs*. ``pair_id`` has one entry per row and is cut with the rows; metadata routing takes source and
 pair ids to where they belong.
 """
 
@@ -85,8 +85,8 @@ for settings, score in zip(search.cv_results_["params"], search.cv_results_["mea
 #
 # The leak, and what it looks like
 # --------------------------------
-# ``pairs=(A, B)`` has no entry a row, so every fold gets *all* pairs, those of its test people too, and the
-# gate seems to cover the test people's differences better than it will cover a stranger's.
+# ``pairs=(A, B)`` has no entry per row, so every fold gets *all* pairs, those of its test people too, and the
+# gate seems to cover the test people's differences better than it covers new people's.
 
 a, b = (np.flatnonzero((pair_id >= 0) & (source == s)) for s in ("A", "B"))
 b = b[np.argsort(pair_id[b])][np.argsort(np.argsort(pair_id[a]))]
@@ -133,6 +133,6 @@ with plots.style():
 # ---------------------
 # Both corrections leave the headset at chance for a reader of the same pipeline; LEACE pays with task.
 # The leak grows with the rank, because later directions are those of single people. Folds share training
-# people, so their spread is no confidence interval; for that see :doc:`../../audit`.
+# people, so their spread is not a confidence interval; for that see :doc:`../../audit`.
 
 plt.show()

@@ -329,7 +329,7 @@ with plots.style():
 # %%
 # *Kept*: the correction stays inside the gate, and every anchor that is a function of q leaves the same
 # information. *Given up*: under the association of the fitting rows the movement is no longer the least
-# possible, and heads refitted on corrected rows lose the bonus that the association, written into z, gave
-# them. The gain is lost when the association is.
+# possible, and heads refitted on corrected rows score lower: they can no longer use the association that an
+# anchor over all rows writes into z. Where the association is gone, that anchor's heads lose their gain.
 
 plt.show()

@@ -137,7 +137,7 @@ print(f"S where reading begins, with a reference: {began[0]:.3f}, to the mean: {
 
 # %%
 # This is why the direction is collapsed where sources are read with doubt, and why S is not .5 where they are
-# read: rows that look like the other device's are moved to where there are no others.
+# read: rows that look like the other device's are moved to a place where no other rows are.
 #
 # More than a shift
 # -----------------

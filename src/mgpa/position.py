@@ -12,7 +12,7 @@ embeddings. The default (:func:`solve_within`) compares every row with the mean 
     ẑ(q) = z̄ + βᵀ(q - q̄),
 
 with β and C from the scatter within sources. z̄ and q̄ set the level: the unweighted means of the sources'
-means, or those of one source, whose rows then stay where they are, but for the collapse. By Proposition 1
+means, or those of one source, whose rows then move only by the collapse. By Proposition 1
 every level set by Q leaves the same information. The data are asked first whether pairs agree on a shift
 (:func:`pairs_agree`) and rows show it (:func:`measured_effect`). No task label is used.
 """

@@ -80,7 +80,7 @@ class OnnxClassifier(ClassifierMixin, _OnnxHead):  # type: ignore[misc]
 
 
 class OnnxRegressor(RegressorMixin, _OnnxHead):  # type: ignore[misc]
-    """An ONNX model that predicts one number a row."""
+    """An ONNX model that predicts one number per row."""
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the predicted numbers."""

@@ -183,7 +183,7 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
     require_columns(["pair_id"], pair_rows.table.columns, pair_rows.name)
     ids, chosen = pair_rows.columns["pair_id"], pair_rows.positions("FIT")
     chosen = chosen[is_paired(ids[chosen])]
-    chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last
+    chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, except the last
     paired, _ = read_pairs(pair_rows.read(np.sort(chosen)), rows, None)
     assert isinstance(paired, LabelledRows)  # as it is of a table
     first, second = paired.matched()

@@ -79,7 +79,7 @@ def circe(
     Needs source and task labels. No pairs.
 
     What it cannot do: tell a device from the people who used it, or take rows of one participant for what
-    they are. Where a participant has several rows of one source, pass one row a participant and label.
+    they are. Where a participant has several rows of one source, pass one row per participant and label.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ def corrected(prepared: Prepared, correct: Any, role: str) -> Floats:
 def measure_round(prepared: Prepared, method: Method, turn: int) -> dict[str, NDArray[Any]]:
     """Return what one method does in one round: values of each participant, averaged over references.
 
-    Readers, which take longest, read what is corrected to one reference; ``turn`` says to which.
+    Readers take longest, so they read rows corrected to one reference only: ``turn`` chooses it.
     """
     ground, devices = prepared.ground, prepared.part.pairs.devices
     references: list[int | None] = [*range(len(devices))] if method.reference else [None]

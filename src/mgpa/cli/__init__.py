@@ -117,7 +117,7 @@ def in_shell(text: str, arguments: list[str] | None) -> str:
 
     text = re.sub(rf"(?<![\w'.-])({names})=((?:[\w+-]|\.(?=\d))*)", with_value, text)
     text = re.sub(r",? or None(?=[;.])", "", text)
-    # At the beginning of a sentence, where it is no other word.
+    # At the beginning of a sentence, where the word can only be the option.
     begins = rf"(?:^|(?<=[.;:] ))({names})(?= (?:is|must)\b)"
     return re.sub(begins, lambda found: options[found[1]], text)
 

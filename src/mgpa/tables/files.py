@@ -391,7 +391,7 @@ def write_table(
     overwrite : bool
         Replace what is there: a file, or the table of a folder, whose other files stay.
     as_columns : bool
-        In Parquet, write one column a feature, by the names in ``info``, instead of one column of lists.
+        In Parquet, write one column per feature, by the names in ``info``, instead of one column of lists.
 
     Returns
     -------

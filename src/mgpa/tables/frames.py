@@ -111,7 +111,7 @@ def read_arrow(
 def read_column(
     column: Any, name: str, first_row: int, whole: tuple[int, int], *, ours: bool, type_: Any
 ) -> Any:
-    """Return one value a row: an array, or a column that is passed on as it is (:class:`Carried`).
+    """Return one value per row: an array, or a column that is passed on as it is (:class:`Carried`).
 
     Of columns that mgpa reads (``ours``) categories and times are text, a missing pair id is "unpaired", and
     other gaps are for whoever needs the column. Of others, numbers, booleans and text without gaps are
@@ -148,7 +148,7 @@ def read_column(
 
 
 def _read_numbers(column: Any, size: int, name: str, first_row: int) -> NDArray[Any]:
-    """Return a number a row, or lists of numbers, nested or not, as (n, size)."""
+    """Return a number per row, or lists of numbers, nested or not, as (n, size)."""
     n = len(column)
     refuse_gaps(column, name, first_row)
     if not _is_list(column.type):

@@ -232,7 +232,7 @@ def write_parquet(
 ) -> tuple[int, str]:
     """Write a table or one part of it, a row group a block; return the rows and the footer's digest.
 
-    ``names``: one column a feature, called so, instead of one column of lists.
+    ``names``: one column per feature, called so, instead of one column of lists.
     """
     writer, rows = None, 0
     try:
@@ -300,7 +300,7 @@ class TableWriter:
     overwrite : bool
         Replace the table that is there, when all is written. Other files stay.
     as_columns : bool
-        Write one column a feature, by the names in ``info``, instead of one column of lists.
+        Write one column per feature, by the names in ``info``, instead of one column of lists.
     job : str
         Whatever determines the corrected rows, such as a checksum of a map: parts that an interrupted writer
         of the same job left are found again by :meth:`find`. Empty: no such parts.

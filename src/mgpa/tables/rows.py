@@ -41,7 +41,7 @@ CHECKED_ROWS = 200_000
 
 
 def vectors(table: Table, token_layout: str = "mean") -> NDArray[Any]:
-    """Return one vector a row: the embedding; of tokens, their mean or ("joint") all of them."""
+    """Return one vector per row: the embedding; of tokens, their mean or ("joint") all of them."""
     return np.asarray(token_rows(table.X, token_layout)) if table.X.ndim == 3 else table.X
 
 

@@ -118,7 +118,7 @@ class RolesSection(Section):
 
 
 class EndpointsSection(Section):
-    """Which views of an event are seen: contrasts scaled by ``gamma``; one view an event in FIT and VAL."""
+    """Which views of an event are seen: contrasts scaled by ``gamma``; one view per event in FIT and VAL."""
 
     gamma: float = 1.0
     association: float | None = None

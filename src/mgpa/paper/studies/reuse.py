@@ -185,7 +185,7 @@ def select_method(
 
 
 def _fit_one(fit: Fit, key: str, fitting: Split, development: Table, heads: Any, store: Store) -> Fit:
-    """Return a fit at the point that development participants choose, and what it did to them."""
+    """Return a fit at the operating point that suits development participants best, and their scores."""
     stored = stored_fit(fit, store, key)
     if stored is not None:
         return stored

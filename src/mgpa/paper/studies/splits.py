@@ -132,7 +132,7 @@ class TokenGate(FixedGate):
 
 
 def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> TokenGate:
-    """Return the gate of all tokens' contrasts: the mean may shift where single tokens did."""
+    """Return the gate of all tokens' contrasts: the mean may shift where single tokens differ."""
     if table.X.ndim != 3:
         raise StudyError("gate.tokens is for embeddings of tokens; these are vectors.")
     first, second = contrasts if contrasts is not None else pairs_of(table.rows("FIT"))
