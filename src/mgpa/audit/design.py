@@ -311,42 +311,55 @@ def fold_roles(
     if len(everyone) - len(fixed) < FEWEST_PEOPLE:  # nobody else is left: the audit says who was fitted on
         fixed = frozenset()
     design = replace(design, units={unit: has for unit, has in everyone.items() if unit not in fixed})
-    people, n, unit = sorted(design.units), len(design.units), design.unit
     crossed = design.kind == "crossed" and design.labels != "between"
-    least, most = (FEWEST, n // 2) if n > len(ALONE_OF_SIX) or not crossed else (n, n)
-    if folds is None:
-        scored = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
-        if scored >= FEW or not (can_rotate or table.role is None):
-            return []
-        if scored and _kept_complete(table, design, crossed):
-            return []
-        folds = max(least, min(FOLDS if crossed else NESTED_FOLDS, most))
-        if not crossed:
-            folds = max(least, min(folds, design.smallest_cell(people)[1]))
-    elif folds == 1:
+    folds = _number_of_folds(table, design, folds, crossed, can_rotate)
+    if folds == 1:
         return []
-    if not least <= folds <= most:
-        sizes = f"{least} to {most} folds of two {design.plural}" if least < n else f"{n} folds of one {unit}"
-        raise UsageError(
-            f"folds is {folds}; {n} {design.plural} make {sizes}, and 1 keeps the table's roles."
-        )
     if not crossed:
         require_balanced(design, folds)
-        turns = [_turn(design, fold, folds, repeat) for fold in range(folds)]
-    elif n > len(ALONE_OF_SIX):
-        strata = {who: "" if len(paired) in (0, n) else str(who in paired) for who in people}
-        if len({*strata.values()}) > 1:
-            turns = [_dealt(strata, fold, folds, 1, repeat) for fold in range(folds)]
-        else:
-            turns = [rotated(strata, fold, folds, random_state=repeat) for fold in range(folds)]
-    else:
-        roles = ALONE if n < 6 else ALONE_OF_SIX
-        order = people if not repeat else np.random.default_rng(repeat).permutation(people).tolist()
-        turns = [{who: roles[(i - f) % folds] for i, who in enumerate(order)} for f in range(folds)]
+    turns = _turns(design, folds, paired, crossed, repeat)
     if paired := paired & design.units.keys():
         turns = [_fit_on_pairs(turn, paired, crossed) for turn in turns]
     turns = [turn | dict.fromkeys(fixed, "FIT") for turn in turns]
     return [roles for roles in turns if "EVAL" in roles.values()]
+
+
+def _number_of_folds(table: Table, design: Design, folds: int | None, crossed: bool, can_rotate: bool) -> int:
+    """Return how many folds are made; 1 if the table keeps its roles."""
+    n, unit = len(design.units), design.unit
+    least, most = (FEWEST, n // 2) if n > len(ALONE_OF_SIX) or not crossed else (n, n)
+    if folds is None:
+        scored = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
+        if scored >= FEW or not (can_rotate or table.role is None):
+            return 1
+        if scored and _kept_complete(table, design, crossed):
+            return 1
+        folds = max(least, min(FOLDS if crossed else NESTED_FOLDS, most))
+        if not crossed:
+            folds = max(least, min(folds, design.smallest_cell(design.units)[1]))
+    if folds != 1 and not least <= folds <= most:
+        sizes = f"{least} to {most} folds of two {design.plural}" if least < n else f"{n} folds of one {unit}"
+        raise UsageError(
+            f"folds is {folds}; {n} {design.plural} make {sizes}, and 1 keeps the table's roles."
+        )
+    return folds
+
+
+def _turns(
+    design: Design, folds: int, paired: frozenset[str], crossed: bool, repeat: int
+) -> list[dict[str, str]]:
+    """Return the roles of every fold, before those with pairs are brought into FIT."""
+    people, n = sorted(design.units), len(design.units)
+    if not crossed:
+        return [_turn(design, fold, folds, repeat) for fold in range(folds)]
+    if n <= len(ALONE_OF_SIX):
+        roles = ALONE if n < 6 else ALONE_OF_SIX
+        order = people if not repeat else np.random.default_rng(repeat).permutation(people).tolist()
+        return [{who: roles[(i - f) % folds] for i, who in enumerate(order)} for f in range(folds)]
+    strata = {who: "" if len(paired) in (0, n) else str(who in paired) for who in people}
+    if len({*strata.values()}) > 1:
+        return [_dealt(strata, fold, folds, 1, repeat) for fold in range(folds)]
+    return [rotated(strata, fold, folds, random_state=repeat) for fold in range(folds)]
 
 
 def _kept_complete(table: Table, design: Design, crossed: bool) -> bool:

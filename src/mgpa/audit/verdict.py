@@ -652,61 +652,86 @@ def findings(audit: Audit, method: str) -> list[str]:
     """Return what a method did: to heads, to the source, to the rows; and what to try next."""
     if method == "identity":
         return [str(_uncorrected(audit))]
-    result, lines, plural = audit[method], _caution(audit, method), audit.design.plural
-    for m in dict.fromkeys([*HEADS, *(m for m in audit.metrics if METRICS[m].kept is not None)]):
-        if m not in audit.metrics:
-            continue
-        outcome, subject = str(audit.outcome(method, m)), METRICS[m].subject
-        words, most = OUTCOMES[outcome], number(METRICS[m].kept or 0, ".2f")
-        if METRICS[m].kept and outcome in ("kept", "unclear"):
-            words += (
-                f"; {'the mean loss is below' if outcome == 'kept' else 'the loss may exceed'} {most} (95 %)"
-            )
-            if outcome == "kept":
-                words += (
-                    f"; what befalls less than {unseen_share(audit.n_people):.0%} of {plural} may not show"
-                )
-        if chance := class_chance(audit, m):
-            words = f"{chance}: {words}"
-        change = f"{_change(audit, method, m)}{'; ' if chance else ': '}{words}"
-        lines.append(f"{subject[0].upper()}{subject[1:]} ({m}): {change}.")
-    lines.append(_source_sentence(audit, method))
+    judged = [m for m in audit.metrics if METRICS[m].kept is not None]
+    lines = [
+        *_caution(audit, method),
+        *(_of_heads(audit, method, m) for m in dict.fromkeys([*HEADS, *judged]) if m in audit.metrics),
+        _source_sentence(audit, method),
+        *_by_direction(audit, method),
+        *_by_class(audit, method),
+        *_beside_source(audit, method),
+        *_with_the_fit(audit, method),
+        *_of_readers(audit, method),
+    ]
+    if "worst" in audit.metrics:
+        change = _change(audit, method, "worst")
+        lines.append(f"Worst-case AUROC of a head trained on the shortcut: {change}.")
+    lines.append(f"Rows moved by {100 * audit[method].estimate('M').value:.1f} % of their size.")
+    return lines
+
+
+def _of_heads(audit: Audit, method: str, metric: str) -> str:
+    """Return what became of a metric of heads, and how sure that is."""
+    outcome, subject = str(audit.outcome(method, metric)), METRICS[metric].subject
+    words, most = OUTCOMES[outcome], number(METRICS[metric].kept or 0, ".2f")
+    if METRICS[metric].kept and outcome == "unclear":
+        words += f"; the loss may exceed {most} (95 %)"
+    elif METRICS[metric].kept and outcome == "kept":
+        words += (
+            f"; the mean loss is below {most} (95 %); what befalls less than "
+            f"{unseen_share(audit.n_people):.0%} of {audit.design.plural} may not show"
+        )
+    chance, change = class_chance(audit, metric), _change(audit, method, metric)
+    told = f"{change}; {chance}: {words}" if chance else f"{change}: {words}"
+    return f"{subject[0].upper()}{subject[1:]} ({metric}): {told}."
+
+
+def _with_the_fit(audit: Audit, method: str) -> list[str]:
+    """Return the intervals that contain the fit, if there were refits."""
+    again, plural = audit.refitted.get(method), audit.design.plural
+    if not again:
+        return []
+    told = [m for m in ("S", *HEADS) if m in again][:4]
+    changes = ", ".join(f"{m} {again[m]:+.3f}" for m in told)
+    return [
+        f"Fitted {audit.settings.refits} times on half of the FIT {plural}, intervals that contain the fit: "
+        f"{changes}."
+    ]
+
+
+def _of_readers(audit: Audit, method: str) -> list[str]:
+    """Return what limits S: the gate, and what only some readers find."""
+    result, plural, lines = audit[method], audit.design.plural, []
     for part in ("S_travelled", "S_stayed"):
         if result.has(part) and audit["identity"].has(part):
-            lines.append(
-                f"{audit.design.plural.capitalize()} that {part[2:]}: S {_change(audit, method, part)}."
-            )
-    lines += [*_by_direction(audit, method), *_by_class(audit, method), *_beside_source(audit, method)]
-    if again := audit.refitted.get(method):
-        told = [m for m in ("S", *HEADS) if m in again][:4]
-        changes = ", ".join(f"{m} {again[m]:+.3f}" for m in told)
-        lines.append(
-            f"Fitted {audit.settings.refits} times on half of the FIT {audit.design.plural}, intervals that "
-            f"contain the fit: {changes}."
-        )
+            lines.append(f"{plural.capitalize()} that {part[2:]}: S {_change(audit, method, part)}.")
     if result.has("floor"):
-        explains = ""
-        if result.floor_explains:
-            explains = (
-                ": S is as low as this gate allows. Pairs of more "
-                f"{audit.design.plural} can show more directions, and may lower it"
-            )
-        ranks = sorted({fact["gate_basis"].shape[1] for fact in result.facts if "gate_basis" in fact})
-        if explains and audit.settings.folds > 1 and ranks:  # each fold has some of the pairs
-            span = f"{ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else ranks[0]
-            explains += f"; the folds' gates have rank {span}"
-        lines.append(f"Floor: readers of what the gate preserves reach {result.estimate('floor')}{explains}.")
+        lines.append(
+            f"Floor: readers of what the gate preserves reach {result.estimate('floor')}"
+            f"{_floor_explains(audit, method)}."
+        )
     if result.chance.excluded and result.has("L"):
         linear = f"Linear readers reach {result.estimate('L')}"
         linear += "" if result.linear_chance.excluded else ", no more than chance"
         shape = f"; the rest is in spread and shape (best reader: {reader_name(result.best_reader())})"
         tried = any(info.method == "MGPA" for other in audit.results.values() for info in other.provenance)
         lines.append(f"{linear}{(shape + '. Try mgpa.MGPA' * (not tried)) if result.beyond_linear else ''}.")
-    if "worst" in audit.metrics:
-        change = _change(audit, method, "worst")
-        lines.append(f"Worst-case AUROC of a head trained on the shortcut: {change}.")
-    lines.append(f"Rows moved by {100 * result.estimate('M').value:.1f} % of their size.")
     return lines
+
+
+def _floor_explains(audit: Audit, method: str) -> str:
+    """Return that the gate sets S, and the ranks of the folds' gates; nothing if it does not."""
+    result = audit[method]
+    if not result.floor_explains:
+        return ""
+    text = (
+        f": S is as low as this gate allows. Pairs of more {audit.design.plural} can show more directions, "
+        "and may lower it"
+    )
+    ranks = sorted({fact["gate_basis"].shape[1] for fact in result.facts if "gate_basis" in fact})
+    if audit.settings.folds > 1 and ranks:  # each fold has some of the pairs
+        text += f"; the folds' gates have rank {' to '.join(map(str, dict.fromkeys([ranks[0], ranks[-1]])))}"
+    return text
 
 
 def _by_direction(audit: Audit, method: str) -> list[str]:
