@@ -178,7 +178,7 @@ class CorrectionMap:
             forms = [form.split() for form in self.shapes.get(name, "d").split(" or ")]
             axes = next((form for form in forms if len(form) == array.ndim), forms[0])
             expected = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
-            same = (sizes.setdefault(axis, n) == n for axis, n in zip(axes, array.shape, strict=False))
+            same = [sizes.setdefault(axis, n) == n for axis, n in zip(axes, array.shape, strict=False)]
             if array.ndim != len(axes) or not all(same):
                 raise MapError(f"{name} has shape {array.shape}; expected ({expected}).")
 
