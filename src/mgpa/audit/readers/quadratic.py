@@ -69,13 +69,16 @@ def quadratics(
     Of more than two sources, probabilities. ``whiten`` shrinks in coordinates in which all rows together have
     covariance I, so that directions of little variance count as much as others.
     """
-    whitener = moments.whitener if whiten else np.eye(moments.mean.shape[1])
     sources = []
     for mean, own in zip(moments.mean, moments.covariance, strict=True):
-        variances, axes = np.linalg.eigh(whitener @ own @ whitener)
+        if whiten:
+            variances, axes = np.linalg.eigh(moments.whitener @ own @ moments.whitener)
+            axes = moments.whitener @ axes
+        else:
+            variances, axes = np.linalg.eigh(own)
         # Shrinking leaves the axes, so one decomposition serves all shares.
         shrunk = [(1 - s) * variances.clip(0.0) + s * variances.mean() + TINY for s in shrinkages]
-        sources.append((mean, whitener @ axes, shrunk))
+        sources.append((mean, axes, shrunk))
 
     def scores(rows: Floats) -> list[Floats]:
         squares = [((rows - mean) @ axes) ** 2 for mean, axes, _ in sources]
