@@ -45,6 +45,7 @@ def hospitals(tmp_path_factory):
     pairs = table([(0, "s", shared), (5, "s", shared)], np.tile(np.arange(15), 2))
     write_table(pairs, folder / "pairs.parquet")
     done("fit", "five.parquet", "--out", "five.safetensors", folder=folder)
+    done("apply", "five.safetensors", "five.parquet", "--out", "five-out.parquet", folder=folder)
     return folder
 
 
@@ -64,6 +65,16 @@ def test_the_sixth_hospital_is_refused_then_noticed_then_added(hospitals):
     assert (left.returncode, "120 rows left as they are" in left.stdout) == (3, True)
     raw, out = (open_table(hospitals / name).read().X for name in ("sixth.parquet", "x.parquet"))
     np.testing.assert_array_equal(out, raw)
+    fallback = ("--unknown", "adapt", "--json")
+    result = here(
+        "apply", "five.safetensors", "sixth.parquet", "--out", "a.parquet", *fallback, folder=hospitals
+    )
+    assert result.returncode == 3  # also after adapting: somebody should know
+    assert json.loads(result.stdout)["adapted"]
+    adapted = open_table(hospitals / "a.parquet").read().X
+    corrected = open_table(hospitals / "five-out.parquet").read().X
+    gap = np.linalg.norm(raw.mean(axis=0) - corrected.mean(axis=0))
+    assert np.linalg.norm(adapted.mean(axis=0) - corrected.mean(axis=0)) < 0.3 * gap
     added = done("adapt", "five.safetensors", "sixth.parquet", "--out", "six.safetensors", folder=hospitals)
     assert "H5 added from 120 rows without labels" in added.stdout
     later = done("apply", "six.safetensors", "sixth.parquet", "--out", "y.parquet", folder=hospitals)
@@ -81,7 +92,6 @@ def test_pairs_with_a_fitted_hospital_add_the_sixth(hospitals):
 
 
 def test_rows_of_fitted_hospitals_leave_the_exit_status_zero(hospitals):
-    done("apply", "five.safetensors", "five.parquet", "--out", "five-out.parquet", folder=hospitals)
     assert len(open_table(hospitals / "five-out.parquet").read()) == 1000
     result = here(
         "apply", "five.safetensors", "both.parquet", "--out", "b.parquet", "--force", folder=hospitals
@@ -98,7 +108,7 @@ def test_planning_says_how_many_events_are_enough_and_what_a_new_hospital_gets(h
     given = ("leave-one-out", "five.parquet", *method)
     found = json.loads(done(*given, "--json", folder=hospitals).stdout)
     assert set(found["distance"]) == {f"H{i}" for i in range(5)}
-    assert found["fallback"] in ("uncorrected", "half of the correction", "the correction")
+    assert (found["fallback"], found["option"]) == ("adapted to its rows", "--unknown adapt")
     words = done(*given, folder=hospitals).stdout
-    assert "Rows of an unknown device are nearest to where they belong with" in words
+    assert "Best without pairs: adapted to its rows" in words
     assert "at least three are needed" in refused("leave-one-out", "pairs.parquet", folder=hospitals)

@@ -97,7 +97,10 @@ def test_every_source_left_out_says_what_a_new_one_gets():
     assert list(found.distance) == ["0", "1", "2", "3"]
     assert found.mean["10 pairs with one device"] < found.mean["uncorrected"]
     assert found.mean["adapted to its rows"] < found.mean["uncorrected"]
-    assert found.strength == {"uncorrected": 0.0, "half of the correction": 0.5}.get(found.fallback, 1.0)
+    assert found.fallback == "adapted to its rows"
+    assert found.mean[found.fallback] <= found.mean["uncorrected"]
+    assert str(found).splitlines()[-1].startswith("Best without pairs: adapted to its rows (0.")
+    assert found.option == "--unknown adapt"
     assert np.mean(list(found.noticed.values())) > 0.7
     with pytest.raises(ValueError, match="nothing is known about a third"):
         leave_one_source_out(mgpa.MGPA(), X[source < 2], source=source[source < 2], pair_id=ids[source < 2])

@@ -5,10 +5,13 @@ import pytest
 from scipy.linalg import expm
 
 import mgpa
+from mgpa.audit.diagnostics import check_pairs
+from mgpa.audit.hidden_pairs import find_hidden_pairs
 from mgpa.errors import PairingError
 from mgpa.pair_checks import Pairing, doubt, examine_pairs, far_off, sentence
 from mgpa.pairs import Pairs, repeated_pairs
 from mgpa.position import Effect
+from mgpa.tables import Table
 
 D = 16
 
@@ -213,3 +216,38 @@ def test_rows_far_out_are_doubted_where_they_decide_the_scale():
     assert m.summary().startswith(
         "Doubtful: A few rows are so far out that they alone decide the scale of 16"
     )
+
+
+def people_of_two_sources(hidden, seed=0, d=16, n=12):
+    """Return rows of n people in each of two sources; the first ``hidden`` ones are in both, renamed."""
+    rng = np.random.default_rng(seed)
+    known = rng.normal(size=(2 * n, d))
+    known[n : n + hidden] = known[:hidden]
+    rows = np.repeat(known, 30, axis=0)
+    who = np.repeat([f"p{i}" for i in range(2 * n)], 30)
+    return rows + 0.7 * rng.normal(size=rows.shape), np.repeat(["dry", "wet"], n * 30), who
+
+
+def test_a_person_under_two_names_is_proposed_and_different_people_are_not():
+    X, source, who = people_of_two_sources(2)
+    found = find_hidden_pairs(X, source, who)
+    assert {pair.participants for pair in found} == {("p0", "p12"), ("p1", "p13")}
+    assert str(found[0]).endswith("(wet)")
+    nobody = [find_hidden_pairs(*people_of_two_sources(0, seed, d)) for seed in range(20) for d in (3, 16)]
+    assert sum(map(len, nobody)) <= 2  # 5 % of tables at most
+
+
+def test_check_pairs_proposes_hidden_pairs_and_does_not_use_them():
+    rng = np.random.default_rng(1)
+    X, source, who = people_of_two_sources(1)
+    events = rng.normal(size=(40, X.shape[1]))
+    shift = np.where(np.append(source, ["dry", "wet"] * 40) == "wet", 3.0, 0.0)[:, None]
+    X = np.concatenate([X, np.repeat(events, 2, axis=0)]) + shift
+    who = np.concatenate([who, np.repeat([f"t{i % 5}" for i in range(40)], 2)])
+    ids = np.concatenate([np.full(len(source), -1), np.repeat(np.arange(40), 2)])
+    table = Table(X, source=np.append(source, ["dry", "wet"] * 40), participant=who, pair_id=ids)
+    found = check_pairs(table)
+    assert [pair.participants for pair in found.hidden] == [("p0", "p12")]
+    assert "'p0' (dry) and 'p12' (wet) look like one person under two names: not used" in str(found)
+    assert found.n_pairs == 40
+    assert found.to_dict()["hidden"][0]["participants"] == ("p0", "p12")

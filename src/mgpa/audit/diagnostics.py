@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats.contingency import crosstab
 
-from ..errors import MissingEvidence
+from ..errors import MissingEvidence, first_few
 from ..estimators.closed_form import ClosedFormMGPA
 from ..estimators.mgpa import MGPA
 from ..estimators.tokens import gate_of, token_rows
@@ -26,6 +26,10 @@ from ..statistics import LabelledRows
 from ..tables import fit_table
 from ..tables.columns import in_units, require_columns
 from ..tables.fitting import FitRows, read_pairs
+from ..tables.rows import vectors
+
+if TYPE_CHECKING:
+    from .hidden_pairs import HiddenPair
 
 Floats = NDArray[np.float64]
 
@@ -64,6 +68,8 @@ class PairCheck:
         What the table calls participants.
     examined : PairExamination or None
         Whether pairs join views of one event, which do not, and which are copies.
+    hidden : tuple of HiddenPair
+        Participants of different sources who may be one person under two names; never used as pairs.
     """
 
     sources: dict[str, int]
@@ -78,6 +84,7 @@ class PairCheck:
     spread: SpreadEvidence | None = None
     units: str = "participants"
     examined: PairExamination | None = None
+    hidden: tuple[HiddenPair, ...] = ()
 
     @property
     def n_pairs(self) -> int:
@@ -143,7 +150,14 @@ class PairCheck:
             + self._copies,
             "spread": spread_in_words(self.spread) if self.spread else "not tested",
             "MGPA()": acts,
-        }
+        } | self._candidates
+
+    @property
+    def _candidates(self) -> dict[str, str]:
+        if not self.hidden:
+            return {}
+        some = first_few(list(map(str, self.hidden)), 4)
+        return {"hidden": f"{some} look like one person under two names: not used; ask who recorded them"}
 
     @property
     def _copies(self) -> str:
@@ -226,7 +240,20 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
         spread=spread and replace(spread, unit=in_units(spread.unit, info)),
         units=in_units("participants", info),
         examined=examine_pairs(A, B, people, kind),
+        hidden=_hidden(rows, both.to_map()),
     )
+
+
+def _hidden(rows: FitRows, m: Any) -> tuple[HiddenPair, ...]:
+    """Return participants of different sources who may be one person, from a bounded number of rows."""
+    if rows.people is None:
+        return ()
+    from .hidden_pairs import find_hidden_pairs
+
+    chosen = rows.positions("FIT")
+    chosen = chosen[:: -(-len(chosen) // MAX_ROWS)]
+    table = rows.read(chosen)
+    return find_hidden_pairs(m.transform(vectors(table)), table.source, table.participant)
 
 
 def _exchanged(blocks: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:

@@ -137,7 +137,7 @@ def apply(
     overwrite: Overwrite = False,
     force: bool = False,
     strict: bool = False,
-    unknown: Literal["correct", "leave"] = "correct",
+    unknown: Literal["correct", "adapt", "leave"] = "correct",
     scheduler: shared.Scheduler = None,
     json_: AsJson = False,
 ) -> None:
@@ -166,12 +166,13 @@ def apply(
     strict
         Write nothing, and fail, if rows are not like those the map was fitted on. Without it, that is said.
     unknown
-        What to do with a table that no device of the fit explains: correct it all the same, or leave its rows
-        as they are (`mgpa leave-one-out` says which is better).
+        What to do with rows that no device of the fit explains: correct them all the same; adapt to them, as
+        `mgpa adapt` does; or leave them as they are, if that is true of all rows. `mgpa leave-one-out` says
+        what is best. For a model of corrected rows that is adapt; leave is for one of uncorrected rows.
     """
     from ..maps import load_map
     from ..tables import apply_to_file, check_table
-    from ..tables.rows import other_signals
+    from ..tables.rows import adapt_to_table, other_signals
     from ..tables.scale import connect
 
     will_write(out)
@@ -191,12 +192,16 @@ def apply(
     if strict and not check.ok:
         raise UserError(" ".join(check.problems))
     left = unknown == "leave" and check.unknown_device and all(entry["alarm"] for entry in check.devices)
+    adapted = unknown == "adapt" and check.unknown_device
     if left:
         m = m.with_strength(0.0)
+    if adapted:
+        m = adapt_to_table(m, file, check)
     with connect(scheduler) as client:
         n_rows = apply_to_file(m, file, out, overwrite=overwrite, force=force, client=client, verbose=True)
-    facts = {"table": str(out), "rows": n_rows, "corrected": not left, "check": check.to_dict()}
-    done = "left as they are" if left else "corrected"
+    facts = {"table": str(out), "rows": n_rows, "corrected": not left, "adapted": adapted}
+    facts["check"] = check.to_dict()
+    done = "left as they are" if left else "corrected, after adapting to them," if adapted else "corrected"
     shared.show(facts, f"{n_rows} rows {done} into {out}\n{check}", json_)
     if check.unknown_device:
         raise SystemExit(3)

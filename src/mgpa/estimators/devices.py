@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from ..labels import coded, to_numpy
 from ..maps.check import FittedRange
-from ..maps.population import RATE, Population, alike, log_density_of, shape_of
+from ..maps.population import RATE, Population, alike, log_density_of, log_spread, shape_of
 from ..moments import sample_rows
 from ..statistics import LabelledRows
 
 Floats = NDArray[np.float64]
 
 WINDOW = 50  # rows of one participant and source that follow each other
+SHORTEST = 10
 EACH, NUMBERS, MOST = 6, 2**21, 400  # windows of one participant and source; numbers, windows kept in all
 AXES = 64
 BALL = 0.02  # of the covariance, shared by all directions
@@ -61,7 +62,9 @@ def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
     most = MOST if rows.participant is None else EACH
     windows = []
     for members in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
-        n_parts = max(1, len(members) // WINDOW)
+        n_parts = -(-len(members) // WINDOW)
+        if rows.participant is None:  # windows stand for participants, and some are needed
+            n_parts = max(n_parts, min(FEWEST_UNITS, len(members) // SHORTEST))
         starts = np.arange(n_parts + 1) * len(members) // n_parts
         for i in np.unique(np.linspace(0, n_parts - 1, min(most, n_parts)).astype(int)):
             window = members[starts[i] : starts[i + 1]][:WINDOW]
@@ -125,6 +128,7 @@ def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -
     if people.max() + 1 < FEWEST_UNITS:
         return None
     P, nu = _people(W, code[which], people[which], n_sources)
+    gains = np.stack([log_spread(X[code[which] == s], W[code[which] == s]) for s in range(n_sources)])
     usual, limit = _usual(W, which, people, top)
     logs = np.stack([_log_spread(w.rows) for w in windows])
     whole = 0.5 * np.log(np.maximum(np.mean(residual**2, axis=0), np.finfo(np.float64).tiny))
@@ -141,6 +145,7 @@ def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -
         usual=usual,
         limits=_limits(X, which, people, odds=known),
         numbers=np.array([nu, length, top, people.max() + 1.0, limit, 0.0 if known else WINDOW]),
+        gains=gains,
     )
 
 

@@ -19,6 +19,8 @@ FEWEST_EVENTS = 4
 BATCH = 50
 # What may be done with rows of an unknown device, and the strength that the map is applied with.
 TREATMENTS = {"uncorrected": 0.0, "half of the correction": 0.5, "the correction": 1.0}
+# The same, and adapting, as options of `mgpa apply`.
+OPTIONS = ("--unknown leave", "--strength 0.5", "--unknown correct", "--unknown adapt")
 ADAPTED, ADDED = "adapted to its rows", f"{PAIRS} pairs with one device"
 
 
@@ -43,13 +45,13 @@ class LeftOut:
 
     @property
     def fallback(self) -> str:
-        """What is nearest of all that can be done without rows or pairs of the device."""
-        return min(TREATMENTS, key=lambda name: self.mean[name])
+        """What brings rows nearest of all that needs no pairs of the device."""
+        return min((*TREATMENTS, ADAPTED), key=lambda name: self.mean[name])
 
     @property
-    def strength(self) -> float:
-        """The strength that the map should be applied with to an unknown device."""
-        return TREATMENTS[self.fallback]
+    def option(self) -> str:
+        """The option of ``mgpa apply`` that does it."""
+        return OPTIONS[(*TREATMENTS, ADAPTED).index(self.fallback)]
 
     def __str__(self) -> str:
         names = list(self.mean)
@@ -61,9 +63,9 @@ class LeftOut:
             lines.append(f"{name:<{width}}  {cells}  {self.mean[name]:8.3f}")
         noticed = "  ".join(f"{self.noticed[s]:8.0%}" for s in sources)
         lines.append(f"{'noticed in ' + str(BATCH) + ' rows':<{width}}  {noticed}")
+        best = f"{self.fallback} ({self.mean[self.fallback]:.3f}; mgpa apply {self.option})"
         sentence = (
-            f"Rows of an unknown device are nearest to where they belong with {self.fallback}; adapting "
-            f"to its rows brings them to {self.mean[ADAPTED]:.3f}, {PAIRS} pairs to {self.mean[ADDED]:.3f}."
+            f"Best without pairs: {best}. With {PAIRS} pairs: {self.mean[ADDED]:.3f} (mgpa adapt --known)."
         )
         return "\n".join([*lines, sentence])
 
@@ -72,8 +74,9 @@ class LeftOut:
         return {
             "distance": self.distance,
             "noticed": self.noticed,
+            "mean": self.mean,
             "fallback": self.fallback,
-            "strength": self.strength,
+            "option": self.option,
         }
 
 

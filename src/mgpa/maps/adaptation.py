@@ -1,12 +1,13 @@
 """Add a device that was not in the fit, from its unlabelled rows or from pairs with a fitted device.
 
-The new device becomes one more source of a :class:`~mgpa.maps.PosteriorMap`. Its rows are brought to the
-level of the fitted devices and then moved as theirs:
+The new device becomes one more source of a :class:`~mgpa.maps.PosteriorMap`. Its rows are brought to where
+corrected rows of the fitted devices lie, or, by pairs, to a fitted device and then moved as its rows:
 
-    from rows alone:        E(h) = Σ_s [δ_s + E_s(h + δ_s)] / K,    δ_s = μ_s - m
+    from rows alone:        E(h) = c + r (h - m) - h
     from pairs with t:      E(h) = g(h) - h + E_t(g(h)),            g(h) = h + δ_t + a ridge regression
 
-m, the new device's level, is shrunk toward the population of devices: of what a batch's mean differs by, its
+c is the level of the fitted devices' corrected rows, m that of the new device, r the ratio of features'
+standard deviations. m and r are shrunk toward the population of devices: of what a batch differs by, its
 people and its content explain a part.
 """
 
@@ -22,13 +23,15 @@ from .._common.checks import as_float_matrix, require_finite
 from ..errors import MapError
 from .affine import AffineMap, PosteriorMap
 from .base import CorrectionMap
-from .population import FEWEST_ROWS, Population, alike
+from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, TINY, Population, alike, log_spread
 
 Floats = NDArray[np.float64]
 
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # of the regression in whitened coordinates
 FEWEST_PAIRS, FEWEST_TO_REGRESS = 2, 5
 SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a new device's density relative to a known one's
+MOST_GAINS = 1024  # features up to which gains are corrected: they need a matrix for each source
+MOST_GAIN = 1.5  # logarithm of the most that a feature is scaled by
 FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
 
 
@@ -44,15 +47,36 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> Posterior
     level = weight @ rows / weight.sum()
     unit = population.numbers[5]
     n_units = max(n_participants, len(rows) / unit if unit else 1.0)
-    noise = population.people / n_units + np.eye(W.shape[1]) * alike(W) / len(W)
+    noise = (0.0 if unit else population.people / n_units) + np.eye(W.shape[1]) * alike(W) / len(W)
     level = population.toward_known(level, noise)
     base = _blended(m, population)
-    steps = (population.levels - level) / m.scale * m.varies
-    edits, offsets = _multiplied(base)
-    edit = edits.mean(axis=0)
-    offset = np.mean([d + e + d @ D for d, e, D in zip(steps, offsets, edits, strict=True)], axis=0)
+    goal, ratio = _goal(base, population, rows, n_units)
+    edit = np.diag(ratio - 1.0)
+    offset = (goal - m.center - ratio * (level - m.center)) / m.scale * m.varies
     words = f"{name} added from {len(rows)} rows without labels, as if their content were mixed as in the fit"
     return _with_device(base, population, name, rows, level, edit, offset, words)
+
+
+def _goal(base: PosteriorMap, population: Population, rows: Floats, n_units: float) -> tuple[Floats, Floats]:
+    """Return where fitted devices' corrected rows lie, and their features' spread over that of the rows."""
+    edits, offsets = _multiplied(base)
+    levels = (population.levels - base.center) / base.scale
+    moved = levels + offsets + np.einsum("ki,kij->kj", levels, edits)
+    goal, ratio = moved.mean(axis=0) * base.scale + base.center, np.ones(base.n_features)
+    if not population.gains.size or base.n_features > MOST_GAINS:
+        return goal, ratio
+    root = population.back / base.scale  # rows' covariance is its square, and the rest
+    variance = np.exp(2.0 * population.spread) / base.scale**2
+    rest = np.maximum(variance - np.sum(root**2, axis=0), 0.0)
+    after = np.zeros_like(population.gains)
+    for s, gain in enumerate(population.gains):
+        size = np.exp(gain - population.spread)
+        turn = size[:, None] * (np.eye(len(rest)) + edits[s])
+        becomes = np.sum((root @ turn) ** 2, axis=0) + rest @ turn**2
+        after[s] = population.spread + 0.5 * np.log(np.maximum(becomes / variance, TINY))
+    some = base.varies & (population.varies > 0)
+    apart = after.mean(axis=0) - population.gain(rows, n_units)
+    return goal, np.where(some, np.exp(np.clip(apart, -MOST_GAIN, MOST_GAIN)), 1.0)
 
 
 def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> PosteriorMap:
@@ -93,7 +117,10 @@ def _population(m: CorrectionMap, name: str) -> Population:
             f"A {type(m).__name__} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA()."
         )
     if m.population is None:
-        raise MapError("This map holds no population of devices; fit it again with this version.")
+        raise MapError(
+            "This map holds no population of devices: it was fitted on fewer than four participants (or, where "
+            "they are unknown, on too few rows), or by an older version. Fit it again."
+        )
     if name in m.info.source_names:
         raise ValueError(f"{name!r} is a device of the fit; give the new one another name.")
     return m.population
@@ -195,6 +222,17 @@ def _ridge(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return slope, mean - center @ slope
 
 
+def _with_level(population: Population, level: Floats, rows: Floats) -> Population:
+    """Return the population with one more device."""
+    gains = population.gains
+    if gains.size:
+        spread = (
+            log_spread(rows, population.read(rows)) if len(rows) >= FEWEST_FOR_FAULTS else gains.mean(axis=0)
+        )
+        gains = np.concatenate([gains, spread[None]])
+    return replace(population, levels=np.concatenate([population.levels, level[None]]), gains=gains)
+
+
 def _with_device(
     base: PosteriorMap,
     population: Population,
@@ -232,7 +270,7 @@ def _with_device(
     return replace(
         base,
         info=info,
-        population=replace(population, levels=np.concatenate([population.levels, level[None]])),
+        population=_with_level(population, level, rows),
         square_weight=square_weight,
         linear=linear,
         bias=bias,

@@ -15,7 +15,7 @@ Everything here needs numpy alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import lgamma
 from typing import Any
@@ -43,6 +43,7 @@ MOST_LEFT = 3.0  # times the fitted variance, after signs are changed back
 FEW, APART = 0.05, 6.0
 MIXED = 0.3  # of the variance of a mixture of devices is that of one
 TINY = 1e-12
+FAR_OUT = 2.0  # times the median distance, from where rows are drawn in before their spread is measured
 RUN = 10  # rows that may be alike because they follow each other
 
 
@@ -61,6 +62,9 @@ class Population:
     spread, varies : (d,), (d,)
         Logarithms of each feature's standard deviation within sources, and how they differ between
         participants.
+    gains : (K, d)
+        Logarithms of each feature's standard deviation on each device; empty in older files, which tell of
+        levels alone.
     usual : (2, 3)
         Mean and standard deviation, over batches of held-out participants, of what :func:`shape_of` returns.
     limits : (3,)
@@ -81,6 +85,7 @@ class Population:
     usual: Floats
     limits: Floats
     numbers: Floats
+    gains: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
         d, k = self.whiten.shape if self.whiten.ndim == 2 else (-1, -1)
@@ -92,6 +97,7 @@ class Population:
         }
         shapes |= {"usual": (2, 3), "limits": (3,), "numbers": (6,)}
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
+        wrong += ["gains"] * (self.gains.size > 0 and self.gains.shape != self.levels.shape)
         if wrong or self.levels.ndim != 2 or self.levels.shape[1] != d or not 0 < self.top <= k:
             raise MapError("The population of devices has unexpected shapes.")
         if not all(np.isfinite(array).all() for array in self.arrays.values()):
@@ -100,7 +106,7 @@ class Population:
     @property
     def arrays(self) -> dict[str, Floats]:
         """The stored arrays by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {f.name: array for f in fields(self) if (array := getattr(self, f.name)).size}
 
     @property
     def top(self) -> int:
@@ -124,6 +130,12 @@ class Population:
         """Return rows in whitened coordinates."""
         return np.asarray((X - self.center) @ self.whiten)
 
+    @cached_property
+    def back(self) -> Floats:
+        """The inverse of ``whiten`` (k, d): back to rows along the axes in which features vary together."""
+        scale = np.exp(self.spread)
+        return np.asarray(np.linalg.pinv(self.whiten * scale[:, None]) * scale)
+
     def weights(self, W: Floats) -> tuple[Floats, Floats]:
         """Return the median of whitened rows, and how far each is drawn in toward it: 1 is not at all."""
         middle = np.median(W, axis=0)
@@ -142,7 +154,27 @@ class Population:
         """
         away = self.read(level[None])[0] - self.means.mean(axis=0)
         kept = self.between @ np.linalg.solve(self.between + noise, away)
-        return np.asarray(level - (away - kept) @ np.linalg.pinv(self.whiten))
+        return np.asarray(level - (away - kept) @ self.back)
+
+    def gain(self, rows: Floats, n_units: float) -> Floats:
+        """Return the logarithms of a device's standard deviations (d,), shrunk toward those of known ones.
+
+        How far depends on how much known devices differ, feature by feature and on the whole, beyond what
+        participants and few rows do.
+        """
+        middle = self.gains.mean(axis=0)
+        if len(rows) < FEWEST_FOR_FAULTS:
+            return np.asarray(middle)
+        by_chance = 0.0 if self.numbers[5] else self.varies**2 / max(1.0, float(self.numbers[3]))
+        differ = self.gains.var(axis=0, ddof=1) - by_chance
+        differ = np.maximum(BETWEEN * differ + (1.0 - BETWEEN) * differ[self.varies > 0].mean(), 0.0)
+        # Where participants are unknown, windows vary by their content, which a batch has more of.
+        people = 0.0 if self.numbers[5] else self.varies**2 / n_units
+        noise = people + alike(self.read(rows)) / len(rows) + TINY
+        found = log_spread(rows, self.read(rows))
+        return np.asarray(
+            np.where(self.varies > 0, middle + differ / (differ + noise) * (found - middle), 0.0)
+        )
 
     def evidence(self, W: Floats, own: int | None = None, *, mixed: bool = False) -> Evidence:
         """Return what whitened rows say about their device.
@@ -299,6 +331,14 @@ class Faults:
         if self.scaled:
             words.append(f"Scaled: {listed(self.scaled)}, relative to the others.")
         return words
+
+
+def log_spread(X: Floats, W: Floats) -> Floats:
+    """Return the logarithms of features' standard deviations, rows far out (whitened: W) drawn in."""
+    away = np.linalg.norm(W - np.median(W, axis=0), axis=1)
+    weight = np.minimum(1.0, FAR_OUT * np.median(away) / np.maximum(away, TINY))
+    apart = (X - np.median(X, axis=0)) * weight[:, None]
+    return np.asarray(0.5 * np.log(np.maximum(apart.var(axis=0, ddof=1), np.finfo(np.float64).tiny)))
 
 
 def alike(W: Floats) -> float:

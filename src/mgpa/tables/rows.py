@@ -199,22 +199,46 @@ def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
     See :meth:`mgpa.maps.CorrectionMap.check`. Sources are read from ``source`` or, without it, from the
     column that was the fit's source.
     """
+    X, source, _, why = _some_rows(m, table)
+    return replace(m.check(X), not_checked=why) if why else m.check(X, source)
+
+
+def adapt_to_table(m: CorrectionMap, table: Given | TableFile, check: RowCheck) -> CorrectionMap:
+    """Return the map with the devices of a table that no fitted device explains, from its rows alone.
+
+    ``check`` is what :func:`check_table` found. See :meth:`mgpa.maps.CorrectionMap.adapt`.
+    """
+    X, source, people, _ = _some_rows(m, table)
+    for entry in (entry for entry in check.devices if entry["alarm"]):
+        label = entry["rows_named"]
+        mine = np.arange(len(X)) if not label else np.flatnonzero(source == label)
+        name = f"{label}, as in the table" if label in m.info.source_names else label or "new"
+        m = m.adapt(X[mine], name, n_participants=1 if people is None else len(np.unique(people[mine])))
+    return m
+
+
+def _some_rows(m: CorrectionMap, table: Given | TableFile) -> tuple[Any, Any, Any, str]:
+    """Return rows of a table, all or of parts spread evenly, their sources and participants.
+
+    And, where the rows have sources that cannot be compared with those of the fit, why.
+    """
     file = table if isinstance(table, TableFile) else open_table(table)
     file, every = file.carrying(), -(-file.n_rows // CHECKED_ROWS) or 1
     tables = [rows_for(m, batch) for part in file.parts[::every] for batch in batches(part)]
     X = np.concatenate([vectors(t, m.info.token_layout) for t in tables] or [np.zeros((0, m.n_features))])
+    known = tables and "participant" in file.columns
+    people = np.concatenate([t.columns["participant"] for t in tables]) if known else None
     names = list(dict.fromkeys(["source", m.info.source_column or "source"]))
     column = next((name for name in names if name in file.columns), None)
     if not m.info.source_names or not tables:
-        return m.check(X)
+        return X, None, people, ""
     try:
         if column is None:
             raise ValueError(f"no column {' or '.join(map(repr, names))}")
-        source = np.concatenate([t.columns[column] for t in tables])
-        encode_source(source, len(X), column)
+        labels, codes = encode_source(np.concatenate([t.columns[column] for t in tables]), len(X), column)
     except ValueError as error:  # gaps, too, which only a column that is not the table's source may have
-        return replace(m.check(X), not_checked=f"sources not checked: {error}")
-    return m.check(X, source)
+        return X, None, people, f"sources not checked: {error}"
+    return X, np.array(source_names(labels))[codes], people, ""
 
 
 def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) -> Iterator[Table]:
