@@ -31,6 +31,9 @@ PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # of the regression in
 FEWEST_PAIRS, FEWEST_TO_REGRESS = 2, 5
 SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a new device's density relative to a known one's
 MOST_GAINS = 1024  # features up to which gains are corrected: they need a matrix for each source
+# Variance of a whitened mean for what a batch's mix of content differs by: one of two classes at .8 moves it by
+# .3 to .6 along an axis.
+MIX = 0.1
 MOST_GAIN = 1.5  # logarithm of the most that a feature is scaled by
 FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
 
@@ -47,7 +50,7 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> Posterior
     level = weight @ rows / weight.sum()
     unit = population.numbers[5]
     n_units = max(n_participants, len(rows) / unit if unit else 1.0)
-    noise = (0.0 if unit else population.people / n_units) + np.eye(W.shape[1]) * alike(W) / len(W)
+    noise = (0.0 if unit else population.people / n_units) + np.eye(W.shape[1]) * (MIX + alike(W) / len(W))
     level = population.toward_known(level, noise)
     base = _blended(m, population)
     goal, ratio = _goal(base, population, rows, n_units)
@@ -118,8 +121,8 @@ def _population(m: CorrectionMap, name: str) -> Population:
         )
     if m.population is None:
         raise MapError(
-            "This map holds no population of devices: it was fitted on fewer than four participants (or, where "
-            "they are unknown, on too few rows), or by an older version. Fit it again."
+            "This map holds no population of devices: it was fitted on fewer than four participants "
+            "(or, where unknown, on too few rows), or by an older version. Fit it again."
         )
     if name in m.info.source_names:
         raise ValueError(f"{name!r} is a device of the fit; give the new one another name.")
