@@ -175,7 +175,7 @@ class PairCheck:
         return {"verdict": self.verdict, "shows_something": self.shows_something, **facts}
 
 
-def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
+def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCheck:
     """Test whether pairs show a measurement effect, and whether the rows show it too.
 
     Parameters
@@ -184,6 +184,8 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
         Rows with their sources; of a table with roles, the FIT rows. Tokens count by their mean.
     pairs : Table, TableFile, path or None
         Pairs that are not rows of the table; None: the table's own (``pair_id``).
+    hidden : bool
+        Whether to look for participants of different sources who may be one person under two names.
 
     Examples
     --------
@@ -240,7 +242,7 @@ def check_pairs(table: Any, pairs: Any = None) -> PairCheck:
         spread=spread and replace(spread, unit=in_units(spread.unit, info)),
         units=in_units("participants", info),
         examined=examine_pairs(A, B, people, kind),
-        hidden=_hidden(rows, both.to_map()),
+        hidden=_hidden(rows, both.to_map()) if hidden else (),
     )
 
 

@@ -487,7 +487,8 @@ class AuditPlan:
         with waiting("audit: checking pairs", self.options.verbose), warnings.catch_warnings():
             warnings.filterwarnings("ignore", SINGLES)  # the audit says so once
             with suppress(MissingEvidence):
-                return check_pairs(rows, pairs_in(self.where, self.pairs) if own else None)
+                own_pairs = pairs_in(self.where, self.pairs) if own else None
+                return check_pairs(rows, own_pairs, hidden=False)
         return None
 
     def run_split(self, split: Split) -> Audit:

@@ -325,7 +325,7 @@ class Audit:
         if "pairs" not in self._cache:
             self._cache["pairs"] = None
             with suppress(MissingEvidence):
-                self._cache["pairs"] = check_pairs(self.paired_rows)
+                self._cache["pairs"] = check_pairs(self.paired_rows, hidden=False)
         return self._cache["pairs"]  # type: ignore[no-any-return]
 
     def source_split(self) -> Any:

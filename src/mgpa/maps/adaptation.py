@@ -31,8 +31,8 @@ PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # of the regression in
 FEWEST_PAIRS, FEWEST_TO_REGRESS = 2, 5
 SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a new device's density relative to a known one's
 MOST_GAINS = 1024  # features up to which gains are corrected: they need a matrix for each source
-# Variance of a whitened mean for what a batch's mix of content differs by: one of two classes at .8 moves it by
-# .3 to .6 along an axis.
+# Variance of a whitened mean by what the mix of a batch's content differs: one of two classes at .8 moves it
+# by .3 to .6 along an axis.
 MIX = 0.1
 MOST_GAIN = 1.5  # logarithm of the most that a feature is scaled by
 FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
@@ -50,14 +50,15 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> Posterior
     level = weight @ rows / weight.sum()
     unit = population.numbers[5]
     n_units = max(n_participants, len(rows) / unit if unit else 1.0)
-    noise = (0.0 if unit else population.people / n_units) + np.eye(W.shape[1]) * (MIX + alike(W) / len(W))
-    level = population.toward_known(level, noise)
+    noise = (0.0 if unit else population.people / n_units) + np.eye(W.shape[1]) * alike(W) / len(W)
+    read_at = population.toward_known(level, noise)
+    level = population.toward_known(level, noise + MIX * np.eye(W.shape[1]))
     base = _blended(m, population)
     goal, ratio = _goal(base, population, rows, n_units)
     edit = np.diag(ratio - 1.0)
     offset = (goal - m.center - ratio * (level - m.center)) / m.scale * m.varies
     words = f"{name} added from {len(rows)} rows without labels, as if their content were mixed as in the fit"
-    return _with_device(base, population, name, rows, level, edit, offset, words)
+    return _with_device(base, population, name, rows, read_at, edit, offset, words)
 
 
 def _goal(base: PosteriorMap, population: Population, rows: Floats, n_units: float) -> tuple[Floats, Floats]:

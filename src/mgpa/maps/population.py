@@ -28,8 +28,8 @@ from ..errors import MapError, first_few
 Floats = NDArray[Any]
 
 # A batch with the fitted content in other shares moves a whitened mean by sqrt(χ²) at most: two classes at
-# .2 instead of .5: .6; one of five classes at .84: 1.6.
-CONTENT = 1.5
+# .2 instead of .5: .6; one of five classes at .84: 1.6, and participants differ in how.
+CONTENT = 2.0
 SPREADS = (0.25, 1.0, 4.0)  # a new device differs half, once or twice as much as the known ones do
 HEAVY = 5.0  # degrees of freedom of that
 BETWEEN = (
