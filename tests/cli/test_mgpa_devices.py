@@ -112,3 +112,21 @@ def test_planning_says_how_many_events_are_enough_and_what_a_new_hospital_gets(h
     words = done(*given, folder=hospitals).stdout
     assert "Best without pairs: adapted to its rows" in words
     assert "at least three are needed" in refused("leave-one-out", "pairs.parquet", folder=hospitals)
+
+
+def test_the_source_column_of_the_fit_is_known_to_adapt(hospitals):
+    table = open_table(hospitals / "sixth.parquet").read()
+    columns = {"hospital": table.source, "person": table.participant}
+    write_table(Table(table.X, info={"unit": "x"}).with_columns(**columns), hospitals / "named.parquet")
+    five = open_table(hospitals / "five.parquet").read()
+    columns = {name: values for name, values in five.columns.items() if name != "source"}
+    write_table(Table(five.X, hospital=five.source, **columns), hospitals / "five-named.parquet")
+    rename = ("--rename.hospital", "source")
+    done("fit", "five-named.parquet", *rename, "--out", "named.safetensors", folder=hospitals)
+    given = ("named.safetensors", "named.parquet", "--out")
+    said = here("apply", *given, "n.parquet", folder=hospitals).stdout
+    assert "Next: mgpa adapt named.safetensors named.parquet --out NEW.safetensors" in said
+    added = done("adapt", *given, "n.safetensors", folder=hospitals).stdout
+    assert added.startswith("H5 added from 120 rows")
+    refusal = refused("adapt", *given, "o.safetensors", "--known", "H0", folder=hospitals)
+    assert "no column pair_id. Others: hospital, person" in refusal

@@ -206,6 +206,33 @@ def test_adapt_and_add_source_bring_a_new_device_to_the_others(world, estimator,
     assert "C added from 300 rows without labels" in loaded.summary()
 
 
+def test_adapting_matches_the_spread_of_features_where_known_devices_differ_in_it(world):
+    rng = np.random.default_rng(5)
+    gains = np.exp(0.3 * rng.normal(size=(5, D)))
+    X, source, people, ids = [], [], [], []
+    events = world.content(60)[0]
+    for k, shift in enumerate(world.shifts):
+        for person in range(8):
+            X.append(world.content(40, world.person())[0] * gains[k] + shift)
+            source += [k] * 40
+            people += [person] * 40
+            ids.append(np.full(40, -1))
+        X.append(events * gains[k] + shift)
+        source += [k] * 60
+        people += [8] * 60
+        ids.append(np.arange(60))
+    model = mgpa.MGPA().fit(np.concatenate(X), source=source, pair_id=np.concatenate(ids), groups=people)
+    m, new = model.to_map(), world.content(300)[0]
+    goal = m.transform(new * gains[0] + world.shifts[0])
+    rows = new * gains[4] + world.new(1.0)
+    adapted = m.adapt(rows, "C", n_participants=8).transform(rows)
+    spread = np.abs(np.log(adapted.std(axis=0) / goal.std(axis=0))).mean()
+    assert spread < 0.5 * np.abs(np.log(rows.std(axis=0) / goal.std(axis=0))).mean()
+    old = replace(m, population=replace(m.population, gains=np.zeros((0, 0))))  # an older file
+    level = old.adapt(rows, "C", n_participants=8).transform(rows)
+    np.testing.assert_allclose(level.std(axis=0), rows.std(axis=0), rtol=0.05)
+
+
 def test_adapting_is_refused_with_a_reason(world, m):
     rows = world.rows(20, world.new())
     for wrong, message in (
@@ -287,4 +314,4 @@ def test_boards_that_were_not_in_the_fit_are_noticed_and_adapted_to():
         head = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
         head.fit(m.transform(X[fit]), data["gas"][fit])
         scores.append(head.score(m.adapt(X[~fit]).transform(X[~fit]), data["gas"][~fit]))
-    assert np.mean(scores) >= 0.91
+    assert np.mean(scores) >= 0.94

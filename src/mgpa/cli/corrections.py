@@ -170,7 +170,7 @@ def apply(
         `mgpa adapt` does; or leave them as they are, if that is true of all rows. `mgpa leave-one-out` says
         what is best. For a model of corrected rows that is adapt; leave is for one of uncorrected rows.
     """
-    from ..maps import load_map
+    from ..maps import AffineMap, PosteriorMap, load_map
     from ..tables import apply_to_file, check_table
     from ..tables.rows import adapt_to_table, other_signals
     from ..tables.scale import connect
@@ -202,7 +202,12 @@ def apply(
     facts = {"table": str(out), "rows": n_rows, "corrected": not left, "adapted": adapted}
     facts["check"] = check.to_dict()
     done = "left as they are" if left else "corrected, after adapting to them," if adapted else "corrected"
-    shared.show(facts, f"{n_rows} rows {done} into {out}\n{check}", json_)
+    text = f"{n_rows} rows {done} into {out}\n{check}"
+    if adapted:
+        text += "\nAdapted: their content was taken to be mixed as in the fit."
+    elif check.unknown_device and not left and isinstance(m, (AffineMap, PosteriorMap)):
+        text += f"\nNext: mgpa adapt {map} {table} --out NEW.safetensors, or mgpa apply … --unknown adapt."
+    shared.show(facts, text, json_)
     if check.unknown_device:
         raise SystemExit(3)
 

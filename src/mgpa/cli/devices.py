@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ..errors import first_few
 from . import application as shared
 from .application import AS_IT_IS, AnyOut, AnyPlace, AsJson, Overwrite, TableOptions, UserError, app
 
@@ -44,7 +47,11 @@ def adapt(
 
     shared.refuse_existing(out, overwrite, map, table)
     m = load_map(map)
-    rows = rows_for(m, reading.open(table, m.info.feature_names).read())
+    file, column = reading.open(table, m.info.feature_names), m.info.source_column
+    if "source" not in file.columns and column in file.columns:  # as the fit's table called it
+        renamed = {**(reading.rename or {}), column: "source"}
+        file = replace(reading, rename=renamed).open(table, m.info.feature_names)
+    rows = rows_for(m, file.read())
     X, source = vectors(rows, m.info.token_layout), rows.source
     here = [] if source is None else [str(label) for label in rows.sources]
     fresh = [label for label in here if label not in m.info.source_names]
@@ -58,8 +65,15 @@ def adapt(
         n_participants = 1 if own.participant is None else len(set(own.participant.tolist()))
         before, adapted = m.check(X), m.adapt(X, name, n_participants=n_participants)
     else:
-        if mine is None or rows.pair_id is None:
-            raise UserError(f"With --known, {table} needs a source column that names {name!r}, and pair_id.")
+        for what, column in (("source", source), ("pair_id", rows.pair_id)):
+            if column is None:
+                others = first_few([name for name in file.columns if name not in ("source", "pair_id")])
+                raise UserError(
+                    f"--known compares rows with the same pair_id, and {table} has no column {what}. "
+                    f"Others: {others}; if it is one of these, pass --rename.NAME {what}."
+                )
+        if mine is None:
+            raise UserError(f"{table} has no rows of {name!r}; its sources are {', '.join(here)}.")
         theirs = source.astype(str) == known
         views = [dict(zip(rows.pair_id[part].tolist(), X[part], strict=True)) for part in (theirs, mine)]
         events = [event for event in views[0] if event in views[1]]

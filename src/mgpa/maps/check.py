@@ -239,5 +239,5 @@ def _unknown(named: str, evidence: Evidence, nearest: str, population: Populatio
     return (
         f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most "
         f"like {nearest!r}, but {times:.2g} times as far from it as fitted devices are from each other. The "
-        f"correction may do harm: adapt the map to these rows (mgpa adapt), or use uncorrected ones.{caution}"
+        f"correction may do harm: adapt the map to these rows, or use uncorrected ones.{caution}"
     )
