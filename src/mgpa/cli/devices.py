@@ -65,14 +65,14 @@ def adapt(
         n_participants = 1 if own.participant is None else len(set(own.participant.tolist()))
         before, adapted = m.check(X), m.adapt(X, name, n_participants=n_participants)
     else:
-        for what, column in (("source", source), ("pair_id", rows.pair_id)):
-            if column is None:
+        for what, values in (("source", source), ("pair_id", rows.pair_id)):
+            if values is None:
                 others = first_few([name for name in file.columns if name not in ("source", "pair_id")])
                 raise UserError(
                     f"--known compares rows with the same pair_id, and {table} has no column {what}. "
                     f"Others: {others}; if it is one of these, pass --rename.NAME {what}."
                 )
-        if mine is None:
+        if mine is None or source is None or rows.pair_id is None:
             raise UserError(f"{table} has no rows of {name!r}; its sources are {', '.join(here)}.")
         theirs = source.astype(str) == known
         views = [dict(zip(rows.pair_id[part].tolist(), X[part], strict=True)) for part in (theirs, mine)]
