@@ -587,7 +587,7 @@ def shortcut_note(audit: Audit) -> str:
         return f"worst and control were not measured: {origin}." if origin else ""
     if len(ways) > 1:
         return "worst: the mean over heads that learned each possible shortcut."
-    how = "as stated" if origin == "stated" else f"as in the {origin} rows"
+    how = "as set" if origin == "stated" else f"as in the {origin} rows"
     return f"worst: heads learned that {ways[0]} ({how})."
 
 
