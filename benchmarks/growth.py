@@ -1,87 +1,196 @@
-"""Time and memory of fits against the number of rows n and of features d, each fit in a process of its own.
+"""Time and memory of fits as one size grows, each fit in a process of its own.
 
-python benchmarks/growth.py                          # the table of docs/performance.md (minutes)
-python benchmarks/growth.py leace --rows 500 --features 8192 65536
-python benchmarks/growth.py --rows 500 2000 --features 512
+    python benchmarks/growth.py                          # all curves (minutes)
+    python benchmarks/growth.py pairs people             # some of: rows features pairs sources people ...
+    python benchmarks/growth.py --json growth.json       # for the picture of docs/performance.md, by page.py
 
-Memory is the peak of the process, everything in it, and in brackets what the fit added. A method that would
-need more memory than there is refuses, and says how much.
+Rows are float32, of two sources with a gain and a shift between them, unless the curve is of sources. Memory
+is what the fit added to the peak of its process. The limit is the least work that a fit contains: the Gram
+products of every source's rows. A method that would need more memory than there is refuses; peers, through
+their own packages, are left out where one fit takes longer than :data:`LONGEST`.
 """
 
 import argparse
-import os
+import json
 import subprocess
 import sys
+from datetime import date
+from pathlib import Path
 
-METHODS = (
-    "closed_form_mgpa", "closed_form_mgpa_paper", "leace", "oracle_leace", "splince", "inlp", "ncm", "combat",
-    "pisco", "featmap", "coral", "quadratic_leace",
-)  # fmt: skip
-SIZES = [(10_000, 64), (10_000, 512), (10_000, 4096), (500, 512), (500, 8192), (500, 65_536)]
-LIMIT = 600.0  # seconds for a fit
+import history
+import quiet
 
-CHILD = """
-import resource, sys, time
-import numpy as np
-import mgpa.errors
-from mgpa.baselines import make
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-name, n, d = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-rng, m = np.random.default_rng(0), 100
-source, task = np.arange(n) % 2, rng.integers(2, size=n)
-X = rng.standard_normal((n, d), dtype=np.float32)
-X[source == 1, :3] += 1.0
-X[:, -1] += task
-A = rng.standard_normal((m, d), dtype=np.float32)
-B = rng.standard_normal((m, d), dtype=np.float32)
-B *= 0.1
-B += A
-B[:, :3] += 1.0
-pairs = (A, B)
-model = mgpa.ClosedFormMGPA.paper() if name == "closed_form_mgpa_paper" else make(name)
-before, start, began = peak(), time.perf_counter(), time.process_time()
-try:
-    model.fit(X, task, source=source, pairs=pairs).to_map()
-except mgpa.errors.NotEnoughMemory as error:
-    print("refused", str(error).splitlines()[0])
-else:
-    print("done", time.perf_counter() - start, time.process_time() - began, peak(), peak() - before)
-"""
+LONGEST = 20.0  # seconds of one fit
+OURS = ("MGPA()", "closed form")
+PEERS = ("LEACE (concept-erasure)", "CORAL (skada)", "ComBat (combatlearn)", "PDS (chemotools)")
+# Of every curve: its sizes, what else is fixed, and who is measured.
+CURVES = {
+    "rows": ((1_000, 10_000, 100_000, 1_000_000), {"d": 128, "pairs": 300}, (*OURS, *PEERS[:3], "limit")),
+    "features": ((64, 512, 4_096, 65_536), {"n": 500, "pairs": 100}, (*OURS, *PEERS, "limit")),
+    "pairs": ((100, 1_000, 10_000, 100_000), {"n": 10_000, "d": 128}, (*OURS, PEERS[3], "limit")),
+    "sources": ((2, 6, 12, 30), {"n": 12_000, "d": 64, "pairs": 60}, (*OURS, PEERS[0], PEERS[2], "limit")),
+    "people": ((5, 50, 500, 5_000), {"n": 50_000, "d": 64, "pairs": 5_000}, (*OURS, "limit")),
+    "tokens": ((4, 16, 64, 256), {"n": 200, "d": 128, "pairs": 100}, (OURS[1], "limit")),
+    "stages": ((6, 24, 96), {"n": 2_000, "d": 512}, ("staged transform", "limit")),
+}
+NAMES = {"rows": "n", "features": "d"}
 
 
-def measure(name, n, d):
+def world(n=10_000, d=128, pairs=300, sources=2, people=0, tokens=0):
+    """Return rows, sources, participants, pair ids, and the views of every pair by source."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    width = d * max(1, tokens)
+    gain = 1.0 + np.outer(np.arange(sources), np.arange(width) < max(1, width // 16)) / max(1, sources - 1)
+    gain = gain.astype(np.float32)
+    shift = (0.3 * np.arange(sources)[:, None] * rng.standard_normal((1, width))).astype(np.float32)
+    source = rng.integers(0, sources, n)
+    X = rng.standard_normal((n, width), dtype=np.float32)
+    X = X * gain[source] + shift[source]
+    who = rng.integers(0, people, n) if people else None
+    if people:
+        X += 0.3 * rng.standard_normal((people, width), dtype=np.float32)[who]
+    events = rng.standard_normal((pairs, width), dtype=np.float32)
+    views = [
+        (events + np.float32(0.1) * rng.standard_normal(events.shape, dtype=np.float32)) * gain[k] + shift[k]
+        for k in range(sources)
+    ]
+    whose = rng.integers(0, people, pairs) if people else None
+    return X, source, who, views, whose
+
+
+def fit_of(name, n, d, tokens=0, sources=2, **sizes):
+    """Return the function that is measured: one fit of a method, by its own package."""
+    import numpy as np
+
+    X, source, who, views, whose = world(n=n, d=d, tokens=tokens, sources=sources, **sizes)
+    if name == "limit":
+        parts = [X[source == k].astype(np.float64) for k in range(sources)]
+        return lambda: [rows.T @ rows if len(rows) >= rows.shape[1] else rows @ rows.T for rows in parts]
+    if name in OURS:
+        import mgpa
+
+        model = mgpa.MGPA() if name == OURS[0] else mgpa.ClosedFormMGPA()
+        if tokens:
+            X, views = X.reshape(n, tokens, d), [view.reshape(-1, tokens, d) for view in views]
+            model = mgpa.JointTokens(model)
+        if sources == 2:
+            return lambda: model.fit(X, source=source, pairs=tuple(views), groups=who, pair_groups=whose)
+        ids = np.concatenate([np.full(n, -1), *[np.arange(len(views[0]))] * sources])
+        source = np.concatenate([source, np.repeat(np.arange(sources), len(views[0]))])
+        X = np.concatenate([X, *views])
+        return lambda: model.fit(X, source=source, pair_id=ids)
+    return peer_fit(name, X.astype(np.float64), source, views)
+
+
+def peer_fit(name, X, source, views):
+    """Return a fit of a peer's method."""
+    import numpy as np
+
+    if name == PEERS[0]:
+        import torch
+        from concept_erasure import LeaceEraser
+
+        Z = torch.tensor(np.eye(source.max() + 1)[source])
+        return lambda: LeaceEraser.fit(torch.tensor(X), Z)
+    if name == PEERS[1]:
+        from skada import CORALAdapter
+
+        order = np.argsort(source, kind="stable")
+        domain = np.where(source[order] == 0, 1, -2)
+        return lambda: CORALAdapter().fit(X[order], sample_domain=domain)
+    if name == PEERS[2]:
+        import pandas as pd
+        from combatlearn import ComBat
+
+        frame, batch = pd.DataFrame(X), pd.Series(source.astype(str))
+        return lambda: ComBat(batch=batch, method="johnson").fit(frame)
+    from chemotools.adaptation import PiecewiseDirectStandardization
+
+    model = PiecewiseDirectStandardization(window_length=5, n_components=2)
+    A, B = (view.astype(np.float64) for view in views)
+    return lambda: model.fit(B, X_source=A)
+
+
+def stages_of(name, n, d, stages):
+    """Return one transform by a map of stages, or the product that it contains."""
+    import numpy as np
+
+    import run
+
+    m = run.staged_map(n_stages=stages).warm_up()
+    X = np.random.default_rng(1).normal(size=(n, d)).astype(np.float32)
+    first = m._weights(X.dtype).first[:-1]
+    return (lambda: m.transform(X)) if name == "staged transform" else (lambda: X @ first)
+
+
+def child(name, curve, size):
+    """Measure one fit, here, and print it as JSON."""
+    import contextlib
+    import os
+    import resource
+    import time
+    import warnings
+
+    from mgpa.errors import NotEnoughMemory
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    warnings.simplefilter("ignore")
+    make = stages_of if curve == "stages" else fit_of
+    function = make(name, **CURVES[curve][1] | {NAMES.get(curve, curve): size})
+    before, times = peak(), []
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, name, str(n), str(d)], capture_output=True, text=True, timeout=LIMIT
-        )
+        with contextlib.redirect_stdout(open(os.devnull, "w")):
+            while not times or (sum(times) < 1.0 and len(times) < 3):
+                start = time.perf_counter()
+                function()
+                times.append(time.perf_counter() - start)
+    except (NotEnoughMemory, MemoryError) as error:
+        return print(json.dumps({"refused": str(error).splitlines()[0] if str(error) else "memory"}))
+    return print(json.dumps({"seconds": min(times), "added": peak() - before, "peak": peak()}))
+
+
+def measure(name, curve, size):
+    """Return what a child process measured: seconds and MiB, or why there are none."""
+    command = [sys.executable, __file__, "--child", name, curve, str(size)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:
-        return f"more than {LIMIT:.0f} s"
-    word, _, said = done.stdout.partition(" ")
-    if word == "done":
-        seconds, processor, peak, added = map(float, said.split())
-        return f"{seconds:.2f} s ({processor:.2f} s of processor), {peak:.0f} MiB ({added:.0f})"
-    return f"refused: {said.strip()}" if word == "refused" else f"failed: {done.stderr.strip()[-300:]}"
+        return {"refused": f"more than {LONGEST:.0f} s"}
+    lines = done.stdout.strip().splitlines()
+    return json.loads(lines[-1]) if done.returncode == 0 and lines else {"refused": done.stderr[-200:]}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("methods", nargs="*", default=METHODS)
-    parser.add_argument("--rows", type=int, nargs="+")
-    parser.add_argument("--features", type=int, nargs="+")
+    parser.add_argument("curves", nargs="*", help=f"some of: {' '.join(CURVES)}")
+    parser.add_argument("--json", type=Path, help="write all points and the machine's state")
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sizes = SIZES
-    if options.rows or options.features:
-        sizes = [(n, d) for n in options.rows or [500] for d in options.features or [512]]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for n, d in sizes:
-        size = (n + 200) * d * 4 / 2**20
-        print(f"\n{n} rows x {d} features; rows and 100 pairs take {size:.0f} MiB", flush=True)
-        for name in options.methods:
-            print(f"  {name:<24}{measure(name, n, d)}", flush=True)
+    if options.child:
+        name, curve, size = options.child
+        child(name, curve, int(size))
+        return
+    watch, points = quiet.Watch(), []
+    for curve in options.curves or CURVES:
+        sizes, fixed, names = CURVES[curve]
+        print(f"\n{curve}: {', '.join(f'{value} {key}' for key, value in fixed.items())}", flush=True)
+        for name in names:
+            refused = False
+            for size in sizes:
+                found = {"refused": "the size before was"} if refused else measure(name, curve, size)
+                refused = "refused" in found
+                points.append({"curve": curve, "method": name, "size": size} | found)
+                words = found.get("refused") or f"{found['seconds']:.3f} s, {found['added']:.0f} MiB added"
+                print(f"  {name:<26}{size:>9}  {words}", flush=True)
+        if options.json:  # what there is so far
+            facts = {"machine": history.machine(), "commit": history.commit(), "date": str(date.today())}
+            quiet.save(options.json, **facts, state=watch.state(), points=points)
 
 
 if __name__ == "__main__":
+    quiet.pin()
     main()

@@ -3,8 +3,8 @@
     python benchmarks/run.py --history benchmarks/history.jsonl      # measure, append a line, compare
     python benchmarks/history.py benchmarks/history.jsonl            # compare the last lines of each machine
 
-A line holds the commit, the date, the machine in words and every ratio. Ratios are within one run, so they
-can be compared between days; between machines they cannot.
+A line holds the commit, the date, the machine in words, its state during the run and every ratio. Ratios
+are within one run, so they can be compared between days; between machines they cannot.
 """
 
 import argparse
@@ -54,9 +54,13 @@ def read(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
 
 
-def record(path, ratios, device="cpu"):
-    """Append a line for this commit and machine, or complete the one there is; return it."""
-    line = {"commit": commit(), "date": str(date.today()), "machine": machine(device), "ratios": ratios}
+def record(path, ratios, device="cpu", state=None):
+    """Append a line for this commit and machine, or complete the one there is; return it.
+
+    ``state`` is the machine's during the run (quiet.py): cores, threads, load, what others used of it.
+    """
+    line = {"commit": commit(), "date": str(date.today()), "machine": machine(device)}
+    line |= {"state": state, "ratios": ratios}
     kept = []
     for other in read(path):
         if (other["commit"], other["machine"]) == (line["commit"], line["machine"]):

@@ -2,17 +2,29 @@
 
     python benchmarks/run.py                     # everything on the CPU
     python benchmarks/run.py --device cuda       # the torch paths on a GPU
-    python benchmarks/run.py transform row       # some of: transform row affine spread fit tokens stream
+    python benchmarks/run.py transform row       # some of: transform row affine spread fit ...
     python benchmarks/run.py --history benchmarks/history.jsonl   # and keep the ratios, see history.py
+    python benchmarks/run.py --json speed.json   # and every line, for page.py
 
 Every line gives the time, the time of the bare work in the same process, their ratio, the aim and whether it
-is met. An operation and its bare work take turns, and the shortest run of each counts.
+is met. An operation and its bare work take turns, and the shortest run of each counts. Cores and threads are
+pinned; a ratio below .95 is "busy" (see quiet.py).
 """
 
 import argparse
 import resource
+import subprocess
+import sys
 import tempfile
 import time
+from datetime import date
+from pathlib import Path
+
+import quiet
+from quiet import shortest
+
+if __name__ == "__main__":
+    quiet.pin()
 
 import numpy as np
 
@@ -21,7 +33,7 @@ import history
 N, D, R, STAGES, HIDDEN = 10_000, 512, 64, 48, 128
 # Rows of an array that no last-level cache holds (200 MB).
 MANY = 100_000
-RATIOS = {}
+LINES = []
 
 
 def best(function, repeats=5, prepare=None):
@@ -29,31 +41,19 @@ def best(function, repeats=5, prepare=None):
     return shortest([function], repeats, prepare)[0]
 
 
-def shortest(functions, repeats=5, prepare=None):
-    """Return the shortest run of each function, in seconds; they take turns, of which the first is no run."""
-    times = []
-    for _ in range(repeats + 1):
-        turn = []
-        for function in functions:
-            if prepare is not None:
-                prepare()
-            start = time.perf_counter()
-            function()
-            turn.append(time.perf_counter() - start)
-        times.append(turn)
-    return [min(column) for column in zip(*times[1:], strict=True)]
-
-
 def report(name, seconds, bare_name, bare, aim="-"):
     """Print and keep one line. The aim is a ratio ("1.7"), a time ("0.4 ms", "2 s") or none ("-")."""
     ratio = seconds / bare
-    RATIOS[f"{name} / {bare_name}"] = round(ratio, 3)
     number, _, unit = aim.partition(" ")
     measured = seconds / {"ms": 1e-3, "s": 1.0}[unit] if unit else ratio
-    met = "" if aim == "-" else ", met" if measured <= float(number) else ", NOT MET"
+    met = quiet.verdict(ratio, measured, None if aim == "-" else float(number))
+    LINES.append(
+        {"name": name, "seconds": seconds, "bare_name": bare_name, "bare": bare, "ratio": round(ratio, 3),
+         "aim": aim, "verdict": met}
+    )  # fmt: skip
     print(
-        f"{name:<48}{seconds * 1e3:>10.2f} ms  {bare_name:<30}{bare * 1e3:>9.2f} ms  "
-        f"ratio {ratio:>6.2f}  (aim {aim}{met})",
+        f"{name:<52}{seconds * 1e3:>10.2f} ms  {bare_name:<34}{bare * 1e3:>9.2f} ms  "
+        f"ratio {ratio:>6.2f}  (aim {aim}{', ' * bool(met)}{met})",
         flush=True,
     )
 
@@ -70,7 +70,7 @@ def simulated(n=N, seed=0):
     return X, source, (A, B)
 
 
-def staged_map(seed=0):
+def staged_map(seed=0, n_stages=STAGES):
     """Return a map of the benchmark's size with random weights of realistic scale."""
     import mgpa
 
@@ -83,14 +83,14 @@ def staged_map(seed=0):
         center=np.zeros(D),
         scale=np.ones(D),
         basis=np.linalg.qr(rng.normal(size=(D, R)))[0],
-        linear_weight=weights(STAGES, 1, D),
-        linear_bias=weights(STAGES, 1),
-        hidden_weight=weights(STAGES, HIDDEN, D),
-        hidden_bias=weights(STAGES, HIDDEN),
-        output_weight=weights(STAGES, 1, HIDDEN),
-        output_bias=weights(STAGES, 1),
-        anchor_weight=0.1 * weights(STAGES, 2, D),
-        anchor_bias=weights(STAGES, 2),
+        linear_weight=weights(n_stages, 1, D),
+        linear_bias=weights(n_stages, 1),
+        hidden_weight=weights(n_stages, HIDDEN, D),
+        hidden_bias=weights(n_stages, HIDDEN),
+        output_weight=weights(n_stages, 1, HIDDEN),
+        output_bias=weights(n_stages, 1),
+        anchor_weight=0.1 * weights(n_stages, 2, D),
+        anchor_bias=weights(n_stages, 2),
         damping=1e-3,
         radius=0.05 * D**0.5,
         stabilizer=0.1,
@@ -149,7 +149,7 @@ def bench_row(device):
     with threadpool_limits(1):
         times = shortest([lambda: m.transform(x), lambda: x @ first], 400)
     product = f"one product 1x{D}x{first.shape[1]}"
-    report(f"one row, {STAGES} stages, one core", times[0], product, times[1], "0.4 ms")
+    report(f"one row, {STAGES} stages, one core", times[0], product, times[1], "1.3")
 
 
 def bench_affine(device):
@@ -215,19 +215,83 @@ def bench_spread(device):
             if device == "cpu":
                 times = shortest([lambda m=m, X=X: m.transform(X[:1]), lambda: products(1)], 400)
                 report(f"one row, spread, rank {rank}, {dtype}", times[0], "its products", times[1], "0.2 ms")
-    if device == "cpu":
-        mixing = rng.normal(size=(D, D)) * np.geomspace(2, 0.2, D)[:, None]  # strong and weak directions
-        gain, shift = np.where(np.arange(D) < R, 2, 1), weights(D)
-        source, A = rng.integers(0, 2, N)[:, None], rng.normal(size=(500, D)) @ mixing
-        X = rng.normal(size=(N, D)) @ mixing * np.where(source, gain, 1) + source * shift
-        pairs, models = (A, A * gain + shift), (mgpa.MGPA(), mgpa.ClosedFormMGPA())
-        fits = [lambda m=m: m.fit(X, source=source[:, 0], pairs=pairs) for m in models]
-        times = shortest(fits, 3)
-        report("MGPA() fit that corrects spread, 500 pairs", times[0], "closed-form fit", times[1], "2")
-        assert isinstance(models[0].map_, mgpa.maps.PosteriorMap)
+
+
+def spread_world(rng, n=N, n_pairs=500, n_sources=2):
+    """Return rows, sources, pairs (two sources) or ids (more) of sources that differ in gain and shift."""
+    mixing = rng.normal(size=(D, D)) * np.geomspace(2, 0.2, D)[:, None]  # strong and weak directions
+    gain = [np.where(np.arange(D) < R, 1.0 + k / (n_sources - 1), 1.0) for k in range(n_sources)]
+    shift = [k * rng.normal(size=D) / np.sqrt(D) for k in range(n_sources)]
+
+    def seen(events, source):
+        return events * np.take(gain, source, axis=0) + np.take(shift, source, axis=0)
+
+    source = rng.integers(0, n_sources, n)
+    X, events = seen(rng.normal(size=(n, D)) @ mixing, source), rng.normal(size=(n_pairs, D)) @ mixing
+    if n_sources == 2:
+        sides = (seen(events, np.full(n_pairs, side)) for side in (0, 1))
+        return X, source, tuple(sides)
+    ids = np.full(n, -1)
+    rows = np.arange(n_sources * n_pairs).reshape(n_sources, n_pairs)
+    for k in range(n_sources):
+        X[rows[k]] = seen(events + 0.1 * rng.normal(size=events.shape), np.full(n_pairs, k))
+        source[rows[k]], ids[rows[k]] = k, np.arange(n_pairs)
+    return X, source, ids
+
+
+def gram_of_sources(X, source):
+    """Return a function that makes the Gram product of every source's rows in float64."""
+    parts = [np.ascontiguousarray(X[source == k], dtype=np.float64) for k in np.unique(source)]
+
+    def gram():
+        for rows in parts:
+            rows.T @ rows  # which a BLAS knows to be symmetric
+
+    return gram
 
 
 def bench_fit(device):
+    import mgpa
+
+    if device == "cpu":
+        X, source, pairs = spread_world(np.random.default_rng(0))
+        models, gram = (mgpa.MGPA(), mgpa.ClosedFormMGPA()), gram_of_sources(X, source)
+        fits = [lambda m=m: m.fit(X, source=source, pairs=pairs) for m in models]
+        spread, closed, product = shortest([*fits, gram], 5)
+        assert isinstance(models[0].map_, mgpa.maps.PosteriorMap)
+        report("MGPA() fit that corrects spread, 500 pairs", spread, "closed-form fit", closed, "2.5")
+        report(f"closed-form fit, {N} x {D}, 500 pairs", closed, "Gram products (float64)", product, "2")
+        X, source, ids = spread_world(np.random.default_rng(0), 20_000, 3_000, 3)
+        models = (mgpa.MGPA(), mgpa.ClosedFormMGPA())
+        fits = [lambda m=m: m.fit(X, source=source, pair_id=ids) for m in models]
+        spread, closed = shortest(fits, 1)
+        report(
+            "MGPA() fit, 20 000 rows, three sources, 9 000 contrasts",
+            spread,
+            "closed-form fit",
+            closed,
+            "3 s",
+        )
+        return
+    X, source, pairs = simulated()
+    import torch
+
+    closed = mgpa.ClosedFormMGPA.paper(gate=mgpa.MeasurementGate(rank=R))
+    for n in (N, 100 * N):
+        rows = torch.as_tensor(X, device=device).repeat(n // N, 1)
+        labels, wide = np.tile(source, n // N), rows.double()
+        fit, gram = shortest(
+            [
+                lambda rows=rows, labels=labels: closed.fit(rows, source=labels, pairs=pairs),
+                lambda wide=wide: (wide.T @ wide).cpu(),
+            ],
+            3,
+        )
+        aim = "15 ms" if n == N else "60 ms"
+        report(f"closed-form fit on {device}, {n} x {D}", fit, "Gram product there (float64)", gram, aim)
+
+
+def bench_iterative(device):
     import torch
 
     import mgpa
@@ -235,7 +299,7 @@ def bench_fit(device):
 
     X, source, pairs = simulated()
     H = torch.as_tensor((X - X.mean(0)) / X.std(0), device=device)
-    stages = STAGES
+    stages = STAGES if device != "cpu" else STAGES // 4
 
     def training_steps():
         for k in range(stages):
@@ -266,27 +330,10 @@ def bench_fit(device):
         fitting,
         "its critics' training alone",
         best(training_steps, 1),
-        "1.3" if device == "cpu" else "4 s",
+        "1.3" if device == "cpu" else "2.5 s",
     )
     tutorial = stages * best(plain_torch, 2)
     report(f"iterative fit on {device}, {stages} stages", fitting, "same GELU steps, plain torch", tutorial)
-    closed = mgpa.ClosedFormMGPA.paper(gate=mgpa.MeasurementGate(rank=R))
-    for n in (N,) if device == "cpu" else (N, 100 * N):
-        rows = torch.as_tensor(X, device=device).repeat(n // N, 1)
-        rows = rows.numpy() if device == "cpu" else rows
-        labels = np.tile(source, n // N)
-        wide = rows.astype(np.float64) if device == "cpu" else rows.double()
-
-        def gram(wide=wide):
-            product = wide.T @ wide
-            return product if device == "cpu" else product.cpu()
-
-        report(
-            f"closed-form fit, {n} x {D}",
-            best(lambda rows=rows, labels=labels: closed.fit(rows, source=labels, pairs=pairs), 3),
-            "Gram product (float64)" if device == "cpu" else "Gram product there (float64)",
-            best(gram, 3),
-        )
 
 
 def bench_tokens(device):
@@ -309,7 +356,7 @@ def bench_tokens(device):
         best(lambda: model.fit(X, source=source, pairs=pairs), 2),
         "products of rows (float64)",
         best(lambda: wide @ wide.T, 3),
-        "2 s",
+        "0.3 s",
     )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"  peak memory of the process {peak:.0f} MiB; d x d numbers take {(t * d) ** 2 / 2**17:.0f}")
@@ -323,21 +370,55 @@ def bench_stream(device):
     n, chunk = 1_000_000, 20_000
     X, source, pairs = simulated(chunk)
     model = mgpa.ClosedFormMGPA.paper(gate=mgpa.MeasurementGate(rank=R))
-    wide = X.astype(np.float64)
-
-    def gram():
-        total = np.zeros((D, D))
-        for _ in range(n // chunk):
-            total += wide.T @ wide
-
+    gram, fitting, bare = gram_of_sources(X, source), 0.0, 0.0
+    model.partial_fit(X, source=source, pairs=pairs)
+    for _ in range(n // chunk):  # in turns
+        start = time.perf_counter()
+        model.partial_fit(X, source=source)
+        middle = time.perf_counter()
+        gram()
+        fitting, bare = fitting + middle - start, bare + time.perf_counter() - middle
     start = time.perf_counter()
-    for i in range(n // chunk):
-        model.partial_fit(X, source=source, pairs=pairs if i == 0 else None)
     model.to_map()
-    seconds = time.perf_counter() - start
-    report(f"closed-form fit streamed, {n} x {D}", seconds, "Gram products (float64)", best(gram, 1), "1.3")
+    fitting += time.perf_counter() - start
+    report(f"closed-form fit streamed, {n} x {D}", fitting, "Gram products (float64)", bare, "1.3")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"  peak memory of the process {peak:.0f} MiB; the rows would need {n * D * 4 / 2**20:.0f} MiB")
+
+
+IMPORT = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
+
+
+def bench_import(device):
+    if device != "cpu":
+        return
+
+    def seconds(what):
+        command = [sys.executable, "-c", IMPORT.format(what)]
+        return min(float(subprocess.check_output(command)) for _ in range(3))
+
+    times = seconds("mgpa.audit; mgpa.audit.run"), seconds("sklearn.linear_model")
+    report("import mgpa.audit and its run", times[0], "import sklearn.linear_model", times[1], "1.5 s")
+
+
+def bench_table(device):
+    """A Parquet table of many people, a tenth of 3 million rows x 256: streamed fits against its Gram."""
+    if device != "cpu":
+        return
+    import mgpa
+    import scale
+    from mgpa.tables import fit_table
+
+    n, d, n_people, n_pairs = 300_000, 256, 15_000, 6_000
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table"
+        scale.write_people(path, n, d, n_people=n_people, n_pairs=n_pairs)
+        block = np.random.default_rng(0).normal(size=(n // 30, d))
+        gram = 30 * best(lambda: block.T @ block, 3)
+        for name, model in (("MGPA()", mgpa.MGPA()), ("closed-form", mgpa.ClosedFormMGPA())):
+            seconds = best(lambda model=model: fit_table(model, path).to_map(), 1)
+            report(f"{name} fit of Parquet, {n} x {d}, {n_people} people", seconds, "Gram products (float64)",
+                   gram, "3")  # fmt: skip
 
 
 BENCHES = {
@@ -348,6 +429,9 @@ BENCHES = {
     "fit": bench_fit,
     "tokens": bench_tokens,
     "stream": bench_stream,
+    "table": bench_table,
+    "import": bench_import,
+    "iterative": bench_iterative,
 }
 
 
@@ -358,12 +442,20 @@ def main():
     parser.add_argument("names", nargs="*", help=f"some of: {' '.join(BENCHES)}")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--history", metavar="FILE", help="append the ratios, and compare with the last ones")
+    parser.add_argument("--json", metavar="FILE", help="write all lines and the machine's state")
     arguments = parser.parse_args()
     print(f"{history.machine(arguments.device)}, mgpa at {history.commit()}")
+    watch = quiet.Watch()
     for name in arguments.names or BENCHES:
         BENCHES[name](arguments.device)
+    state = watch.state()
+    print(f"Others used {state['others']:.0%} of the machine, load {state['load']}.")
+    if arguments.json:
+        facts = {"machine": history.machine(arguments.device), "commit": history.commit()}
+        quiet.save(arguments.json, **facts, date=str(date.today()), state=state, lines=LINES)
     if arguments.history:
-        history.record(arguments.history, RATIOS, arguments.device)
+        ratios = {f"{line['name']} / {line['bare_name']}": line["ratio"] for line in LINES}
+        history.record(arguments.history, ratios, arguments.device, state)
         print(history.verdict(history.read(arguments.history)))
 
 

@@ -49,6 +49,32 @@ def write_input(path, n, d=D, part=PART):
             writer.write(i, Table(X, source=source, pair_id=ids))
 
 
+def write_people(path, n, d, *, n_people, n_pairs, n_parts=30):
+    """Write rows of many people, some of them pairs, on two devices that differ in gain and shift."""
+    from mgpa.tables import Table, TableWriter
+
+    rng, per, pairs = np.random.default_rng(0), n // n_parts, n_pairs // n_parts
+    gain = np.where(np.arange(d) < d // 8, 1.6, 1.0).astype(np.float32)
+    like = Table(
+        np.zeros((0, d), np.float32), source=np.zeros(0, "U3"), pair_id=np.zeros(0, int),
+        participant=np.zeros(0, "U8"),
+    )  # fmt: skip
+    with TableWriter(path, like, rows=[per] * n_parts) as writer:
+        for i in range(n_parts):
+            whose = (i * per + np.arange(per)) * n_people // n
+            X = rng.standard_normal((per, d), dtype=np.float32)
+            X += 0.5 * rng.standard_normal((whose[-1] - whose[0] + 1, d), dtype=np.float32)[whose - whose[0]]
+            source, ids = rng.integers(0, 2, per), np.full(per, -1)
+            first = np.arange(pairs) * (per // pairs)
+            X[first + 1] = X[first] + 0.1 * rng.standard_normal((pairs, d), dtype=np.float32)
+            ids[first] = ids[first + 1] = i * pairs + np.arange(pairs)
+            whose[first + 1], source[first], source[first + 1] = whose[first], 0, 1
+            X[source == 1] = X[source == 1] * gain + np.float32(0.2)
+            names = np.char.add("P", whose.astype(str)).astype("U8")
+            devices = np.array(["dry", "wet"])[source]
+            writer.write(i, Table(X, source=devices, pair_id=ids, participant=names))
+
+
 def copy_files(source, target):
     """Read every Parquet file and write it again: the work that cannot be avoided."""
     import pyarrow.parquet as parquet

@@ -48,18 +48,16 @@ def _groups(participants: Means) -> dict[Any, int]:
 def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floats]:
     """Return the sources' means (K, d) without each participant, of those without whom no source is empty."""
     group = _groups(participants)
-    whole = Means({})
-    left_out: dict[int, Means] = {}
-    for (label, name), part in participants.parts.items():
-        if part[0]:
-            whole += Means({label: part})
-            left_out[group[name]] = left_out.get(group[name], Means({})) + Means({label: part})
+    whole = participants.grouped(lambda cell: cell[0])
+    left_out: dict[int, dict[Any, tuple[float, Floats]]] = {}
+    for (label, unit), part in participants.grouped(lambda cell: (cell[0], group[cell[1]])).parts.items():
+        left_out.setdefault(unit, {})[label] = part
     found = []
     for own in left_out.values():
         means = []
         for label in sources:
             weight, mean = whole.parts[label]
-            out, of_own = own.parts.get(label, (0.0, mean))
+            out, of_own = own.get(label, (0.0, mean))
             if weight > out:
                 means.append(mean + (out / (weight - out)) * (mean - of_own))
         if len(means) == len(sources):
@@ -84,10 +82,7 @@ def effects_without_each(
     """
     sources = list(moments.sources)
     group = _groups(participants)
-    cells = Means({})
-    for (label, name), (weight, mean) in participants.parts.items():
-        if weight:
-            cells += Means({(label, group[name]): (weight, mean)})
+    cells = participants.grouped(lambda cell: (cell[0], group[cell[1]]))
     source = np.array([sources.index(label) for label, _ in cells.parts])
     unit = np.array([u for _, u in cells.parts])
     n_units, K, r = len(set(unit.tolist())), len(sources), basis.shape[1]

@@ -109,18 +109,16 @@ def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]
     return vectors, padded
 
 
-def leading_directions(scatter: Scatter, k: int) -> Floats:
-    """Return up to k principal directions of rows with this scatter, as columns; cheap if k is small."""
-    gram = scatter.gram() if scatter.factored else scatter.matrix
+def leading_axes(gram: Floats, k: int, n_features: int) -> tuple[Floats, Floats]:
+    """Return up to k largest eigenvalues that are not rounding, and their vectors; cheap if k is small."""
     if 4 * k < len(gram):
         values, vectors = scipy.sparse.linalg.eigsh(gram, k=k, v0=np.ones(len(gram)))
     else:
         values, vectors = np.linalg.eigh(gram)
     order = np.argsort(-values, kind="stable")[:k]
     values, vectors = values[order], vectors[:, order]
-    resolved = values > values.max(initial=0.0) * scatter.n_features * np.finfo(np.float64).eps
-    values, vectors = values[resolved], vectors[:, resolved]
-    return scatter.back(vectors / np.sqrt(values)) if scatter.factored else np.asarray(vectors)
+    resolved = values > values.max(initial=0.0) * n_features * np.finfo(np.float64).eps
+    return values[resolved], vectors[:, resolved]
 
 
 def orthonormal(first: Floats, second: Floats) -> Floats:
@@ -292,19 +290,27 @@ class _HeldOut:
 
         Its energy; what that would be, were it noise; and what it shares with the others' mean of its kind.
         """
-        total = float(self.directions.shape[1] if self.rows is None else self.rows.diagonal.sum())
-        energy, noise, shared = (np.zeros((len(self.directions), k)) for _ in range(3))
+        D, rows = self.directions, self.rows
+        total = float(D.shape[1] if rows is None else rows.diagonal.sum())
+        energy, noise, shared = (np.zeros((len(D), k)) for _ in range(3))
+        if self.whole is None:  # directions are sums of few contrasts: all products are those of contrasts
+            gram, inside = D @ D.T, None if rows is None else rows.inside(D.T)
         for means, (train, test) in zip(self.others_means, self.folds, strict=True):
             if self.whole is None:
-                scatter = Scatter.from_rows(self.directions[train[self.long_enough[train]]])
+                kept = train[self.long_enough[train]]
+                values, vectors = leading_axes(gram[np.ix_(kept, kept)], k, D.shape[1])
+                vectors = vectors / np.sqrt(values)
+                along, mean = gram[np.ix_(test, kept)] @ vectors, means @ D[kept].T @ vectors
+                scatter = None if inside is None else inside[np.ix_(kept, kept)] @ vectors
             else:
-                out = self.directions[test[self.long_enough[test]]]
-                scatter = Scatter(self.whole.matrix - out.T @ out)
-            V = leading_directions(scatter, k)
-            along, among = self.directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
-            energy[among], shared[among] = along**2, along * (means @ V)[self.kind[test]]
+                out = D[test[self.long_enough[test]]]
+                vectors = leading_axes(self.whole.matrix - out.T @ out, k, D.shape[1])[1]
+                along, mean = D[test] @ vectors, means @ vectors
+                scatter = None if rows is None else rows.matrix @ vectors
+            among = np.ix_(test, np.arange(vectors.shape[1]))
+            energy[among], shared[among] = along**2, along * mean[self.kind[test]]
             # If a contrast were noise, the rest of it would have the shape of the rest of the rows' spread.
-            variance = np.ones(V.shape[1]) if self.rows is None else self.rows.along(V)
+            variance = np.ones(vectors.shape[1]) if scatter is None else np.sum(vectors * scatter, axis=0)
             remaining = np.maximum(total - _before(variance[None]), variance)
             noise[among] = (1.0 - _before(along**2)) * variance / remaining
         return energy, noise, shared

@@ -144,12 +144,6 @@ class Scatter:
             squares += np.einsum("ij,ij->j", F, F) / (1.0 if scale is None else scale**2)
         return squares
 
-    def along(self, directions: Floats) -> Floats:
-        """Return the scatter along each of these directions, (d, k): the diagonal of VᵀFᵀFV, shape (k,)."""
-        if self.dense is not None:
-            return np.asarray(np.sum(directions * (self.dense @ directions), axis=0))
-        return np.asarray(np.sum(self.times(directions) ** 2, axis=0))
-
     def inside(self, G: Floats) -> Floats:
         """Return GᵀFᵀFG: the scatter in the coordinates that the columns of G, (d, r), read."""
         if self.dense is not None:

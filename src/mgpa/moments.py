@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -27,6 +28,7 @@ Floats = NDArray[np.float64]
 # Numbers in float64 that are converted, centred and summed up together: 1 MiB, which stays in a core's cache.
 PIECE = 2**17
 CENTER_ROWS = 256  # whose mean is near enough to that of all
+GROUPED = 1024  # means that are added up together
 DEVICE_BLOCK = 2**25  # numbers in float64 that a tensor's device takes at a time: 256 MiB
 
 
@@ -272,6 +274,21 @@ class Means:
             share = weight / (before + weight) if before + weight else 0.0
             parts[label] = before + weight, old + share * (mean - old)
         return Means(_sorted(parts, "y"))
+
+    def grouped(self, group: Callable[[Any], Any]) -> Means:
+        """Return the means of groups of labels; ``group`` names a label's. What has no weight is left out."""
+        labels = [label for label, (weight, _) in self.parts.items() if weight]
+        names, codes = {}, np.empty(len(labels), np.int64)
+        for i, label in enumerate(labels):
+            codes[i] = names.setdefault(group(label), len(names))
+        weights = np.array([self.parts[label][0] for label in labels])
+        totals = np.bincount(codes, weights, len(names))
+        means: Floats | float = 0.0
+        for block in blocks(len(labels), GROUPED):
+            shares = np.zeros((len(names), block.stop - block.start))
+            shares[codes[block], np.arange(shares.shape[1])] = weights[block]
+            means = means + shares @ np.stack([self.parts[label][1] for label in labels[block]])
+        return Means(_sorted({name: (totals[i], means[i] / totals[i]) for name, i in names.items()}, "y"))  # type: ignore[index]
 
 
 def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:

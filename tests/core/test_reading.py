@@ -7,7 +7,7 @@ import mgpa
 from core.test_spread import GAIN, SHIFT, D, World, apart
 from mgpa.moments import Moments
 from mgpa.reading.edits import Reading
-from mgpa.reading.posterior import fit_gaussians, fit_posterior
+from mgpa.reading.posterior import Points, Whitening, fit_gaussians, fit_posterior
 from mgpa.reading.views import read_views, unpaired_scatters
 from mgpa.statistics import LabelledRows, Statistics
 
@@ -175,8 +175,9 @@ def test_rows_whose_classes_differ_in_covariance_do_not_decide_what_is_read():
     within = data.moments.within_scaled(standard.divisor)
     views = read_views(pairs, within, data.moments.count, standard)
     rows = unpaired_scatters(data.moments, Moments({}), views.axes, standard.divisor)
-    chosen, of_rows = fit_posterior(views, rows), fit_gaussians(views, rows)
-    assert chosen.loss < of_rows.loss - 0.01
+    whitening = Whitening.of(views)
+    of_rows = fit_gaussians(views, whitening, Points.of(views, whitening), rows)
+    assert fit_posterior(views, rows).loss < of_rows.loss - 0.01
 
 
 def test_batches_with_a_reference_give_the_map_of_one_fit():

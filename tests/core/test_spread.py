@@ -7,9 +7,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import mgpa
+from mgpa.linalg import cross_validated_ridge
 from mgpa.moments import Moments
 from mgpa.reading.posterior import joint_axes, log_density
-from mgpa.reading.regressions import _decompose, _solve, shared_directions
+from mgpa.reading.regressions import FEW, _decompose, _solve, shared_directions
 from mgpa.reading.spread import shared_slope
 from mgpa.reading.views import grouped, unpaired_scatters
 
@@ -254,11 +255,12 @@ def test_regressions_are_ridge_also_without_some_of_their_views(n, out, n_direct
     T = np.linalg.qr(rng.normal(size=(8, 8)))[0][:, :n_directions]
     offset = Y.mean(axis=0)
     weight = rng.uniform(0.5, 2.0, size=8)
-    centred = (Y - offset) * weight
-    fitted = _solve(*_decompose(X.copy(), centred), T, centred, weight, offset)
+    parts = _decompose(X.copy(), (Y - offset) * weight)
+    fitted = _solve(*parts, T, 1.0, weight, offset, n)
+    ridge = cross_validated_ridge(parts[1], parts[3] @ T if n_directions < 8 else parts[3], 1.0, n - 1.0)
     kept = np.setdiff1d(np.arange(n), out)
     x, y = X[kept] - X[kept].mean(axis=0), Y[kept] - Y[kept].mean(axis=0)
-    slope = np.linalg.solve(x.T @ x + fitted.ridge * np.eye(8), x.T @ y * weight) @ T @ T.T / weight
+    slope = np.linalg.solve(x.T @ x + ridge * np.eye(8), x.T @ y * weight) @ T @ T.T / weight
     expected = (new - X[kept].mean(axis=0)) @ slope + Y[kept].mean(axis=0)
     np.testing.assert_allclose(fitted.without(X[out], Y[out]).expect(new), expected, atol=1e-8)
     assert not fitted.without(X, Y).expect(new).any()  # nothing is known of it any more
@@ -270,8 +272,9 @@ def test_slopes_act_in_few_directions_only_where_few_hold_the_differences(n_gain
     x, gains = rng.normal(size=(80, 12)), np.r_[np.ones(n_gains), np.zeros(12 - n_gains)]
     y = x * gains + 0.1 * rng.normal(size=x.shape)
     y -= y.mean(axis=0)
-    T = shared_directions([_decompose(x.copy(), y), _decompose(x + y, y)], y)
-    assert T.shape[1] == n_directions
+    energy, T, n_few = shared_directions([_decompose(x.copy(), y), _decompose(x + y, y)], y)
+    assert (n_few if n_few <= FEW * 12 else 12) == n_directions
+    np.testing.assert_allclose(energy, np.sum((y @ T) ** 2, axis=0))
 
 
 @pytest.mark.parametrize("n_out", [2, 9])

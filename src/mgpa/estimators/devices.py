@@ -66,7 +66,10 @@ def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
         if rows.participant is None:  # windows stand for participants, and some are needed
             n_parts = max(n_parts, min(FEWEST_UNITS, len(members) // SHORTEST))
         starts = np.arange(n_parts + 1) * len(members) // n_parts
-        for i in np.unique(np.linspace(0, n_parts - 1, min(most, n_parts)).astype(int)):
+        several = (
+            np.unique(np.linspace(0, n_parts - 1, min(most, n_parts)).astype(int)) if n_parts > 1 else [0]
+        )
+        for i in several:
             window = members[starts[i] : starts[i + 1]][:WINDOW]
             part = np.asarray(to_numpy(rows.X[window]), dtype=np.float32)
             who = None if rows.participant is None else rows.participant[members[0]].item()

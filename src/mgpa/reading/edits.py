@@ -21,7 +21,14 @@ from ..linalg import EPS
 from ..maps import AffineMap, PosteriorMap
 from ..moments import Standardizer
 from .posterior import Posterior, score_form
-from .regressions import Regressions, affine_edit, differences, displacement, fit_regressions
+from .regressions import (
+    Regressions,
+    affine_edit,
+    differences,
+    displacement,
+    fit_regressions,
+    is_constant,
+)
 from .spread import SpreadEvidence, describe_spread, read_by_length, rows_scale
 from .views import Floats, Views
 
@@ -130,30 +137,42 @@ def hold_out(views: Views, posterior: Posterior, regressions: Regressions, targe
     m, whitening = len(views), posterior.whitening
     apart, missed, told = np.zeros((2, m)), np.zeros((2, 2 * m)), np.zeros((2, 2 * m))
     length = np.zeros(2 * m)
-    sloped = any(regression.directions.size for regression in regressions.values())
+    sloped = not is_constant(regressions)
     for _, test in views.folds:
         forms: list[Regressions] = [{}, {}] if sloped else [{}]
         for step, x, y in differences(views, test):
             forms[-1][step] = regressions[step].without(x, y)
             forms[0][step] = regressions[step].constant().without(x, y)
         for pairs in views.blocks(test):
+            both = np.concatenate([pairs, pairs + m])
+            X, codes, p = views.moved(both), views.codes[both], posterior.held_out[both]
             for form, edits in enumerate(forms):
-                moved = []
-                for part in (pairs, pairs + m):
-                    X, codes, p = views.moved(part), views.codes[part], posterior.held_out[part]
-                    blend, right = np.zeros_like(X), np.empty_like(X)
-                    for code in range(views.n_sources):
-                        rows = np.flatnonzero((p[:, code] > NEGLIGIBLE) | (codes == code))
-                        edit, its = displacement(edits, code, X[rows], target), codes[rows] == code
-                        right[rows[its]] = edit[its]
-                        blend[rows] += p[rows, code, None] * edit
-                    missed[form, part] = np.sum((blend - right) ** 2, axis=1)
-                    told[form, part] = np.sum(right**2, axis=1)
-                    blend += X
-                    moved.append(blend)
-                    length[part] = np.sum(whitening.white(blend) ** 2, axis=1)
-                apart[form, pairs] = np.sum(((moved[1] - moved[0]) * views.weight) ** 2, axis=1)
+                moved, right = blend_edits(edits, X, codes, p, target)
+                missed[form, both] = np.sum((moved - right) ** 2, axis=1)
+                told[form, both] = np.sum(right**2, axis=1)
+                moved += X
+                length[both] = np.sum(whitening.white(moved) ** 2, axis=1)
+                between = (moved[len(pairs) :] - moved[: len(pairs)]) * views.weight
+                apart[form, pairs] = np.sum(between**2, axis=1)
     return Tested(apart[0], apart[1], missed, told, length)
+
+
+def blend_edits(
+    edits: Regressions, X: Floats, codes: NDArray[np.int64], p: Floats, target: int | None
+) -> tuple[Floats, Floats]:
+    """Return edits of views X blended by their posteriors p, (n, K), and the edits of their own sources."""
+    n_sources = p.shape[1]
+    if is_constant(edits):
+        offsets = np.stack([affine_edit(edits, code, target)[1] for code in range(n_sources)])
+        return p @ offsets, offsets[codes]
+    blend, right = np.zeros_like(X), np.empty_like(X)
+    for code in range(n_sources):
+        rows = np.flatnonzero((p[:, code] > NEGLIGIBLE) | (codes == code))
+        edit, its = displacement(edits, code, X[rows], target), codes[rows] == code
+        right[rows[its]] = edit[its]
+        edit *= p[rows, code, None]
+        blend[rows] += edit
+    return blend, right
 
 
 def weigh_slopes(
@@ -195,24 +214,27 @@ def posterior_map(
     """
     views, scale = fit.views, standardizer.scale
     V, along = views.axes, views.along
-    r = V.shape[1]
-    affine = [affine_edit(fit.regressions, code, target, r) for code in range(views.n_sources)]
+    if gate is None:
+        turn = edit_basis(fit.regressions, along, V.shape[1])
+        direction = V.T if turn is None else (V @ turn).T
+    else:
+        turn, direction = V.T @ gate, gate.T
+    direction = np.where(standardizer.varies, direction, 0.0)  # not even by rounding
+    full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
     # E_s(h) = pos(h) + D_s(h + pos(h)), pos(h) = -(h readout + offset) along
     readout = position.readout * scale[:, None] if len(along) else np.zeros((len(scale), 0))
     offset = position.offset + (standardizer.center - position.center) @ position.readout
     offset = offset if len(along) else np.zeros(0)
-    stays = [along + along @ M for M, _ in affine]
-    if gate is None:
-        turn = edit_basis(fit.regressions, along, r)
-        direction = (V @ turn).T
-    else:
-        turn, direction = V.T @ gate, gate.T
-    edit = np.stack([V @ (M @ turn) - readout @ (S @ turn) for (M, _), S in zip(affine, stays, strict=True)])
-    edit_offset = np.stack([(v - offset @ S) @ turn for (_, v), S in zip(affine, stays, strict=True)])
-    direction = np.where(standardizer.varies, direction, 0.0)  # not even by rounding
-    full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
-    if full:
-        edit, edit_offset = edit @ direction, edit_offset @ direction
+    edits, offsets = [], []
+    for code in range(views.n_sources):
+        M, v = affine_edit(fit.regressions, code, target)
+        stays = along if M is None else along + along @ M
+        v, linear = v - offset @ stays, -readout @ (stays if turn is None else stays @ turn)
+        if M is not None:
+            linear += V @ (M if turn is None else M @ turn)
+        v = v if turn is None else v @ turn
+        edits.append(linear @ direction if full else linear)
+        offsets.append(v @ direction if full else v)
     square, square_weight, linear, bias = score_form(views, posterior)
     return PosteriorMap(
         center=standardizer.center,
@@ -221,19 +243,19 @@ def posterior_map(
         square_weight=square_weight,
         linear=linear,
         bias=bias,
-        edit=edit,
-        edit_offset=edit_offset,
+        edit=np.stack(edits),
+        edit_offset=np.stack(offsets),
         direction=None if full else direction,
     )
 
 
-def edit_basis(regressions: Regressions, along: Floats, r: int) -> Floats:
-    """Return an orthonormal basis (r, k) of what edits may add to a view."""
+def edit_basis(regressions: Regressions, along: Floats, r: int) -> Floats | None:
+    """Return an orthonormal basis (r, k) of what edits may add to a view; None where that is everything."""
     columns = [step.directions / step.weight[:, None] for (a, b), step in regressions.items() if a < b]
     columns += [regression.offset[:, None] for regression in regressions.values()] + [along.T]
     spanned = np.concatenate(columns, axis=1)
     if spanned.shape[1] >= r:
-        return np.eye(r)
+        return None
     U, sizes, _ = np.linalg.svd(spanned, full_matrices=False)
     return np.asarray(U[:, sizes > sizes[0] * r * EPS])
 

@@ -65,64 +65,105 @@ class Posterior:
     loss: float  # their log loss, sources weighing alike
 
 
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Whitened views, and what does not depend on which further rows covariances come from."""
+
+    white: Floats  # (2 m, k)
+    center: Floats  # (K, k): the sources' means
+    scatters: list[Floats]  # about them
+    means: Floats  # (K, k): the sources' means from all pairs,
+    means_without: list[Floats]  # and from those of each fold's train half
+
+    @classmethod
+    def of(cls, views: Views, whitening: Whitening) -> Points:
+        """Return the views in these coordinates."""
+        white = np.empty((2 * len(views), len(whitening.chosen)))
+        for part in views.blocks(np.arange(len(white))):
+            white[part] = whitening.white(views.raw[part])
+        center = np.stack([white[views.codes == code].mean(axis=0) for code in range(views.n_sources)])
+        scatters = []
+        for code in range(views.n_sources):
+            scatter = np.zeros((white.shape[1], white.shape[1]))
+            for part in views.blocks(np.flatnonzero(views.codes == code)):
+                apart = white[part] - center[code]
+                scatter += apart.T @ apart
+            scatters.append(scatter)
+        means, *without = (
+            whitening.white(views.source_means(train))
+            for train in (np.arange(len(views)), *(train for train, _ in views.folds))
+        )
+        return cls(white, center, scatters, means, without)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """Covariances of the sources, and how they read held-out views at the best settings."""
+
+    free: Floats  # (K,): degrees of freedom
+    axes: list[tuple[Floats, Floats]]  # of :func:`joint_axes`
+    held_out: Floats  # (K, 2 m): log-densities
+    pooled: float
+    temperature: float
+    loss: float
+
+
 def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     """Return the Gaussians that read held-out views best; ``rows`` are numbers and scatters of other rows."""
-    of_all = fit_gaussians(views, rows)
-    if not any(n for n, _ in rows):
-        return of_all
-    of_views = fit_gaussians(views, [(0.0, np.zeros_like(scatter)) for _, scatter in rows])
-    return of_all if of_all.loss <= of_views.loss else of_views
+    whitening = Whitening.of(views)
+    points = Points.of(views, whitening)
+    found = fit_gaussians(views, whitening, points, rows)
+    if any(n for n, _ in rows):
+        of_views = fit_gaussians(views, whitening, points, [(0.0, np.zeros_like(S)) for _, S in rows])
+        found = found if found.loss <= of_views.loss else of_views
+    temperature, pooled = found.temperature, found.pooled
+    shrunk = [
+        temperature * ((1.0 - pooled) * values / n + pooled / found.free.sum())
+        for (values, _), n in zip(found.axes, found.free, strict=True)
+    ]
+    linear = np.stack(
+        [W @ (mean @ W / v) for mean, (_, W), v in zip(points.means, found.axes, shrunk, strict=True)]
+    )
+    determinants = np.array([np.sum(np.log(values / temperature)) for values in shrunk]) / temperature
+    bias = -0.5 * (determinants + np.sum(linear * points.means, axis=1))
+    first, squares = found.axes[0][1], []
+    for (_, W), values in zip(found.axes[1:], shrunk[1:], strict=True):
+        if W is first:
+            squares.append((W.T, 1.0 / values - 1.0 / shrunk[0]))
+        else:
+            weights, vectors = np.linalg.eigh((W / values) @ W.T - (first / shrunk[0]) @ first.T)
+            squares.append((vectors.T, weights))
+    posterior = scipy.special.softmax(found.held_out.T / temperature, axis=1)
+    return Posterior(whitening, squares, linear, bias, posterior, found.loss)
 
 
-def fit_gaussians(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
+def fit_gaussians(
+    views: Views, whitening: Whitening, points: Points, rows: list[tuple[float, Floats]]
+) -> Gaussians:
     """Return Gaussians whose covariances are of the views and of further rows."""
-    K, m, codes, whitening = views.n_sources, len(views), views.codes, Whitening.of(views)
-    chosen, factor = whitening.chosen, whitening.factor
-    points = np.empty((2 * m, len(chosen)))  # the one large array
-    for part in views.blocks(np.arange(2 * m)):
-        points[part] = whitening.white(views.raw[part])
-    center = np.stack([points[codes == code].mean(axis=0) for code in range(K)])
+    K, m, codes, factor = views.n_sources, len(views), views.codes, whitening.factor
     scatters, free, n_views = [], np.empty(K), np.bincount(codes, minlength=K)
     for code, (n, scatter) in enumerate(rows):
-        C = scatter[np.ix_(chosen, chosen)] * factor * factor[:, None]
-        for part in views.blocks(np.flatnonzero(codes == code)):
-            apart = points[part] - center[code]
-            C += apart.T @ apart
+        C = scatter[np.ix_(whitening.chosen, whitening.chosen)] * factor * factor[:, None]
+        C += points.scatters[code]
         free[code] = max(1.0, n + n_views[code] - 1.0 - (n > 1.5))
         C *= 1.0 - BALL
         C[np.diag_indices_from(C)] += free[code] * BALL * views.typical * factor**2
         scatters.append(C)
     axes = joint_axes(scatters)
     held_out = np.empty((K, len(POOLED), 2 * m))
-    for train, test in views.folds:
+    for (_, test), means in zip(views.folds, points.means_without, strict=True):
         both = np.concatenate([test, test + m])
-        out, whose = _left_out(points[both], codes[both], center, n_views)
-        means = whitening.white(views.source_means(train))
-        held_out[:, :, both] = _held_out(out, whose, codes[both], center, means, scatters, free, axes)
+        out, whose = _left_out(points.white[both], codes[both], points.center, n_views)
+        held_out[:, :, both] = _held_out(out, whose, codes[both], points.center, means, scatters, free, axes)
     source_weight = 1.0 / n_views[codes] / K
     losses = np.empty((len(POOLED), len(TEMPERATURES)))
     for loss, temperature in zip(losses.T, TEMPERATURES, strict=True):
         likely = scipy.special.log_softmax(held_out / temperature, axis=0)[codes, :, np.arange(2 * m)]
         loss[:] = -(source_weight @ likely)
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
-    pooled, temperature = POOLED[best], float(TEMPERATURES[t])
-    shrunk = [
-        temperature * ((1.0 - pooled) * values / n + pooled / free.sum())
-        for (values, _), n in zip(axes, free, strict=True)
-    ]
-    means = whitening.white(views.source_means(np.arange(m)))
-    linear = np.stack([W @ (mean @ W / v) for mean, (_, W), v in zip(means, axes, shrunk, strict=True)])
-    determinants = np.array([np.sum(np.log(values / temperature)) for values in shrunk]) / temperature
-    bias = -0.5 * (determinants + np.sum(linear * means, axis=1))
-    first, squares = axes[0][1], []
-    for (_, W), values in zip(axes[1:], shrunk[1:], strict=True):
-        if W is first:
-            squares.append((W.T, 1.0 / values - 1.0 / shrunk[0]))
-        else:
-            weights, vectors = np.linalg.eigh((W / values) @ W.T - (first / shrunk[0]) @ first.T)
-            squares.append((vectors.T, weights))
-    posterior = scipy.special.softmax(held_out[:, best].T / temperature, axis=1)
-    return Posterior(whitening, squares, linear, bias, posterior, float(losses[best, t]))
+    chosen = np.ascontiguousarray(held_out[:, best])
+    return Gaussians(free, axes, chosen, POOLED[best], float(TEMPERATURES[t]), float(losses[best, t]))
 
 
 def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
@@ -185,7 +226,8 @@ def _held_out(
                 weight = share * ((1.0 - pooled) * (whose == code) / kept[code] + pooled / all_kept)
                 densities[code, j] = log_density(turned, shifts, codes, spread[j], weight)
         else:
-            squares = (turned[:n] + shifts[codes]) ** 2 @ (1.0 / spread.T)
+            moved = turned[:n] + shifts[codes]
+            squares = np.square(moved, out=moved) @ (1.0 / spread.T)
             densities[code] = -0.5 * (squares + np.sum(np.log(spread), axis=1)).T
     return densities
 
@@ -198,14 +240,20 @@ def log_density(
     They are of the first rows of ``out``, each plus the shift of its code. By Woodbury's identity in the
     space of those rows; all products are in one Gram matrix.
     """
-    scaled = np.concatenate([out, shifts]) / np.sqrt(values)
+    n, n_codes = len(out), len(codes)
+    scaled = np.empty((n + len(shifts), out.shape[1]))
+    root = 1.0 / np.sqrt(values)
+    np.multiply(out, root, out=scaled[:n])
+    np.multiply(shifts, root, out=scaled[n:])
     gram = scaled @ scaled.T
-    n, first = len(out), np.arange(len(codes))
-    moved = n + codes
-    squares = gram[first, first] + 2.0 * gram[first, moved] + gram[moved, moved]
+    inside, of_shifts = gram[:n, :n], gram[:, n:]
+    first = np.arange(n_codes)
+    squares = np.diag(inside)[:n_codes] + 2.0 * of_shifts[first, codes] + np.diag(of_shifts[n:])[codes]
     root = np.sqrt(weight)[:, None]
-    lower = np.linalg.cholesky(np.eye(n) - root * gram[:n, :n] * root.T)
-    across = root * (gram[:n, first] + gram[:n, moved])
+    across = root * (inside[:, :n_codes] + of_shifts[:n, codes])
+    inside *= -root * root.T
+    inside[np.diag_indices(n)] += 1.0
+    lower = np.linalg.cholesky(inside)
     squares += np.sum(scipy.linalg.solve_triangular(lower, across, lower=True) ** 2, axis=0)
     return np.asarray(-0.5 * (squares + np.sum(np.log(values))) - np.sum(np.log(np.diag(lower))))
 
@@ -227,7 +275,8 @@ def score_form(views: Views, posterior: Posterior) -> tuple[Floats, Floats, Floa
 
     def squares(part: slice | NDArray[np.intp]) -> tuple[Floats, Floats]:
         Y = whitening.white(views.raw[part])
-        return Y, (Y @ G.T) ** 2
+        products = Y @ G.T
+        return Y, np.square(products, out=products)
 
     everything = blocks(n_views, max(1, BLOCK // (K * views.raw.shape[1])))
     spaced = np.linspace(0, n_views - 1, min(n_views, everything[0].stop)).astype(np.intp)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -35,58 +36,68 @@ class Step(NamedTuple):
 class Regression:
     """A ridge regression from views of one source to the difference of another source's views.
 
-    The difference expected for x is (x - center) slope + offset. ``directions`` over ``weight`` span the
-    slope's range.
+    The difference expected for x is (x - center) whiten · coefficients · directionsᵀ / weight + offset.
     """
 
     center: Floats
     offset: Floats
-    slope: Floats
-    axes: Floats  # (r, k): principal axes of the views it was fitted on
-    scatter: Floats  # (k,): of those views along them
+    whiten: Floats  # (r, k): principal axes of the views, over the roots of their scatter and the ridge
+    coefficients: Floats  # (k, p)
     weight: Floats  # (r,): Views.weight, the units of the directions
-    directions: Floats  # (r, p), orthonormal
-    ridge: float
+    directions: Floats  # (r, p), orthonormal; where they are a basis, coefficients are of the identity
     n_views: int
+
+    @cached_property
+    def slope(self) -> Floats:
+        """What a view is multiplied by, (r, r)."""
+        return self._turned(self.whiten @ self.coefficients)
+
+    def _turned(self, along: Floats) -> Floats:
+        few = self.directions.shape[1] < len(self.directions)
+        return (along @ self.directions.T if few else along) / self.weight
 
     def expect(self, X: Floats) -> Floats:
         """Return the differences expected for X."""
         if not self.directions.shape[1]:
             return np.broadcast_to(self.offset, X.shape)
-        return np.asarray((X - self.center) @ self.slope + self.offset)
+        apart = X - self.center
+        if len(X) > len(self.center):
+            return np.asarray(apart @ self.slope + self.offset)
+        return self._turned(apart @ self.whiten @ self.coefficients) + self.offset
 
     def constant(self) -> Regression:
         """Return the mean difference alone."""
-        return replace(self, slope=np.zeros_like(self.slope), directions=self.directions[:, :0])
+        return replace(self, coefficients=self.coefficients[:, :0], directions=self.directions[:, :0])
 
     def reversed(self) -> Regression:
         """Return the regression of the differences with the other sign."""
-        return replace(self, offset=-self.offset, slope=-self.slope)
+        return replace(self, offset=-self.offset, coefficients=-self.coefficients)
 
     def without(self, x: Floats, y: Floats) -> Regression:
         """Return the regression, with the same penalty, on all rows but some of those it was fitted on.
 
-        Nothing is fitted again: with H the block of the hat matrix of the rows left out, their residuals e
-        become (I - H)⁻¹e. If no row is left, no difference is expected.
+        Nothing is fitted again: with H = ZZᵀ the block of the hat matrix of the rows left out, their
+        residuals e become (I - H)⁻¹e. Only Zᵀ(I - H)⁻¹e = (I - ZᵀZ)⁻¹Zᵀe is needed: of many rows, the second
+        form is the smaller system. If no row is left, no difference is expected.
         """
         if len(x) == self.n_views:
             return replace(self.constant(), offset=np.zeros_like(self.offset))
         mean = self.offset - (y - self.offset).sum(axis=0) / (self.n_views - len(x))
         if not self.directions.shape[1]:
             return replace(self, offset=mean)
-        T, apart = self.directions, x - self.center
-        root = apart @ self.axes / np.sqrt(self.scatter + self.ridge)
-        kept = np.eye(len(x)) - root @ root.T - 1.0 / self.n_views
-        residual, step = y - self.expect(x), self.offset - mean
-        few = T.shape[1] < len(T)
+        few = self.directions.shape[1] < len(self.directions)
+        Z = np.empty((len(x), self.whiten.shape[1] + 1))
+        Z[:, :-1], Z[:, -1] = (x - self.center) @ self.whiten, self.n_views**-0.5
+        residual, step = (y - self.offset) * self.weight, (self.offset - mean) * self.weight
         if few:
-            residual, step = (residual * self.weight) @ T, (step * self.weight) @ T
-        grown = np.linalg.solve(kept, residual)
-        step = step - grown.sum(axis=0) / self.n_views
-        change = (self.axes / np.sqrt(self.scatter + self.ridge)) @ (root.T @ grown)
-        if few:
-            change, step = change @ T.T / self.weight, step @ T.T / self.weight
-        return replace(self, slope=self.slope - change, offset=mean + step)
+            residual, step = residual @ self.directions, step @ self.directions
+        residual -= Z[:, :-1] @ self.coefficients
+        if len(x) < Z.shape[1]:
+            grown = Z.T @ np.linalg.solve(np.eye(len(x)) - Z @ Z.T, residual)
+        else:
+            grown = np.linalg.solve(np.eye(Z.shape[1]) - Z.T @ Z, Z.T @ residual)
+        offset = mean + self._turned(step - grown[-1] * self.n_views**-0.5)
+        return replace(self, offset=offset, coefficients=self.coefficients - grown[:-1])
 
 
 Regressions = dict[Step, Regression]
@@ -117,21 +128,23 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
         y = (y - offset) * views.weight
         there = _decompose(views.moved(pairs), y)
         back = _decompose(views.moved(pairs + len(views)), y)
-        T = shared_directions([there, back], y)
-        if T.shape[1] < y.shape[1] and follows_midpoints(views, pairs, y, T):
-            T = np.eye(y.shape[1])
-        fitted[Step(a, b)] = _solve(*there, T, y, views.weight, offset)
-        fitted[Step(b, a)] = _solve(*back, T, y, views.weight, offset).reversed()
+        energy, T, n_few = shared_directions([there, back], y)
+        if n_few <= FEW * len(offset):
+            rest, T, energy = T[:, n_few:], T[:, :n_few], energy[:n_few]
+            if follows_midpoints(views, pairs, y, rest):
+                T, energy = np.eye(len(offset)), np.sum(y**2, axis=0)
+        given = T, float(energy.sum()), views.weight, offset, len(pairs)
+        fitted[Step(a, b)] = _solve(*there, *given)
+        fitted[Step(b, a)] = _solve(*back, *given).reversed()
     return fitted
 
 
-def follows_midpoints(views: Views, pairs: NDArray[np.intp], y: Floats, T: Floats) -> bool:
-    """Return whether centred differences outside of T grow with the pairs' means: they are not all noise.
+def follows_midpoints(views: Views, pairs: NDArray[np.intp], y: Floats, rest: Floats) -> bool:
+    """Return whether centred differences along axes grow with the pairs' means: they are not all noise.
 
     Directions come from the differences alone. If those are noise, their correlations with the midpoints'
     coordinates are of chance, and the sum of their squares has a chi-squared distribution.
     """
-    rest = _principal_axes(y - y @ T @ T.T)[1]
     units = np.unique(views.units[pairs], return_inverse=True)[1]
     C = centre(y @ rest, units)
     M = centre((views.moved(pairs) + views.moved(pairs + len(views))) * views.weight @ rest, units)
@@ -145,18 +158,18 @@ def follows_midpoints(views: Views, pairs: NDArray[np.intp], y: Floats, T: Float
 
 def mean_difference(center: Floats, offset: Floats, n_views: int) -> Regression:
     """Return the regression without a slope."""
-    r = len(center)
-    nothing = np.zeros((r, 0))
-    none = np.zeros(0)
-    return Regression(center, offset, np.zeros((r, r)), nothing, none, np.ones(r), nothing, 1.0, n_views)
+    nothing = np.zeros((len(center), 0))
+    return Regression(center, offset, nothing, np.zeros((0, 0)), np.ones_like(center), nothing, n_views)
 
 
-def shared_directions(parts: list[tuple[Floats, Floats, Floats, Floats]], y: Floats) -> Floats:
-    """Return the directions, (r, k), of the differences y, (m, r), in which slopes act."""
+def shared_directions(
+    parts: list[tuple[Floats, Floats, Floats, Floats]], y: Floats
+) -> tuple[Floats, Floats, int]:
+    """Return the squares of y along its axes, strongest first, the axes, and in how many slopes act."""
     energy, T = _principal_axes(y)
-    energy, T = energy[::-1], T[:, ::-1]  # strongest first
-    n_few = max(count_directions(scatter, P @ T, energy, len(y) - 1.0) for _, scatter, _, P in parts)
-    return np.asarray(T[:, :n_few] if n_few <= FEW * y.shape[1] else T)
+    energy, T = energy[::-1], T[:, ::-1]
+    counts = [count_directions(scatter, P @ T, energy, len(y) - 1.0) for _, scatter, _, P in parts]
+    return energy, T, max(counts)
 
 
 def _principal_axes(apart: Floats) -> tuple[Floats, Floats]:
@@ -197,20 +210,21 @@ def _solve(
     axes: Floats,
     products: Floats,
     T: Floats,
-    y: Floats,
+    energy: float,
     weight: Floats,
     offset: Floats,
+    n_views: int,
 ) -> Regression:
-    """Return the regression of the centred differences y, times weight, with slopes in the directions T.
+    """Return the regression of centred differences, times weight, with slopes in the directions T.
 
-    Directions and penalty are the best relative to how rows vary. Differences are small where rows hardly
-    vary, and no less important to what is computed from rows.
+    T holds ``energy`` of their squares. Directions and penalty are the best relative to how rows vary.
+    Differences are small where rows hardly vary, and no less important to what is computed from rows.
     """
-    if T.shape[1] < len(T):  # T Tᵀ is the identity otherwise
-        products, y = products @ T @ T.T, y @ T
-    ridge = cross_validated_ridge(scatter, products, float(np.vdot(y, y)), len(y) - 1.0)
-    slope = axes @ (products / (scatter + ridge)[:, None]) / weight
-    return Regression(center, offset, slope, axes, scatter, weight, T, ridge, len(y))
+    few = T.shape[1] < len(T)  # T Tᵀ is the identity otherwise
+    along = products @ T if few else products
+    ridge = cross_validated_ridge(scatter, along, energy, n_views - 1.0)
+    root = np.sqrt(scatter + ridge)
+    return Regression(center, offset, axes / root, along / root[:, None], weight, T, n_views)
 
 
 def route(regressions: Regressions, source: int) -> list[Step]:
@@ -223,18 +237,24 @@ def route(regressions: Regressions, source: int) -> list[Step]:
     return steps
 
 
+def path(regressions: Regressions, source: int, target: int | None) -> list[Step]:
+    """Return the steps from a source to the target; to the mean of all, those to every source."""
+    steps = route(regressions, source)
+    if target is None:
+        return steps
+    before, found = {step.end: step for step in steps}, list[Step]()
+    while (end := found[0].start if found else target) != source:
+        found.insert(0, before[end])
+    return found
+
+
 def displacement(regressions: Regressions, source: int, X: Floats, target: int | None) -> Floats:
     """Return what takes views X of one source to the target: a source, or None, the mean of all of them."""
-    steps = route(regressions, source)
-    if target is not None:
-        before, path = {step.end: step for step in steps}, list[Step]()
-        while (end := path[0].start if path else target) != source:
-            path.insert(0, before[end])
-        steps = path
-    (n, r), n_steps = X.shape, len(steps)
-    if n * (n_steps - 1) > (r + 1) * n_steps:  # the steps' product first takes less
-        M, v = affine_edit(regressions, source, target, r)
-        return X @ M + v
+    steps = path(regressions, source, target)
+    (n, r), n_steps, n_far = X.shape, len(steps), sum(step.start != source for step in steps)
+    if is_constant(regressions) or n * (2 * n_steps - 1) >= r * (n_steps + n_far):  # in products of r x r
+        M, v = affine_edit(regressions, source, target)
+        return np.broadcast_to(v, X.shape) if M is None else X @ M + v
     view, views = X, {source: X}
     for step in steps:
         view = views[step.end] = views[step.start] + regressions[step].expect(views[step.start])
@@ -246,7 +266,23 @@ def displacement(regressions: Regressions, source: int, X: Floats, target: int |
     return np.asarray(total / len(views) - X)
 
 
-def affine_edit(regressions: Regressions, source: int, target: int | None, r: int) -> tuple[Floats, Floats]:
-    """Return a source's displacement as a matrix M (r, r) and an offset v: x -> x M + v."""
-    moved = displacement(regressions, source, np.eye(r + 1, r, k=-1), target)  # the origin, then every axis
-    return moved[1:] - moved[0], moved[0]
+def is_constant(regressions: Regressions) -> bool:
+    """Return whether all regressions are mean differences."""
+    return not any(regression.directions.shape[1] for regression in regressions.values())
+
+
+def affine_edit(regressions: Regressions, source: int, target: int | None) -> tuple[Floats | None, Floats]:
+    """Return a source's displacement as a matrix M (r, r), None for zero, and an offset v: x -> x M + v."""
+    nowhere = np.zeros_like(next(iter(regressions.values())).offset)
+    edits: dict[int, tuple[Floats | None, Floats]] = {source: (None, nowhere)}
+    for step in path(regressions, source, target):
+        (M, v), regression = edits[step.start], regressions[step]
+        if regression.directions.shape[1]:
+            S = regression.slope
+            M, v = S if M is None else M + S + M @ S, v + (v - regression.center) @ S
+        edits[step.end] = M, v + regression.offset
+    if target is not None:
+        return edits[target]
+    linear = [M for M, _ in edits.values() if M is not None]
+    offset = np.sum([v for _, v in edits.values()], axis=0) / len(edits)
+    return (np.sum(linear, axis=0) / len(edits) if linear else None), np.asarray(offset)

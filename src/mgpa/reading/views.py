@@ -26,6 +26,7 @@ Codes = NDArray[np.int64]
 BALL = 0.02  # of every covariance, shared by all directions
 SMALL = 0.1  # of the mean variance: directions with less count less when spreads are compared
 UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown or have fewer
+MOST_PEOPLE = 200  # that are a unit each
 ORDERS, CLEARLY = 50, 3.0  # random orders, and standard deviations beyond them
 MOST_NEIGHBOURS = 500  # pairs that are asked
 ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # units of pairs that are alike, and pairs they are made of
@@ -242,7 +243,8 @@ def grouped(whose: Codes, kind: Codes, length: Floats) -> Codes:
     """Return the unit of each pair: its participant, or several of them, as many as have a slope together.
 
     Those with fewer than :data:`UNIT_PAIRS` pairs of every kind are dealt out by which pairs they have and
-    how long those are, whatever their names and the sources' are.
+    how long those are, whatever their names and the sources' are. So are more than :data:`MOST_PEOPLE`: what
+    units show is compared between every two of them.
     """
     counts, lengths = np.zeros((2, whose.max() + 1, kind.max() + 1))
     np.add.at(counts, (whose, kind), 1)
@@ -258,6 +260,10 @@ def grouped(whose: Codes, kind: Codes, length: Floats) -> Codes:
         np.add.at(pairs, group, counts[few])
         if pairs.max(axis=1).min() >= UNIT_PAIRS:
             break
+    own = np.flatnonzero(counts.max(axis=1) >= UNIT_PAIRS)
+    if len(own) > MOST_PEOPLE:
+        own = own[np.lexsort((lengths[own].sum(axis=1), *counts[own][:, kinds].T))]
+        unit[own] = own[np.arange(len(own)) % MOST_PEOPLE]
     return np.asarray(np.unique(unit[whose], return_inverse=True)[1])
 
 
