@@ -9,6 +9,7 @@ are within one run, so they can be compared between days; between machines they 
 
 import argparse
 import json
+import os
 import subprocess
 from datetime import date
 from pathlib import Path
@@ -19,7 +20,6 @@ TOLERANCE = 0.25
 
 def machine(device="cpu"):
     """Return this machine in words: its processor or GPU, and how many cores this process may use."""
-    import os
     import platform
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -44,8 +44,12 @@ def commit():
     def git(*words):
         return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout
 
+    try:
+        head = git("rev-parse", "--short", "HEAD").strip()
+    except (OSError, subprocess.CalledProcessError):  # a copy of the tree without its history
+        return os.environ.get("BENCH_COMMIT", "unknown")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/run.py").strip()
-    return git("rev-parse", "--short", "HEAD").strip() + "+" * bool(changed)
+    return head + "+" * bool(changed)
 
 
 def read(path):

@@ -1,7 +1,7 @@
 """The numbers of docs/performance.md: tables and picture, written from what quiet.py measured.
 
     python benchmarks/quiet.py --out numbers
-    python benchmarks/page.py numbers       # copies the numbers to docs/performance/, then writes the page
+    python benchmarks/page.py numbers       # keeps the numbers in docs/performance/, and writes the page
     python benchmarks/page.py               # writes the page again, from the numbers in docs/performance/
 
 Everything between the page's markers is replaced, and nothing else.
@@ -150,6 +150,14 @@ def fill(page, name, text):
     return pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page)
 
 
+def keep_history(path):
+    """Append lines that the history lacks."""
+    kept = Path(__file__).with_name("history.jsonl")
+    known = kept.read_text("utf-8")
+    lines = [line for line in path.read_text("utf-8").splitlines() if line not in known]
+    kept.write_text(known + "".join(f"{line}\n" for line in lines), "utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="what quiet.py wrote")
@@ -159,6 +167,8 @@ def main():
         for name in NAMES:
             if (options.folder / f"{name}.json").is_file():
                 shutil.copy(options.folder / f"{name}.json", FOLDER)
+        if (options.folder / "history.jsonl").is_file():
+            keep_history(options.folder / "history.jsonl")
     path = DOCS / "performance.md"
     page = path.read_text("utf-8")
     tables = {"speed": speed_table, "peers": peers_table, "growth": growth_table, "speed_gpu": speed_table}

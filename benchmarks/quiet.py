@@ -113,6 +113,7 @@ def main():
     for script, name in SCRIPTS:
         start = time.perf_counter()
         command = [sys.executable, str(Path(__file__).with_name(script)), "--json", str(folder / name)]
+        command += ["--history", str(folder / "history.jsonl")] if script == "run.py" else []
         code = subprocess.run(command, check=False).returncode
         print(f"{script}: {time.perf_counter() - start:.0f} s, exit status {code}", flush=True)
 
