@@ -15,7 +15,6 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FOLDER = DOCS / "performance"
-NAMES = ("speed", "peers", "growth", "speed_gpu")
 WORDS = {
     "rows": "rows (128 features)",
     "features": "features (500 rows)",
@@ -150,6 +149,9 @@ def fill(page, name, text):
     return pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page)
 
 
+TABLES = {"speed": speed_table, "peers": peers_table, "growth": growth_table, "speed_gpu": speed_table}
+
+
 def keep_history(path):
     """Append lines that the history lacks."""
     kept = Path(__file__).with_name("history.jsonl")
@@ -164,18 +166,17 @@ def main():
     options = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     if options.folder is not None:
-        for name in NAMES:
+        for name in TABLES:
             if (options.folder / f"{name}.json").is_file():
                 shutil.copy(options.folder / f"{name}.json", FOLDER)
         if (options.folder / "history.jsonl").is_file():
             keep_history(options.folder / "history.jsonl")
     path = DOCS / "performance.md"
     page = path.read_text("utf-8")
-    tables = {"speed": speed_table, "peers": peers_table, "growth": growth_table, "speed_gpu": speed_table}
-    for name in NAMES:
+    for name, table in TABLES.items():
         if (FOLDER / f"{name}.json").is_file():
             facts = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
-            page = fill(page, name, tables[name](facts))
+            page = fill(page, name, table(facts))
             if name == "growth":
                 draw(facts, FOLDER / "growth.svg")
     path.write_text(page, "utf-8")

@@ -1,6 +1,7 @@
 """Benchmarks: pages quote their numbers, and simulated rows take the road of any table."""
 
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -46,3 +47,27 @@ def test_simulated_rows_are_fitted_like_the_same_rows_in_memory(benchmark):
     a, b = cluster.fit_simulated(None, parts), fit_table(ClosedFormMGPA(), table).to_map()
     assert a.info.fingerprint == b.info.fingerprint
     np.testing.assert_allclose(a.transform(table.X[:100]), b.transform(table.X[:100]), atol=1e-6)
+
+
+def test_a_ratio_below_the_physical_work_is_busy_whatever_its_aim(benchmark):
+    quiet = benchmark("quiet")
+    assert [quiet.verdict(ratio, ratio, 1.5) for ratio in (0.9, 1.2, 1.6)] == ["busy", "met", "not met"]
+    assert quiet.verdict(0.9, 0.1, 0.2) == "busy"
+    assert quiet.verdict(1.2, 1.2, None) == ""
+
+
+def test_functions_take_turns(benchmark):
+    turns = []
+    times = benchmark("quiet").shortest([lambda: turns.append("ours"), lambda: turns.append("bare")], 2)
+    assert turns == ["ours", "bare"] * 3
+    assert len(times) == 2
+
+
+def test_the_performance_page_is_what_its_numbers_make_of_it(benchmark):
+    page = benchmark("page")
+    text = written = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    for name, table in page.TABLES.items():
+        stored = page.FOLDER / f"{name}.json"
+        if stored.is_file():
+            text = page.fill(text, name, table(json.loads(stored.read_text("utf-8"))))
+    assert text == written
