@@ -26,6 +26,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from ._common.markup import rounded_repr
 from .effects_without_each import effects_without_each, means_without_each
 from .errors import MissingEvidence, PairingError
 from .evidence import LEVEL, contrast_folds, jackknife, mean_over_units, t_quantile
@@ -62,6 +63,8 @@ class Effect:
     units: str = ""  # what the units were
     in_pairs: bool = True  # whether pairs agree on a shift; if not, what rows show of it is noise
     across: float = 0.0  # what sources differ by across the shift, in units of the shift
+
+    __repr__ = rounded_repr
 
     def is_clear(self, level: float) -> bool:
         """Return whether the effect is significant at ``level``, and of the pairs' sign."""

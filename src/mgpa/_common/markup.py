@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from html import escape
+from typing import Any
 
 
 def facts_html(heading: str, facts: Mapping[str, str]) -> str:
@@ -16,6 +18,28 @@ def facts_html(heading: str, facts: Mapping[str, str]) -> str:
     """
     rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.items())
     return f"<div><strong>{escape(heading)}</strong><table>{rows}</table></div>"
+
+
+def rounded_repr(record: Any) -> str:
+    """Return the repr of a dataclass with three digits of every float.
+
+    Examples
+    --------
+    >>> from dataclasses import make_dataclass
+    >>> rounded_repr(make_dataclass("Effect", ["size", "units"])(0.99870057, "568 rows"))
+    "Effect(size=0.999, units='568 rows')"
+    """
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    shown = (f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v!r}" for n, v in values.items())
+    return f"{type(record).__name__}({', '.join(shown)})"
+
+
+def rows_html(rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of which the first row is the head."""
+    head, *body = ([escape(cell) for cell in row] for row in rows)
+    lines = [f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body]
+    return f"<table>{''.join(lines)}</table>"
 
 
 def text_table(rows: Iterable[Sequence[str]]) -> list[str]:

@@ -98,6 +98,9 @@ class Estimate:
     def __str__(self) -> str:
         return format(self)
 
+    def __repr__(self) -> str:
+        return f"<Estimate {self}>"
+
 
 def estimate(
     values: Any,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats.contingency import crosstab
 
+from .._common.markup import facts_html
 from ..errors import MissingEvidence, first_few
 from ..estimators.closed_form import ClosedFormMGPA
 from ..estimators.mgpa import MGPA
@@ -163,6 +164,12 @@ class PairCheck:
     def _copies(self) -> str:
         copies = 0 if self.examined is None else len(self.examined.repeats)
         return f"; {copies} pairs are copies of others and count once" if copies else ""
+
+    def __repr__(self) -> str:
+        return f"<PairCheck: {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.verdict, self.facts)
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(f"  {name:<10}{text}" for name, text in self.facts.items())])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import printable
 from ..maps import MapInfo
 from .bootstrap import (
     Estimate,
@@ -42,6 +43,8 @@ from .ranks import (
 
 Floats = NDArray[np.float64]
 #: What is measured of a fit, by the names that its cell has for it; some of it not always.
+#: What the repr shows.
+REPR = ("S", "home", "away", "T_f", "RMSEP_home", "RMSEP_away", "M")
 MEASURED = ("source_auroc", "movement", "shortcut", "control", "flips", "output_change")
 #: What is measured of task heads: AUROC and accuracy of classes; errors of numbers. And what readers say
 #: besides: of both views of an event, in bits, and who is who.
@@ -424,6 +427,12 @@ class MethodResult:
     def n_units(self) -> int:
         """Number of EVAL units."""
         return len(self.participants)
+
+    def __repr__(self) -> str:
+        shown = (f"{name} {self.estimate(name)}" for name in REPR if self.has(name))
+        return printable(
+            f"<MethodResult {self.name!r}: {', '.join(shown)}; {len(self.participants)} participants>"
+        )
 
     def has(self, metric: str) -> bool:
         """Return whether a metric was measured."""

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import astuple, fields, replace
 from typing import Any
 
-from .._common.markup import text_table
+from .._common.markup import rows_html, text_table
 from ..estimators.base import MethodTags
 from ..estimators.closed_form import ClosedFormMGPA
 from ..estimators.iterative import IterativeMGPA
@@ -64,12 +64,18 @@ class MethodTable(tuple[MethodTags, ...]):
 
     __slots__ = ()
 
-    def __str__(self) -> str:
+    def _cells(self) -> list[list[str]]:
         def text(value: Any) -> str:
             return ("yes" if value else "-") if isinstance(value, bool) else str(value) or "-"
 
         names = [field.name.replace("_", " ") for field in fields(MethodTags)]
-        head, *lines = text_table([names, *(list(map(text, astuple(method))) for method in self)])
+        return [names, *(list(map(text, astuple(method))) for method in self)]
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._cells())
+
+    def __str__(self) -> str:
+        head, *lines = text_table(self._cells())
         return "\n".join([head, "-" * len(head), *lines])
 
     __repr__ = __str__

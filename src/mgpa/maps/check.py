@@ -111,6 +111,9 @@ class RowCheck:
         return {"ok": self.ok, **asdict(self), "unseen": list(self.unseen), "problems": list(self.problems),
             "unknown_device": self.unknown_device, "devices": list(self.devices)}  # fmt: skip
 
+    def __repr__(self) -> str:
+        return f"<RowCheck: {self}>"
+
     def __str__(self) -> str:
         sentence = "All rows lie within the fitted range."
         if self.n_outside:

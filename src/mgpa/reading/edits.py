@@ -17,6 +17,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.markup import rounded_repr
 from ..linalg import EPS
 from ..maps import AffineMap, PosteriorMap
 from ..moments import Standardizer
@@ -58,6 +59,8 @@ class Reading:
     missed: float  # share of the squared edit, told the source, that the blend of edits misses
     n_views: int
     allowed: float  # share that may be missed
+
+    __repr__ = rounded_repr
 
     @property
     def expected(self) -> float:

@@ -14,6 +14,7 @@ import scipy.linalg
 import scipy.stats
 from numpy.typing import NDArray
 
+from .._common.markup import rounded_repr
 from ..evidence import LEVEL
 from ..linalg import BLOCK, blocks
 from .regressions import Regressions, Step
@@ -41,6 +42,8 @@ class SpreadEvidence:
     rotation: float = 0.0  # mixing of directions,
     noise: float = 1.0  # and what a view does not predict
     is_absent: bool = False  # the device: rows clearly lack the shift that goes with the spread
+
+    __repr__ = rounded_repr
 
     @property
     def is_shown(self) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
+from .._common.markup import facts_html
 from .._common.untrusted import checked_info, require_names
 from ..errors import TableError, printable
 from ..labels import to_numpy
@@ -35,6 +36,8 @@ from .columns import (
     require_columns,
     require_matched,
 )
+
+MOST_SHOWN, ENOUGH = 5, 10_000  # values of a column in a notebook, and rows they are taken from
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,6 +120,14 @@ class Table:
     def __repr__(self) -> str:
         shape, names = " x ".join(map(str, self.X.shape[1:])), ", ".join(self.columns) or "no columns"
         return printable(f"<Table: {len(self)} rows of {shape} {self.X.dtype}, with {names}>")
+
+    def _repr_html_(self) -> str:
+        facts = {}
+        for name, values in self.columns.items():
+            distinct = np.unique([str(value) for value in values[:ENOUGH]])
+            some = ", ".join(distinct[:MOST_SHOWN]) + (", …" if len(distinct) > MOST_SHOWN else "")
+            facts[name] = printable(f"{len(distinct)} different: {some}")
+        return facts_html(repr(self), facts)
 
     @property
     def columns(self) -> Columns:
