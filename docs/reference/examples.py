@@ -249,9 +249,16 @@ mne.set_log_level("error")
 channels = mne.create_info(["Oz", "O1", "O2"], 250.0, "eeg")
 
 
+brain = (
+    1e-5
+    * np.random.default_rng(9).normal(size=(48, 3, 250))
+    * np.random.default_rng(8).uniform(0.2, 2, (48, 3, 1))
+)
+
+
 def recorded(seed):
     """Return six epochs of each of eight participants; yours come from mne.Epochs."""
-    signals = 1e-6 * np.random.default_rng(seed).normal(size=(48, 3, 250))
+    signals = brain + 1e-6 * np.random.default_rng(seed).normal(size=brain.shape)
     facts = pd.DataFrame({"event": [*range(6)] * 8, "onset": [0.0, 2.0, 4.5, 6.0, 8.1, 10.0] * 8})
     facts["participant"] = np.repeat([f"p{i}" for i in range(8)], 6)
     facts["label"] = facts.event % 2

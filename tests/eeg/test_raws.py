@@ -13,7 +13,7 @@ from mgpa.errors import PairingError
 EVENTS, LENGTH = 24, 70.0
 CHANNELS = ["O1", "Oz", "O2"]
 # Stationary rhythms and noise of each device: nothing tells the events apart, and the pairs are doubted.
-pytestmark = pytest.mark.filterwarnings("ignore:.*A fit refuses wrong pairs")
+pytestmark = pytest.mark.filterwarnings("ignore:The pairs of this table are doubtful")
 
 
 def onsets(person="01"):
@@ -221,5 +221,5 @@ def test_windows_of_clocks_that_are_apart_are_doubted_when_they_become_a_table()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table_from_raws(devices(0), **settings)
-    with pytest.warns(UserWarning, match="A fit refuses wrong pairs"):
+    with pytest.warns(UserWarning, match="The pairs of this table are doubtful"):
         table_from_raws(devices(320), **settings)

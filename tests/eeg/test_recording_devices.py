@@ -20,7 +20,7 @@ BIOSEMI = mne.channels.make_standard_montage("biosemi32").ch_names
 PEOPLE = [f"s{i}" for i in range(10)]
 EVENTS = 20
 # The same potentials in every epoch: nothing tells the events apart, and the pairs are doubted.
-pytestmark = pytest.mark.filterwarnings("ignore:.*A fit refuses wrong pairs")
+pytestmark = pytest.mark.filterwarnings("ignore:The pairs of this table are doubtful")
 
 
 def onsets(person):

@@ -103,7 +103,7 @@ def table_from_epochs(
         trials = trials.with_columns(role=assign_roles(people, shares, random_state=random_state))
     table = encode(trials, encoder, verbose=verbose)
     if doubtful := _doubt(table):
-        warnings.warn(f"{doubtful} A fit refuses wrong pairs.", stacklevel=2)
+        warnings.warn(f"The pairs of this table are doubtful. {doubtful}", stacklevel=2)
     return table
 
 
