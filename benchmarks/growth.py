@@ -20,7 +20,8 @@ from pathlib import Path
 import history
 import quiet
 
-LONGEST = 20.0  # seconds of one fit
+LONGEST = 20.0  # seconds of one process
+SHARE = 0.8  # of the machine's memory, for one fit
 OURS = ("MGPA()", "closed form")
 PEERS = ("LEACE (concept-erasure)", "CORAL (skada)", "ComBat (combatlearn)", "PDS (chemotools)")
 # Of every curve: its sizes, what else is fixed, and who is measured.
@@ -139,17 +140,23 @@ def child(name, curve, size):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
     warnings.simplefilter("ignore")
+    most = int(SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (most, most)
+    )  # a peer that needs more fails, and the machine stays
     make = stages_of if curve == "stages" else fit_of
-    function = make(name, **CURVES[curve][1] | {NAMES.get(curve, curve): size})
-    before, times = peak(), []
+    times = []
     try:
+        function = make(name, **CURVES[curve][1] | {NAMES.get(curve, curve): size})
+        before = peak()
         with contextlib.redirect_stdout(open(os.devnull, "w")):
             while not times or (sum(times) < 1.0 and len(times) < 3):
                 start = time.perf_counter()
                 function()
                 times.append(time.perf_counter() - start)
-    except (NotEnoughMemory, MemoryError) as error:
-        return print(json.dumps({"refused": str(error).splitlines()[0] if str(error) else "memory"}))
+    except (NotEnoughMemory, MemoryError, RuntimeError) as error:  # torch's is a RuntimeError
+        words = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        return print(json.dumps({"refused": "not enough memory" if "memory" in words else words}))
     return print(json.dumps({"seconds": min(times), "added": peak() - before, "peak": peak()}))
 
 
@@ -161,7 +168,9 @@ def measure(name, curve, size):
     except subprocess.TimeoutExpired:
         return {"refused": f"more than {LONGEST:.0f} s"}
     lines = done.stdout.strip().splitlines()
-    return json.loads(lines[-1]) if done.returncode == 0 and lines else {"refused": done.stderr[-200:]}
+    if done.returncode == 0 and lines:
+        return json.loads(lines[-1])
+    return {"refused": (done.stderr.strip().splitlines() or ["killed"])[-1][:120]}
 
 
 def main():

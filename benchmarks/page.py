@@ -24,6 +24,7 @@ WORDS = {
     "tokens": "tokens (200 rows, 128 features each)",
     "stages": "stages (transform, 2 000 rows, 512 features)",
 }
+PICTURE = "![Time and memory of fits against seven sizes](performance/growth.svg)"
 COLORS = {
     "MGPA()": "mgpa", "closed form": "closed_form_mgpa", "staged transform": "iterative_mgpa",
     "LEACE (concept-erasure)": "leace", "CORAL (skada)": "coral", "ComBat (combatlearn)": "combat",
@@ -93,7 +94,7 @@ def growth_table(facts):
                 f"| {WORDS[curve]} | {name} | {last['size']:,}{note} | {words(last['seconds'])} "
                 f"| {last['added']:.0f} MiB | {power} |"
             )
-    return "\n".join([machine_words(facts), "", *rows])
+    return "\n".join([PICTURE, "", machine_words(facts), "", *rows])
 
 
 def curves(facts):
