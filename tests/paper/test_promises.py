@@ -160,6 +160,10 @@ def settings():
         assert parameters(study, "MGPA-Iter").items() >= (shared | more).items()
     found = parameters("temporal-n170", "MGPA-CF")
     assert (found["ridge"], found["shrinkage"], found["anchor"]) == (10.0, 0.01, "pooled")
+    for study in ("controlled-ssvep", "temporal-n170", "recorded-ssvep", "p300-reuse"):
+        for method in effective_settings(recorded(study))["methods"].values():
+            if method["method"].endswith("mgpa"):  # all pairs count, and nothing is withheld
+                assert method["parameters"]["do_no_harm"] is False
     assert recorded("temporal-n170").seeds == (17, 29, 43)
     return SETTING
 

@@ -40,7 +40,8 @@ def attacks(study: Study) -> dict[str, dict[str, Any]]:
     changes |= {f"gate {word} {rank:g}": {"gate": {"rank": rank}} for rank in ranks}
     closed = [name for name, m in study.methods.items() if m.method == "closed_form_mgpa"]
     if closed:
-        within = {name: {"parameters": {"anchor": "within", "ridge": "auto"}} for name in closed}
+        usual = {"anchor": "within", "ridge": "auto", "do_no_harm": True}
+        within = {name: {"parameters": usual} for name in closed}
         changes["anchor within sources"] = {"methods": within}
     return changes
 
