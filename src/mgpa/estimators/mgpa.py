@@ -81,6 +81,12 @@ class MGPA(GatedMomentEstimator):
     sources_ : array
         Source labels seen.
 
+    See Also
+    --------
+    ClosedFormMGPA : The paper's one affine step.
+    IterativeMGPA : The paper's bounded steps, guided by source critics.
+    mgpa.audit.run : Measure what a correction does, on participants it was not fitted on.
+
     Examples
     --------
     >>> import numpy as np
@@ -92,6 +98,12 @@ class MGPA(GatedMomentEstimator):
     >>> model = MGPA().fit(X, source=source, pairs=(A, B))
     >>> model.to_map()
     <PosteriorMap: edits of 2 sources read from the row, in 2 directions, 4 features>
+
+    Keep a decoder of "dry": its rows stay where they are, as far as the source can be read from them.
+
+    >>> keep = MGPA(reference="dry").fit(X, source=source, pairs=(A, B))
+    >>> keep.to_map().info.reference
+    'dry'
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
