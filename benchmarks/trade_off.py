@@ -163,6 +163,16 @@ def spectra(folder):
         yield name, (*views, values, who, rotations, None)
 
 
+def tokens(tool, folder):
+    """Yield settings of all channels' tokens together, whose rows keep a share of the contrast."""
+    data = np.load(folder / "kalunga_gssc_tokens.npz")
+    keep = np.isin(data["label"], ["13Hz", "21Hz"])
+    views = [data[name][keep].reshape(keep.sum(), -1).astype(float) for name in ("car", "oz")]
+    who, task = data["participant"][keep], (data["label"][keep] == "21Hz").astype(int)
+    for share in (0.005, 0.02):
+        yield f"all channels, {share:g}", (*views, task, who, tool.rotate(np.unique(who), 3, 3, 2), share)
+
+
 def electrode_sets(tool, path):
     """Yield settings like the tool's: people of two data sets, together and apart, in eight groups."""
     rows = pd.read_csv(path)
@@ -234,6 +244,8 @@ def settings(tools, electrodes, decoders=False):
         )
     worn = phone_and_watch(tool, folder)
     yield "worn", "phone and watch", lambda make_model: home_and_away(worn, make_model)
+    for name, data in tokens(tool, folder):
+        yield "tokens", name, lambda make_model, data=data: home_and_away(data, make_model)
     for name, data in electrode_sets(tool, electrodes) if electrodes else ():
         yield "electrodes", name, real(data)
 
@@ -290,9 +302,10 @@ def one(cell, electrodes, tools, decoders):
 
 
 COLUMNS = {
-    "world": ("S", "T_f", "A", "home", "away", "S_ref", "M"),
+    "world": ("home", "away", "S_ref", "S", "T_f", "A", "M"),
     "spectra": ("home", "away"),
     "worn": ("home", "away"),
+    "tokens": ("home", "away"),
 }
 
 
@@ -306,7 +319,7 @@ def table(results, group):
     A cell is empty where not all settings were measured.
     """
     named = results[group]
-    columns = COLUMNS.get(group, ("S", "T_f", "T_r", "home", "away", "M"))
+    columns = COLUMNS.get(group, ("home", "away", "S", "T_f", "T_r", "M"))
     measured = {key for cells in named.values() for cell in cells.values() for key in cell}
     columns = [key for key in columns if key in measured]
     worst = "T_f" in columns
@@ -327,19 +340,18 @@ def table(results, group):
 
 
 def each(results, group):
-    """Return a group's settings, one a row: decoders at home and away, and S, of MGPA beside the two ends."""
-    columns = COLUMNS.get(group, ("S", "T_f", "home", "away"))
-    kept = [key for key in ("home", "away", "S_ref", "S", "T_f") if key in columns]
-    methods = [
-        m
-        for m in ("identity", "MGPA", "paired regression (told)")
-        if any(m in c for c in results[group].values())
-    ]
-    lines = ["| setting | " + " | ".join(f"{m}: {key}" for key in kept for m in methods) + " |"]
-    lines.append("|---" * (1 + len(kept) * len(methods)) + "|")
-    for name, cells in results[group].items():
-        row = [write(cells[m][key]) if cells.get(m) else "" for key in kept for m in methods]
-        lines.append(f"| {name} | " + " | ".join(row) + " |")
+    """Return a group's settings, one a row: decoders at home and away, and S."""
+    S = "S_ref" if group == "world" else "S"
+    names = {"identity": "uncorrected", "MGPA": "MGPA", "paired regression (told)": "told"}
+    columns = [(key, method) for key in ("home", "away", S) for method in names]
+    columns.remove(("home", "paired regression (told)"))  # as uncorrected
+    columns.remove((S, "identity"))
+    cells = results[group].values()
+    columns = [(key, m) for key, m in columns if all(key in cell.get(m, {}) for cell in cells)]
+    head = ["setting", *(f"{key.removesuffix('_ref')}, {names[method]}" for key, method in columns)]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for name, cell in results[group].items():
+        lines.append(f"| {name} | " + " | ".join(write(cell[m][key]) for key, m in columns) + " |")
     return "\n".join(lines)
 
 
@@ -351,7 +363,7 @@ def print_tables(results, groups, settings_too):
 
 
 def main():
-    groups = ("world", "amplifiers", "real", "spectra", "worn", "electrodes")
+    groups = ("world", "amplifiers", "real", "spectra", "worn", "tokens", "electrodes")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tools", type=Path, default=Path("../shared/tools"))
     parser.add_argument("--electrodes", type=Path, help="data_complexity.csv")

@@ -1,4 +1,4 @@
-"""A figure of the page's own tables: each table's row of means, one mark per method."""
+"""A figure of the page's own tables: one panel per table, one mark per method."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-ALT = "Each method as a mark: source readable against task kept. The tables below have the numbers."
-TOLD = ", told"
-# Whose colour and marker a column has, where its name is not a method's.
-KEYS = {
-    "uncorrected": "identity", "paper, closed form": "pds", "paper, 48 stages": "iterative_mgpa",
-    "closed form": "closed_form_mgpa",
-}  # fmt: skip
+ALT = "Each method as a mark: accuracy at home against accuracy away. The tables below have the numbers."
+# Whose colour and marker a method has, where its name is not the palette's.
+TOLD = "paired regression (told)"
+KEYS = {"closed form": "closed_form_mgpa", TOLD: "featmap"}
 
 Means = dict[str, tuple[float, float]]
 
@@ -28,38 +25,33 @@ def cells(line: str) -> list[str]:
 
 
 def means_of(text: str) -> dict[str, Means]:
-    """Return the first two numbers of every table's row of means, by the bold words above and by method."""
+    """Return accuracies at home and away of every table of methods, by the bold words above and by method."""
     found: dict[str, Means] = {}
     for title, table in re.findall(r"^\*\*([^*]+)\*\*[^|]*?\n\n(\|(?:.*\n)+?)(?=\n)", text, re.MULTILINE):
-        head, _, *rows = table.splitlines()
-        mean = next((cells(row) for row in rows if cells(row)[0] == "mean"), None)
-        if mean is None or "uncorrected" not in head:
-            continue
-        values = [[float(v) for v in cell.split("/")] for cell in mean[1:]]
-        found[title] = {
-            name: (parts[0], parts[1]) for name, parts in zip(cells(head)[1:], values, strict=True)
-        }
+        head, _, *rows = map(cells, table.splitlines())
+        if head[:3] == ["method", "home", "away"]:
+            means = {row[0]: (float(row[1]), float(row[2])) for row in rows}
+            if max(away for _, away in means.values()) <= 1:  # else an error, not an accuracy
+                found[title] = means
     return found
 
 
 def draw(tables: dict[str, Means]) -> bytes:
-    """Return source readable against task kept, one panel per table, as SVG."""
+    """Return accuracy at home against away, one panel per table, as SVG."""
     from mgpa.audit.plots import colour_of, style
-    from mgpa.audit.plots.drawing import CHANCE, canvas
+    from mgpa.audit.plots.drawing import canvas
     from mgpa.audit.plots.palette import marker_of
 
     with style():
         figure, axes = canvas(6.2, 2.3, len(tables), 2, extra=0.6)
         for ax, (title, means) in zip(axes, tables.items(), strict=True):
-            for name, (S, task) in means.items():
-                method = name.removesuffix(TOLD)
-                key = KEYS.get(method, method.lower())
+            for name, (home, away) in means.items():
+                key = KEYS.get(name, name.lower())
                 color = colour_of(key)
-                face = "white" if name.endswith(TOLD) else color
-                ax.plot(S, task, marker_of(key), color=color, mfc=face, ls="", ms=6, label=name)
-            ax.axvline(0.5, **CHANCE)
+                face = "white" if name == TOLD else color
+                ax.plot(home, away, marker_of(key), color=color, mfc=face, ls="", ms=6, label=name)
             ax.set_title(shorten(title, 38, placeholder=" …"), loc="left")
-            ax.set(xlabel="source readable, S", ylabel="existing heads, T_f")
+            ax.set(xlabel="accuracy at home", ylabel="accuracy away")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=5)
         stream = BytesIO()
@@ -77,8 +69,8 @@ class TableFigure(Directive):
         page = Path(self.state.document.settings.env.doc2path(self.state.document.settings.env.docname))
         text = page.read_text("utf-8")
         tables = means_of(text)
-        if not tables or "S / T_f" not in text:
-            raise self.error(f"{page.name} has no tables with means of S / T_f")
+        if not tables:
+            raise self.error(f"{page.name} has no tables of methods with home and away")
         svg = themed(draw(tables), f"{page.stem}-means", ALT)
         return [nodes.raw("", f'<figure class="mgpa-figure">{svg}</figure>', format="html")]
 

@@ -71,3 +71,12 @@ def test_the_performance_page_is_what_its_numbers_make_of_it(benchmark):
         if stored.is_file():
             text = page.fill(text, name, table(json.loads(stored.read_text("utf-8"))))
     assert text == written
+
+
+def test_the_page_on_harm_has_the_tables_of_the_stored_results(benchmark):
+    page, trade_off = (ROOT / "docs" / "do_no_harm.md").read_text("utf-8"), benchmark("trade_off")
+    results = json.loads(trade_off.STORED.read_text("utf-8"))
+    for group in ("worn", "spectra", "world", "amplifiers", "real"):
+        assert trade_off.table(results, group) in page, group
+    for group in ("world", "tokens"):
+        assert trade_off.each(results, group) in page, group

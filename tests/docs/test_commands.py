@@ -69,7 +69,7 @@ def test_a_small_version_of_the_comparison_needs_no_data(tmp_path):
     command = [sys.executable, ROOT / "benchmarks" / "trade_off.py", "--small", "--out", "small.json"]
     command += ["--methods", "identity", "MGPA", "paired regression (told)"]
     printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert "| method | S | T_f | A | home | away | M | worst change of T_f |" in printed
+    assert "| method | home | away | S | T_f | A | M | worst change of T_f |" in printed
     worlds = json.loads((tmp_path / "small.json").read_text("utf-8"))["world"]
     for cells in worlds.values():
         assert cells["MGPA"]["away"] > cells["identity"]["away"]

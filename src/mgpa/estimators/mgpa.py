@@ -16,15 +16,15 @@ import numpy as np
 from .._common.parameters import Constraint, flag, gate, nothing, number, one_of, source_name
 from ..errors import MissingEvidence
 from ..evidence import LEVEL
-from ..gate import FixedGate, no_gate
+from ..gate import FixedGate, Gate, no_gate
 from ..labels import reference_code, source_names
-from ..maps import AffineMap
+from ..maps import AffineMap, PosteriorMap
 from ..moments import Standardizer
 from ..pair_checks import usable_pairs
 from ..pairs import Pairs
 from ..position import Position, solve_position
-from ..reading.edits import Action, Reading, decide, posterior_map, read_sources
-from ..reading.posterior import fit_posterior
+from ..reading.edits import Action, Fit, Reading, decide, posterior_map, read_sources
+from ..reading.posterior import Posterior, fit_posterior
 from ..reading.spread import SpreadEvidence, show_spread
 from ..reading.views import Views, read_views, unpaired_scatters
 from ..reading.words import in_words
@@ -185,14 +185,15 @@ class MGPA(GatedMomentEstimator):
         target: int | None,
     ) -> Fitted:
         """Return edits by the source that is read from the row, or the closed form, or nothing."""
-        effect, has_position, divisor = position.effect, position.map.rank > 0, standardizer.divisor
+        effect, has_position = position.effect, position.map.rank > 0
         shown = show_spread(views) if self.spread != "never" else NOT_ASKED
         has_spread = self.spread == "always" or shown[0] <= LEVEL
         if not (has_position or has_spread) or not views.folds:
-            evidence = None if self.spread == "never" else SpreadEvidence(*shown)
             action = Action.COLLAPSE if has_position else Action.NOTHING
+            evidence = None if self.spread == "never" else SpreadEvidence(*shown)
             return Fitted(position.map, position.gate, position, evidence, action)
-        rows = unpaired_scatters(data.moments, data.paired_moments(among_rows=True), views.axes, divisor)
+        paired = data.paired_moments(among_rows=True)
+        rows = unpaired_scatters(data.moments, paired, views.axes, standardizer.divisor)
         posterior = fit_posterior(views, rows)
         same_scale = effect is not None and effect.matches_pairs
         is_precise = same_scale and effect is not None and effect.error < PRECISE
@@ -204,16 +205,10 @@ class MGPA(GatedMomentEstimator):
         if action is Action.COLLAPSE and has_spread:
             fit = read_sources(collapsed, rows, posterior, shown=show_spread(collapsed), **settings)
             action = Action.COLLAPSE_AND_READ if fit.slopes else action
-        evidence = None if self.spread == "never" else fit.spread
-        if action in (Action.NOTHING, Action.COLLAPSE):
-            return Fitted(position.map, position.gate, position, evidence, action, reading)
-        gate, inside = position.gate, None if fit.slopes else position.gate.basis_
-        stored = posterior_map(fit, posterior, position.map, standardizer, target=target, gate=inside)
-        if fit.slopes:
-            span = np.eye(len(divisor)) if stored.direction is None else stored.direction.T
-            gate = FixedGate(span).fit(span.T)
-            gate.cumulative_energy_ *= gate.coverage(views.contrasts(np.arange(len(views))) @ views.axes.T)
-        return Fitted(stored, gate, position, evidence, action, reading)
+        map, gate = position.map, position.gate
+        if action in (Action.READ, Action.COLLAPSE_AND_READ):
+            map, gate = _edit_map(fit, posterior, position, standardizer, target)
+        return Fitted(map, gate, position, None if self.spread == "never" else fit.spread, action, reading)
 
     @property
     def spread_(self) -> SpreadEvidence | None:
@@ -231,3 +226,21 @@ class MGPA(GatedMomentEstimator):
         """How well the source of held-out views is read; None where nothing had to be read."""
         reading: Reading | None = self._fitted.reading
         return reading
+
+
+def _edit_map(
+    fit: Fit, posterior: Posterior, position: Position, standardizer: Standardizer, target: int | None
+) -> tuple[PosteriorMap, Gate]:
+    """Return the edits as a stored map, and the gate inside of which they are.
+
+    Mean differences act inside the closed form's gate; slopes in the span of the differences.
+    """
+    inside = None if fit.slopes else position.gate.basis_
+    stored = posterior_map(fit, posterior, position.map, standardizer, target=target, gate=inside)
+    if inside is not None:
+        return stored, position.gate
+    views = fit.views
+    span = np.eye(stored.n_features) if stored.direction is None else stored.direction.T
+    gate = FixedGate(span).fit(span.T)
+    gate.cumulative_energy_ *= gate.coverage(views.contrasts(np.arange(len(views))) @ views.axes.T)
+    return stored, gate
