@@ -68,8 +68,8 @@ with plots.style():
     panels[0].legend()
 
 # %%
-# Every row has moved sideways only. Along the gate's one direction stands what the rest of the embedding
-# predicts (:ref:`theory-closed-form`). Had the task lain there, it would have gone too.
+# Every row has moved sideways only. Along the gate's one direction, each row now has the value that the rest
+# of its embedding predicts (:ref:`theory-closed-form`). Task information along that direction is lost.
 #
 # Measure
 # -------

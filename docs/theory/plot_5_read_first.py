@@ -229,9 +229,9 @@ right.legend()
 # - the **decision**: whether, and with which scale, rows show the pairs' shift;
 # - the units, by the rows' mean and variance.
 #
-# Devices differ by a weak gain; one class varies three times as much along another feature. At every
-# association the posterior must not take the class for the device: the mean distance, between the classes, of
-# how likely the second device is.
+# Devices differ by a weak gain; one class varies three times as much along another feature. The posterior
+# must not take the class for the device, at any association. Printed is how much its mean probability of
+# the second device differs between the classes.
 
 wide = np.where(np.arange(6) == 2, 3.0, 1.0)
 

@@ -161,7 +161,7 @@ class Audit:
     def served(self, method: str, metric: str) -> str:
         """Return a metric of existing heads for the source that a method serves; any other as it is.
 
-        A method that takes rows to one source is for heads of that source: ``"home phone"`` or
+        A method that takes rows to one source is scored by the heads of that source: ``"home phone"`` or
         ``"T_f phone → *"``.
         """
         reference = self[method].reference
