@@ -241,3 +241,11 @@ def test_a_head_without_penalty_has_the_same_interface():
     X, y, source = headsets(shift=0.0)
     model = CIRCEHead(random_state=0).fit(X, y, source=source, X_target=X[:3], pairs=(X[:3], X[:3]))
     assert task_scores(model, X, y, source)["worst"] > 0.9
+
+
+@pytest.mark.parametrize("y", [np.zeros(3), 3.0, []], ids=["few", "a number", "none"])
+def test_a_task_that_is_not_one_value_for_each_row_is_refused_in_words(y):
+    rng = np.random.default_rng(0)
+    X, source = rng.normal(size=(40, 4)), np.arange(40) % 2
+    with pytest.raises(ValueError, match=r"y has shape .* for 40 rows"):
+        SlopeBias().fit(X, y, source=source, pair_id=np.arange(40) // 2)

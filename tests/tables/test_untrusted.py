@@ -175,10 +175,10 @@ def test_a_study_that_would_take_all_memory_or_hide_text_is_refused(tmp_path):
     }
     for reason, text in texts.items():
         (tmp_path / "s.toml").write_text(text)
-        start = time.monotonic()
+        start = time.process_time()
         with pytest.raises(ValueError, match=reason):
             paper.load_study(tmp_path / "s.toml")
-        assert time.monotonic() - start < 2
+        assert time.process_time() - start < 2
         assert refused("study", "show", tmp_path / "s.toml").isprintable()
 
 

@@ -147,6 +147,14 @@ class Decoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[likely])
 
 
+def one_per_row(values: Any, n: int, name: str) -> NDArray[Any]:
+    """Return values as an array; raise unless there is one for each of n rows."""
+    array = np.asarray(values)
+    if array.shape[:1] != (n,):
+        raise UsageError(f"{name} has shape {array.shape} for {n} rows; pass one value for each row.")
+    return array
+
+
 def task_classes(y: Any, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the task's classes, sorted, and each row's position among them; raise if there is one."""
     classes, task = encode_source(y, n, "y")

@@ -38,7 +38,7 @@ from ..labels import check_pair_id, encode_source, source_names, to_numpy
 from ..moments import Standardizer
 from ..pairs import check_views, matched_rows
 from ..statistics import NO_PAIRS
-from ._base import Decoder, reference_index, task_classes
+from ._base import Decoder, one_per_row, reference_index, task_classes
 
 Floats = NDArray[np.float64]
 
@@ -113,7 +113,8 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if self.head is None or not is_fitted(head):
             if y is None:
                 raise UsageError("The head is not fitted: pass y, or a fitted head.")
-            head = clone(head).fit(rows[codes == target], np.asarray(y)[codes == target])
+            chosen = codes == target
+            head = clone(head).fit(rows[chosen], one_per_row(y, len(rows), "y")[chosen])
         views = _views(rows, sources, codes, target, pairs, pair_id)
         coefficients = {sources[target].item(): (1.0, 0.0)}
         for s, (A, B) in views.items():
@@ -259,7 +260,7 @@ class AwAR(Decoder):
         of_target = [] if y_labelled is None else list(y_labelled)
         if len(of_target) != known:
             raise UsageError(f"y_labelled has {len(of_target)} labels for {known} rows of X_labelled.")
-        classes, task = task_classes([*np.asarray(y).tolist(), *of_target], n + known)
+        classes, task = task_classes([*one_per_row(y, n, "y").tolist(), *of_target], n + known)
         everything = np.concatenate([rows, calibration, unlabelled]).astype(np.float64)
         self._standardizer = Standardizer.from_rows(everything, None, self.standardize)
         self._rows = self._standardised(everything)
@@ -339,7 +340,8 @@ def task_scores(model: Any, X: Any, y: Any, source: Any) -> dict[Any, float]:
     Of a classifier the AUROC (of more than two classes the mean of each against the rest), of a regressor the
     root mean squared error. These belong in the task columns of an audit; the other columns are for maps.
     """
-    rows, truth = to_numpy(X), np.asarray(y)
+    rows = to_numpy(X)
+    truth = one_per_row(y, len(rows), "y")
     sources, codes = encode_source(source, len(rows))
     classifies = hasattr(model, "classes_")
     scores: dict[Any, float] = {}
