@@ -278,7 +278,8 @@ class Means:
     def grouped(self, group: Callable[[Any], Any]) -> Means:
         """Return the means of groups of labels; ``group`` names a label's. What has no weight is left out."""
         labels = [label for label, (weight, _) in self.parts.items() if weight]
-        names, codes = {}, np.empty(len(labels), np.int64)
+        names: dict[Any, int] = {}
+        codes = np.empty(len(labels), np.int64)
         for i, label in enumerate(labels):
             codes[i] = names.setdefault(group(label), len(names))
         weights = np.array([self.parts[label][0] for label in labels])

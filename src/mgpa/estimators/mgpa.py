@@ -205,10 +205,11 @@ class MGPA(GatedMomentEstimator):
         if action is Action.COLLAPSE and has_spread:
             fit = read_sources(collapsed, rows, posterior, shown=show_spread(collapsed), **settings)
             action = Action.COLLAPSE_AND_READ if fit.slopes else action
-        map, gate = position.map, position.gate
-        if action in (Action.READ, Action.COLLAPSE_AND_READ):
-            map, gate = _edit_map(fit, posterior, position, standardizer, target)
-        return Fitted(map, gate, position, None if self.spread == "never" else fit.spread, action, reading)
+        evidence = None if self.spread == "never" else fit.spread
+        if action in (Action.NOTHING, Action.COLLAPSE):
+            return Fitted(position.map, position.gate, position, evidence, action, reading)
+        stored, gate = _edit_map(fit, posterior, position, standardizer, target)
+        return Fitted(stored, gate, position, evidence, action, reading)
 
     @property
     def spread_(self) -> SpreadEvidence | None:

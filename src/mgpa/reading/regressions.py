@@ -133,9 +133,9 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
             rest, T, energy = T[:, n_few:], T[:, :n_few], energy[:n_few]
             if follows_midpoints(views, pairs, y, rest):
                 T, energy = np.eye(len(offset)), np.sum(y**2, axis=0)
-        given = T, float(energy.sum()), views.weight, offset, len(pairs)
-        fitted[Step(a, b)] = _solve(*there, *given)
-        fitted[Step(b, a)] = _solve(*back, *given).reversed()
+        total = float(energy.sum())
+        fitted[Step(a, b)] = _solve(*there, T, total, views.weight, offset, len(pairs))
+        fitted[Step(b, a)] = _solve(*back, T, total, views.weight, offset, len(pairs)).reversed()
     return fitted
 
 
