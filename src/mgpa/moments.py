@@ -284,12 +284,14 @@ class Means:
             codes[i] = names.setdefault(group(label), len(names))
         weights = np.array([self.parts[label][0] for label in labels])
         totals = np.bincount(codes, weights, len(names))
-        means: Floats | float = 0.0
+        width = len(self.parts[labels[0]][1]) if labels else 0
+        means = np.zeros((len(names), width))
         for block in blocks(len(labels), GROUPED):
             shares = np.zeros((len(names), block.stop - block.start))
             shares[codes[block], np.arange(shares.shape[1])] = weights[block]
-            means = means + shares @ np.stack([self.parts[label][1] for label in labels[block]])
-        return Means(_sorted({name: (totals[i], means[i] / totals[i]) for name, i in names.items()}, "y"))  # type: ignore[index]
+            means += shares @ np.stack([self.parts[label][1] for label in labels[block]])
+        parts = {name: (float(totals[i]), means[i] / totals[i]) for name, i in names.items()}
+        return Means(_sorted(parts, "y"))
 
 
 def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:
