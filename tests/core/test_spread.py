@@ -12,7 +12,7 @@ from mgpa.moments import Moments
 from mgpa.reading.posterior import joint_axes, log_density
 from mgpa.reading.regressions import FEW, _decompose, _solve, shared_directions
 from mgpa.reading.spread import shared_slope
-from mgpa.reading.views import grouped, unpaired_scatters
+from mgpa.reading.views import MOST_PEOPLE, grouped, unpaired_scatters
 
 D = 12
 
@@ -237,6 +237,14 @@ def test_groups_of_participants_have_enough_pairs_and_whole_people():
     np.testing.assert_array_equal(units[:, None] == units, other[:, None] == other)
 
 
+def test_more_participants_than_units_share_them_by_what_they_have():
+    whose, rng = np.repeat(np.arange(500), 4), np.random.default_rng(0)
+    units = grouped(whose, np.zeros(2000, int), rng.random(2000))
+    assert len(np.unique(units)) == MOST_PEOPLE
+    assert all(len(np.unique(units[whose == person])) == 1 for person in range(0, 500, 50))
+    assert np.ptp(np.bincount(units)) <= 4  # of four pairs each
+
+
 def test_a_common_gain_is_shown_by_few_units():
     rng = np.random.default_rng(1)
     A = rng.normal(size=(60, 5))
@@ -246,8 +254,9 @@ def test_a_common_gain_is_shown_by_few_units():
     assert shared_slope(B - A, (A + B) / 2, np.zeros(60, int), np.arange(60) % 2) == 1.0
 
 
-@pytest.mark.parametrize("n", [6, 40])
-@pytest.mark.parametrize("out", [[], [1, 3]])
+@pytest.mark.parametrize(
+    ("n", "out"), [(6, []), (6, [1, 3]), (40, []), (40, [1, 3]), (40, list(range(5, 25)))]
+)
 @pytest.mark.parametrize("n_directions", [0, 3, 8])
 def test_regressions_are_ridge_also_without_some_of_their_views(n, out, n_directions):
     rng = np.random.default_rng(2)
