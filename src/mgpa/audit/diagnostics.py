@@ -217,9 +217,10 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
     with suppress(MissingEvidence):
         model = fit_table(ClosedFormMGPA(do_no_harm=False), table, pairs=pairs)
         effect, rank = getattr(model, "estimator_", model).effect_, gate_of(model).rank_
+        del model  # which keeps the pairs
     scale, views = both.to_map().scale, paired.X
-    views = np.asarray(token_rows(views, "mean") if views.ndim == 3 else views, dtype=np.float64)
-    A, B = (views[side] / scale for side in (first, second))
+    views = np.asarray(token_rows(views, "mean") if views.ndim == 3 else views)
+    A, B = (views[side].astype(np.float64) / scale for side in (first, second))
     names = (source_names(paired.source[side]) for side in (first, second))
     kind = np.array([f"{a}/{b}" for a, b in zip(*names, strict=True)])
     # Views are exchanged between a participant's events; without participants, and between those that have
@@ -230,11 +231,14 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
         _, block, size = np.unique(by_person, return_inverse=True, return_counts=True)
         blocks = np.where(size[block] > 1, by_person, kind)
     rng = np.random.default_rng(0)
-    contrasts = [B - A, *(B[_exchanged(blocks, rng)] - A for _ in range(SHUFFLES))]
     by = people if people is not None and len(np.unique(people)) >= FOLDS else None
-    curves = [held_out_coverage(some, groups=by, n_splits=FOLDS) for some in contrasts]
+    curves, spreads = [], []
+    for shuffle in range(1 + SHUFFLES):  # one exchange at a time: all contrasts would fill the memory
+        contrasts = (B if shuffle == 0 else B[_exchanged(blocks, rng)]) - A
+        curves.append(held_out_coverage(contrasts, groups=by, n_splits=FOLDS))
+        spreads.append(_spread(contrasts, kind))
     k = min(map(len, curves))
-    matched, *exchanged = (_spread(c, kind) for c in contrasts)
+    matched, *exchanged = spreads
     info, spread = rows.table.info, getattr(both, "estimator_", both).spread_
     return PairCheck(
         sources={str(name): int(np.sum(kind == name)) for name in np.unique(kind)},
