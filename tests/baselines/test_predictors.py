@@ -249,3 +249,12 @@ def test_a_task_that_is_not_one_value_for_each_row_is_refused_in_words(y):
     X, source = rng.normal(size=(40, 4)), np.arange(40) % 2
     with pytest.raises(ValueError, match=r"y has shape .* for 40 rows"):
         SlopeBias().fit(X, y, source=source, pair_id=np.arange(40) // 2)
+
+
+def test_pairs_that_cannot_be_matched_are_refused_in_words():
+    rng = np.random.default_rng(0)
+    X, source, y = rng.normal(size=(40, 4)), np.arange(40) % 2, rng.normal(size=40)
+    with pytest.raises(ValueError, match="pair_id"):
+        SlopeBias().fit(X, y, source=source, pair_id=np.zeros(40, dtype=int))
+    with pytest.raises(ValueError, match="source has 1"):
+        SlopeBias().fit(X, y, source=np.zeros(40), pairs=(X[:5], X[5:10]))

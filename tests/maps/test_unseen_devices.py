@@ -234,6 +234,18 @@ def test_adapting_matches_the_spread_of_features_where_known_devices_differ_in_i
     np.testing.assert_allclose(level.std(axis=0), rows.std(axis=0), rtol=0.05)
 
 
+def test_a_second_device_is_added_as_well_as_the_first(world, m):
+    events, shifts = world.content(300)[0], [world.new(1.5), world.new(1.5)]
+    goal = m.transform(world.see(events, world.shifts[0]))
+    batches = [world.see(world.content(200)[0], shift) for shift in shifts]
+    both = m.adapt(batches[0], "C", n_participants=8).adapt(batches[1], "D", n_participants=8)
+    alone = m.adapt(batches[1], "D", n_participants=8)
+    new = world.see(events, shifts[1])
+    apart = [np.mean((f.transform(new) - goal) ** 2) for f in (both, alone)]
+    assert apart[0] < 1.2 * apart[1]
+    np.testing.assert_allclose(both.population.gains[4], both.population.gains[:4].mean(axis=0), atol=0.2)
+
+
 def test_adapting_is_refused_with_a_reason(world, m):
     rows = world.rows(20, world.new())
     for wrong, message in (

@@ -36,7 +36,7 @@ from ..errors import MissingEvidence, UsageError
 from ..estimators.base import MethodTags, forget
 from ..labels import check_pair_id, encode_source, source_names, to_numpy
 from ..moments import Standardizer
-from ..pairs import check_views, matched_rows
+from ..pairs import check_views, matched_rows, require_distinct
 from ..statistics import NO_PAIRS
 from ._base import Decoder, one_per_row, reference_index, task_classes
 
@@ -155,13 +155,14 @@ def _views(
 ) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
     """Return, for each source but the reference, its views and the reference's of the same events."""
     if pairs is not None:
-        if len(sources) > 2:
-            raise UsageError(f"pairs=(A, B) is for two sources, and there are {len(sources)}; use pair_id=.")
+        if len(sources) != 2:
+            raise UsageError(f"pairs=(A, B) is for two sources; source has {len(sources)}. Use pair_id=.")
         views = check_views(pairs, rows.shape[1])
         return {1 - target: (views[1 - target], views[target])}
     if pair_id is None:
         raise MissingEvidence(NO_PAIRS)
     ids, found = check_pair_id(pair_id, len(rows)), {}
+    require_distinct(codes, ids)
     for s in range(len(sources)):
         if s != target:
             a, b = matched_rows(codes, ids, s, target)

@@ -254,15 +254,15 @@ def _with_device(
     if direction is not None:
         _, sizes, extra = np.linalg.svd(np.concatenate([edit, offset[None]]), full_matrices=False)
         extra = extra[sizes > sizes[0] * d * np.finfo(np.float64).eps]
-        rows = np.concatenate([direction, extra])
-        if len(rows) < FULL * d:
+        spanned = np.concatenate([direction, extra])
+        if len(spanned) < FULL * d:
             empty, r = np.zeros((*edits.shape[:2], len(extra))), len(direction)
             edits = np.concatenate([edits, empty], axis=2)
             offsets = np.concatenate([offsets, empty[:, 0]], axis=1)
             edit, offset = (
                 np.hstack([np.zeros((len(part), r)), part @ extra.T]) for part in (edit, offset[None])
             )
-            direction, offset = rows, offset[0]
+            direction, offset = spanned, offset[0]
         else:
             (edits, offsets), direction = _multiplied(base), None
     info = base.info
