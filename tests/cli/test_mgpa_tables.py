@@ -114,15 +114,15 @@ def test_pairs_are_checked_in_a_table_that_names_its_columns_otherwise(instrumen
 def test_the_demo_keeps_a_decoder_and_ends_with_the_source_at_chance(tmp_path, monkeypatch):
     text = done("demo", "--out", "my demo", folder=tmp_path).stdout
     assert len(text.splitlines()) <= 20
-    changes = [tuple(map(float, pair)) for pair in re.findall(r"(\.\d\d) → (\.\d\d)", text)]
+    changes = [tuple(map(float, pair)) for pair in re.findall(r"(1?\.\d\d) → (\.\d\d)", text)]
     (away, there), (home, still), (source, hidden), (misled, right) = changes
-    shown = re.findall(r"(\.\d\d) → (\.\d\d)", (Path(__file__).parents[2] / "README.md").read_text("utf-8"))
+    shown = re.findall(r"(1?\.\d\d) → (\.\d\d)", (Path(__file__).parents[2] / "README.md").read_text("utf-8"))
     np.testing.assert_allclose(np.array(shown, float), changes, atol=0.02)
     assert source > 0.9
     assert abs(hidden - 0.5) < 0.05
     assert right > misled + 0.3
-    assert there > away + 0.1
-    assert abs(still - home) < 0.03
+    assert there > away + 0.2
+    assert abs(still - home) < 0.02
     for name in ("recordings.parquet", "adapter.safetensors", "corrected.parquet", "audit/report.html"):
         assert (tmp_path / "my demo" / name).exists()
     assert mgpa.load_map(tmp_path / "my demo" / "adapter.safetensors").info.method == "MGPA"

@@ -285,7 +285,7 @@ def demo(
 
             rows = demo_table(claim(out, "raw/truth.json")[0].parent)
         else:
-            rows = simulate_table(60, overlap=0.5)
+            rows = simulate_table(60, overlap=0.5, device_effect=8.0)
         lines, page = _from_table(rows, out)
     print("\n".join(lines))
     if not eeg:
