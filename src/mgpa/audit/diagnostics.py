@@ -213,12 +213,15 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
     if len(first) < FOLDS:
         raise MissingEvidence(f"{len(first)} pairs are too few to hold some out; {FOLDS} are needed.")
     people = None if paired.participant is None else paired.participant[first]
-    effect, rank, both = None, 0, fit_table(MGPA(), table, pairs=pairs)
+    effect, rank = None, 0
     with suppress(MissingEvidence):
         model = fit_table(ClosedFormMGPA(do_no_harm=False), table, pairs=pairs)
         effect, rank = getattr(model, "estimator_", model).effect_, gate_of(model).rank_
         del model  # which keeps the pairs
-    scale, views = both.to_map().scale, paired.X
+    both = fit_table(MGPA(), table, pairs=pairs)
+    m, gate, spread = both.to_map(), gate_of(both), getattr(both, "estimator_", both).spread_
+    del both
+    scale, views = m.scale, paired.X
     views = np.asarray(token_rows(views, "mean") if views.ndim == 3 else views)
     A, B = (views[side].astype(np.float64) / scale for side in (first, second))
     names = (source_names(paired.source[side]) for side in (first, second))
@@ -239,7 +242,7 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
         spreads.append(_spread(contrasts, kind))
     k = min(map(len, curves))
     matched, *exchanged = spreads
-    info, spread = rows.table.info, getattr(both, "estimator_", both).spread_
+    info = rows.table.info
     return PairCheck(
         sources={str(name): int(np.sum(kind == name)) for name in np.unique(kind)},
         n_people=None if people is None else len(np.unique(people)),
@@ -248,12 +251,12 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
         shuffled=np.stack([curve[:k] for curve in curves[1:]]),
         closeness=matched / float(np.mean(exchanged)),
         n_features=len(scale),
-        spread_directions=gate_of(both).rank_ if isinstance(both.to_map(), PosteriorMap) else 0,
+        spread_directions=gate.rank_ if isinstance(m, PosteriorMap) else 0,
         effect=effect and replace(effect, units=in_units(effect.units, info)),
         spread=spread and replace(spread, unit=in_units(spread.unit, info)),
         units=in_units("participants", info),
         examined=examine_pairs(A, B, people, kind),
-        hidden=_hidden(rows, both.to_map()) if hidden else (),
+        hidden=_hidden(rows, m) if hidden else (),
     )
 
 
