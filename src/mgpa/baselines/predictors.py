@@ -34,9 +34,9 @@ from .._common.parameters import (
 )
 from ..errors import MissingEvidence, UsageError
 from ..estimators.base import MethodTags, forget
-from ..labels import check_pair_id, encode_source, source_names, to_numpy
+from ..labels import check_pair_id, encode_source, require_distinct, source_names, to_numpy
 from ..moments import Standardizer
-from ..pairs import check_views, matched_rows, require_distinct
+from ..pairs import check_views, matched_rows
 from ..statistics import NO_PAIRS
 from ._base import Decoder, one_per_row, reference_index, task_classes
 
