@@ -29,3 +29,15 @@ def test_tables_methods_and_pairs_have_html(table):
     assert "<td>2 different: dry, wet</td>" in table._repr_html_()
     assert list_methods()._repr_html_().count("<tr>") == len(list_methods()) + 1
     assert "<th>" in audit.check_pairs(table)._repr_html_()
+
+
+def test_tiles_of_a_method_with_a_reference_are_of_the_decoder_it_keeps():
+    from mgpa.audit.report import html_report
+
+    rows = mgpa.tables.simulate_table(24, overlap=0.5, device_effect=8.0)
+    model = mgpa.MGPA(reference="dry")
+    result = audit.run(rows, {"mgpa": model}, readers={"restarts": 0}, seeds=(17,), folds=1, verbose=False)
+    value = result["mgpa"].estimate("home dry").value
+    tiles = html_report(result, figures={}).partition('class="tiles"')[2][:2000]
+    assert "accuracy at home, heads of dry" in tiles
+    assert f"→ {value:.3f}".replace("0.", ".") in tiles

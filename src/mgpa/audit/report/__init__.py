@@ -125,13 +125,15 @@ def _tiles(audit: Audit) -> str:
         ["S", "home", "away", "RMSEP_home", "RMSEP_away", task.name if task else "", "T_r"]
     )
     for metric in [*[m for m in metrics if m in audit.metrics][:3], "M"]:
-        before, after = (audit[m].estimate(metric).value for m in ("identity", name))
+        served = audit.served(name, metric)  # as the change is: of the heads that the method serves
+        before, after = (audit[m].estimate(served).value for m in ("identity", name))
+        whose = "" if served == metric else f", heads of {audit[name].reference}"
         big, small = f"{100 * after:.1f} %", "of the rows' size"
         if metric != "M":
             big = f"{number(before)} → {number(after)}"
             small = minus(f"change {audit.changes[name][metric]:+.3f}".replace(", ", ",\N{NO-BREAK SPACE}"))
         tiles.append(
-            f'<div class="tile"><div class="what">{sentence(METRICS[metric].subject)}</div>'
+            f'<div class="tile"><div class="what">{sentence(METRICS[metric].subject + whose)}</div>'
             f'<div class="big">{big}</div><div class="ci">{small}</div></div>'
         )
     told = "" if audit[name].source_blind else ", told the source"
