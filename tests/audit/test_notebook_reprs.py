@@ -31,7 +31,7 @@ def test_tables_methods_and_pairs_have_html(table):
     assert "<th>" in audit.check_pairs(table)._repr_html_()
 
 
-def test_tiles_of_a_method_with_a_reference_are_of_the_decoder_it_keeps():
+def test_tiles_and_tables_of_a_method_with_a_reference_are_of_the_decoder_it_keeps():
     from mgpa.audit.report import html_report
 
     rows = mgpa.tables.simulate_table(24, overlap=0.5, device_effect=8.0)
@@ -41,3 +41,8 @@ def test_tiles_of_a_method_with_a_reference_are_of_the_decoder_it_keeps():
     tiles = html_report(result, figures={}).partition('class="tiles"')[2][:2000]
     assert "accuracy at home, heads of dry" in tiles
     assert f"→ {value:.3f}".replace("0.", ".") in tiles
+    for name in ("identity", "mgpa"):
+        (row,) = (line for line in str(result).splitlines() if line.startswith(f"{name} "))
+        assert f" {result[name].estimate('home dry')} " in row
+    assert "Existing heads (home, away, T_f): those trained on dry alone." in str(result)
+    assert result.estimates["mgpa"]["home"].value < value  # the mean with heads of wet, whose rows move

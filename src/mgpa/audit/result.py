@@ -171,6 +171,23 @@ class Audit:
         known = reference and kind and reference in identity.homes
         return one if known and identity.has(one) and self[method].has(one) else metric
 
+    @cached_property
+    def decoder(self) -> str:
+        """The one source that source-blind methods take rows to, whose heads tables show; else empty."""
+        named = {self[name].reference for name in self.methods if self[name].source_blind} - {""}
+        return named.pop() if len(named) == 1 else ""
+
+    @cached_property
+    def tabled(self) -> dict[str, dict[str, Estimate]]:
+        """Every estimate as tables show it: of existing heads, those of :attr:`decoder` if there is one."""
+        shown = {name: dict(row) for name, row in self.estimates.items()}
+        for name in self.methods if self.decoder in self["identity"].homes else ():
+            for metric in shown[name].keys() & SERVED.keys():
+                one = f"{metric} {self.decoder}" + " → *" * (SERVED[metric] == "frozen")
+                if self[name].has(one) and self["identity"].has(one):
+                    shown[name][metric] = self[name].estimate(one)
+        return shown
+
     def contrast(self, a: str, b: str = "identity", metric: str = "S") -> Estimate:
         """Return method a minus method b, paired over participants and draws.
 

@@ -874,10 +874,10 @@ def decoder_lines(audit: Audit) -> list[str]:
 def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
     """Return the table of estimates; only the columns that fit a line, unless ``everything``."""
     columns: list[tuple[str, ...]] = []
-    outcome, names = audit.settings.outcome, audit.estimates if everything else audit.methods
+    outcome, names = audit.settings.outcome, audit.tabled if everything else audit.methods
     leading = (outcome, "control", *FIRST) if outcome == "worst" else FIRST
     for m in dict.fromkeys([*(m for m in leading if m in audit.columns), *audit.columns]):
-        estimates = (audit.estimates[name].get(m) for name in names)
+        estimates = (audit.tabled[name].get(m) for name in names)
         wanted = f"{m} ({chance})" if (chance := class_chance(audit, m)) else METRICS[m].wanted
         cells = (wanted, *("–" if e is None else str(e) for e in estimates))
         words = wrap(METRICS[m].subject, max(map(len, cells)))[:2]
@@ -895,4 +895,11 @@ def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
     lines: list[str] = []
     for block in blocks if everything else blocks[:1]:
         lines += ["", *dropwhile(lambda line: not line, text_table(zip(first, *block, strict=True)))]
-    return lines[1:]
+    return lines[1:] + ([note] if (note := decoder_note(audit)) else [])
+
+
+def decoder_note(audit: Audit) -> str:
+    """Return whose heads the tables show, where methods take rows to one source."""
+    every, shown = audit.estimates["identity"], audit.tabled["identity"]
+    names = [m for m in audit.columns if m in every and shown[m] is not every[m]]
+    return f"Existing heads ({', '.join(names)}): those trained on {audit.decoder} alone." if names else ""

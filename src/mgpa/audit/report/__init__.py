@@ -245,7 +245,7 @@ def _tables(audit: Audit) -> str:
 
 def _table(audit: Audit, differences: bool = False) -> str:
     """Return the estimates, or their differences from the identity, as a table that sorts."""
-    estimates = audit.changes if differences else audit.estimates
+    estimates = audit.changes if differences else audit.tabled
     metrics = audit.metrics if differences else audit.columns
     leaders = {name for group in words.ranking(audit)[1] for name in group}
     rows = []
@@ -280,7 +280,8 @@ def _table(audit: Audit, differences: bool = False) -> str:
     head = "".join(
         f'<th scope="col">{subscript(m)} <span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
     )
-    caption = f"Means with 95 % intervals. {words.readers_note(audit)} {words.shortcut_note(audit)}".strip()
+    notes = (words.readers_note(audit), words.shortcut_note(audit), words.decoder_note(audit))
+    caption = " ".join(["Means with 95 % intervals.", *filter(None, notes)])
     if differences:
         caption = f"Differences from the identity, paired over {audit.design.plural}, with 95 % intervals"
         caption += "; of S, in brackets, those that hold for all methods at once" * (len(audit.methods) > 2)
