@@ -110,7 +110,7 @@ def test_many_more_features_than_rows_are_audited_in_seconds():
     table = simulated_table()
     noise = np.random.default_rng(0).normal(size=(len(table), 6_000)).astype(np.float32)
     wide = replace(table, X=np.concatenate([table.X.astype(np.float32), noise], axis=1), label=None)
-    started = time.monotonic()
+    started = time.process_time()
     found = run(wide.take(np.isin(np.arange(len(table)) % 8, (0, 1))), ["leace"])
-    assert time.monotonic() - started < 120  # a matrix of all features takes hours to decompose
+    assert time.process_time() - started < 120  # a matrix of all features takes hours to decompose
     assert found["leace"].source_auroc.shape[1] == len(found["identity"].participants)

@@ -62,7 +62,8 @@ def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monke
         ("S", (0.2, 0.1, 0.3), "suffered"),
         ("S", (-0.001, -0.002, 0.001), "unclear"),
         ("T_f", (0.01, 0.001, 0.02), "improved"),
-        ("T_f", (-0.004, -0.009, -0.001), "kept"),
+        ("T_f", (-0.003, -0.007, 0.001), "kept"),
+        ("T_f", (-0.004, -0.009, -0.001), "suffered"),  # 1.6 times as long, its interval ends at -.012
         ("T_f", (-0.02, -0.03, -0.01), "suffered"),
         ("T_r", (-0.01, -0.03, 0.01), "unclear"),
     ],

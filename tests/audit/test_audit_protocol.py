@@ -86,7 +86,7 @@ def test_dask_workers_give_the_same_numbers(table):
     methods = {"leace": "leace", "ncm": make_method("ncm", rank=1)}
     expected = run(table, methods)
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     )
     with cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
         assert_same(expected, run(table, methods, n_jobs=2))

@@ -74,7 +74,7 @@ def test_readers_that_reverse_are_not_called_chance():
     mine = result["closed_form_mgpa"]
     worse = replace(mine, source_auroc=np.full_like(mine.source_auroc, 0.41))
     said = replace(result, results=result.results | {"closed_form_mgpa": worse}).verdict("closed_form_mgpa")
-    (source,) = [line for line in said if line.startswith("Source")]
+    (source,) = [line for line in said if line.startswith("Source (S)")]
     assert "S is below chance: readers learned a rule that reverses" in source
 
 

@@ -142,14 +142,17 @@ def test_a_file_that_is_not_the_papers_weights_is_refused_unless_told_otherwise(
         assert encoder.identity["checkpoint"]["sha256"] == whole
 
 
-def test_a_study_takes_the_weights_file_that_it_is_given(tmp_path):
+def test_a_study_takes_the_weights_file_that_it_is_given_if_it_allows_it(tmp_path):
     pytest.importorskip("pydantic")
     from mgpa.paper.studies.config import EncoderSection
     from mgpa.paper.studies.recordings import make_encoder
 
     path = trained(small(), tmp_path / "w.safetensors")
     settings = {"architecture": SMALL, "sfreq": 250.0}
-    encoder = make_encoder(EncoderSection(name="eegpt", checkpoint=str(path), parameters=settings), signals())
+    given = EncoderSection(name="eegpt", checkpoint=str(path), parameters=settings)
+    with pytest.raises(CheckpointError, match="not the expected file"):
+        make_encoder(given, signals())
+    encoder = make_encoder(given.model_copy(update={"parameters": settings | {"sha256": "any"}}), signals())
     assert encoder.identity["checkpoint"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 

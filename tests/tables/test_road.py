@@ -30,7 +30,7 @@ METHODS = {
 def client():
     distributed = pytest.importorskip("distributed")
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
     )
     with cluster, distributed.Client(cluster) as client:
         yield client
