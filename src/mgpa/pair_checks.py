@@ -30,7 +30,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from .errors import WrongPairs, first_few
-from .evidence import t_quantile
+from .evidence import principal_directions, t_quantile
 from .linalg import BLOCK, blocks
 from .moments import PIECE
 from .pairs import Pairs, repeated_pairs, row_keys
@@ -214,7 +214,7 @@ def far_off(pairs: Pairs) -> NDArray[np.intp]:
         scale = robust_scale(X)
         varies = scale > 0
         X = np.clip(X[:, varies] / scale[varies], -CLIP, CLIP)
-        axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:MOST_AXES].T
+        axes = principal_directions(X - X.mean(axis=0), X.shape[1])[0][:, :MOST_AXES]
         slope, distance = robust_slope(*np.split(X @ axes, 2)), np.empty(len(some))
         for part in blocks(len(some), max(1, BLOCK // (8 * X.shape[1]))):
             a, b = (

@@ -502,6 +502,8 @@ class CorrectionMap:
     def summary(self) -> str:
         """Return a few readable lines: what this map is, what it was fitted on, how it will act."""
         heading, facts = self.facts()
+        if "found" in facts:
+            facts["found"] = facts["found"].replace("; ", "\n" + " " * 14)  # one finding per line
         lines = [heading, *(f"  {k:<12}{v}" for k, v in facts.items())]
         return "\n".join([f"Doubtful: {printable(self.info.doubt)}", *lines] if self.info.doubt else lines)
 
