@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 import scipy.sparse.linalg
 import scipy.stats
 from numpy.typing import NDArray
@@ -229,13 +230,9 @@ class _HeldOut:
 
     def means_of(self, some: NDArray[np.intp], rows: Floats) -> Floats:
         """Return the mean of each kind of some rows (directions or contrasts); 0 for a kind without rows."""
-        means = np.zeros((self.kind.max() + 1, rows.shape[1]))
-        for i in range(len(means)):
-            chosen = np.zeros(len(rows))
-            chosen[some[self.kind[some] == i]] = 1.0
-            if chosen.any():
-                means[i] = chosen @ rows / chosen.sum()
-        return means
+        kind, n_kinds = self.kind[some], int(self.kind.max()) + 1
+        of_kind = scipy.sparse.csr_array((np.ones(len(some)), (kind, some)), shape=(n_kinds, len(rows)))
+        return np.asarray((of_kind @ rows) / np.maximum(np.bincount(kind, minlength=n_kinds), 1)[:, None])
 
     def along_mean(self) -> Floats:
         """Return the projection of every contrast on the mean of the other contrasts of its kind, (m,)."""
