@@ -66,8 +66,8 @@ TEMPLATES = {
     "from those of another (S {S}, between {units}; chance reaches {chance}).",
     "hidden": "Your embeddings do not reveal the {source} beyond chance (S {S}; chance reaches {chance}).",
     "home_falls": "At home, existing heads lose with {method}: {metric} {before} → {after} ({change}). "
-    "MGPA(reference={reference!r}) keeps the rows of {reference} where they are, and with them a decoder "
-    "that was trained on {reference}.",
+    "MGPA(reference={reference!r}) leaves the rows of {reference} where they are, as far as they can be "
+    "recognised, and with them a decoder that was trained on {reference}.",
     "nothing_compared": "Only uncorrected embeddings were audited; there is nothing to compare.",
     "one_leader": "{who} {deeds}{heads}{but}.",
     "tied": "{who} are tied on {metric} ({values}){deeds}{but}.",
