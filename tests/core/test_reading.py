@@ -6,8 +6,9 @@ import pytest
 import mgpa
 from core.test_spread import GAIN, SHIFT, D, World, apart
 from mgpa.moments import Moments
-from mgpa.reading.edits import Reading
+from mgpa.reading.edits import Reading, blend_edits
 from mgpa.reading.posterior import Points, Whitening, fit_gaussians, fit_posterior
+from mgpa.reading.regressions import Regression, Step
 from mgpa.reading.views import read_views, unpaired_scatters
 from mgpa.statistics import LabelledRows, Statistics
 
@@ -204,3 +205,18 @@ def test_a_million_rows_in_batches_are_the_rows_in_memory():
     assert whole.action_ == "read"
     streamed = np.concatenate([parts.transform(X[rows]) for rows in batches])
     np.testing.assert_allclose(streamed, whole.transform(X), atol=1e-10)
+
+
+def test_edits_of_sources_of_which_only_one_has_a_slope_are_blended():
+    """The edit of a source without a slope is the same for all rows, and is not written into."""
+    zero, one = np.zeros(2), np.ones(2)
+
+    def step(offset, p):
+        return Regression(zero, offset, np.eye(2), 0.5 * np.eye(2)[:, :p], one, np.eye(2)[:, :p], 5)
+
+    edits = {Step(1, 0): step(one, 0), Step(2, 0): step(-one, 2)}
+    X, codes = np.arange(12.0).reshape(6, 2), np.array([0, 0, 1, 1, 2, 2])
+    told = np.where(codes[:, None] == 2, 0.5 * X - 1.0, np.where(codes[:, None] == 1, 1.0, 0.0))
+    blended, right = blend_edits(edits, X, codes, np.eye(3)[codes], 0)
+    np.testing.assert_allclose(right, told)
+    np.testing.assert_allclose(blended, told)

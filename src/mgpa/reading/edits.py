@@ -173,8 +173,7 @@ def blend_edits(
         rows = np.flatnonzero((p[:, code] > NEGLIGIBLE) | (codes == code))
         edit, its = displacement(edits, code, X[rows], target), codes[rows] == code
         right[rows[its]] = edit[its]
-        edit *= p[rows, code, None]
-        blend[rows] += edit
+        blend[rows] += p[rows, code, None] * edit
     return blend, right
 
 
