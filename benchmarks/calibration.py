@@ -55,7 +55,7 @@ class Cell:
     unequal: bool = False  # people have very different numbers of rows
     features: int = 10  # 200: more than rows
     noise: float = 0.0  # of a view, in standard deviations of what both views show
-    association: float = 0.5  # how often the task goes with the source
+    association: float = 0.5  # how often task and source agree
     cosine: float = 0.0  # of what classes differ by to the pairs' shift
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ def draw_associated(
     rows: int = 30,
     d: int = 10,
 ) -> dict[str, Any]:
-    """Return what a fit takes: rows whose task goes with the source, and pairs in which it does not.
+    """Return what a fit takes: rows whose task depends on the source, and pairs in which it does not.
 
     Classes differ by two, at this cosine to the pairs' shift of one; rows of the second source are shifted by
     ``effect``.
@@ -264,7 +264,7 @@ def doubts_all_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> boo
 
 
 def acts_associated(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
-    """Return whether the closed form acts, without a warning, on rows whose task goes with the source."""
+    """Return whether the closed form acts, without a warning, on rows whose task depends on the source."""
     settings = {"design": cell.design, "people": cell.people}
     data = draw_associated(rng, cell.association, cell.cosine, 2.0 * effect, **settings)
     found = mgpa.ClosedFormMGPA().fit(**data).effect_

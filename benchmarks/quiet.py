@@ -75,7 +75,7 @@ class Watch:
 
 
 def shortest(functions, repeats=5, prepare=None):
-    """Return the shortest run of each function, in seconds; they take turns, of which the first is no run."""
+    """Return the shortest run of each function, in seconds; they take turns, the first one does not count."""
     times = []
     for _ in range(repeats + 1):
         turn = []

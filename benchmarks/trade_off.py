@@ -140,7 +140,7 @@ def home_and_away(data, make_model, decoder=classifier, score=balanced_accuracy_
 
 
 def phone_and_watch(tool, folder):
-    """Return the setting of two devices that 23 people wore; walking goes with the watch."""
+    """Return the setting of two devices that 23 people wore; walking was mostly recorded by the watch."""
     data = np.load(folder / "phone_watch.npz")
     who, views = data["participant"], [data[name].astype(float) for name in ("phone", "watch")]
     task = np.where(data["label"] == "WALKING", 1, 2 + np.unique(data["label"], return_inverse=True)[1])

@@ -29,7 +29,7 @@ READERS = {"restarts": 1}
 
 
 def simulate(n_people: int = 96, n_events: int = 24, n_features: int = 24, seed: int = 0) -> Table:
-    """Return rows of all four roles; everybody's events pair up in HEAD and EVAL, one in six elsewhere."""
+    """Return rows of all four roles; all events are paired in HEAD and EVAL, one in six elsewhere."""
     rng = np.random.default_rng(seed)
     person = np.repeat(np.arange(n_people), n_events)
     right = np.tile([0, 1], len(person) // 2)

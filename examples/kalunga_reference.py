@@ -1,4 +1,4 @@
-"""Real EEG: a reference electrode that goes with the task. docs/start/real_eeg.md tells the story.
+"""Real EEG: a reference electrode that is associated with the task. docs/start/real_eeg.md tells the story.
 
 pip install moabb                                        # fetches the recordings (CC BY 4.0)
 python examples/kalunga_reference.py --figure picture.svg

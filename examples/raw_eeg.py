@@ -58,7 +58,7 @@ def stored(path: Path, labels: tuple[str, str], start: float) -> Trials:
 
 
 def two_references(trials: Trials) -> Table:
-    """Return features of both views of every trial; everybody has one role."""
+    """Return features of both views of every trial; each participant has one role."""
     both = measure_views(
         trials,
         {"car": lambda t: rereference(t, "average"), "oz": lambda t: rereference(t, "Oz")},

@@ -3,7 +3,7 @@
     python examples/sklearn_pipeline.py
 
 Pairs are named by ``pair_id``, one id per row, so every fold fits its correction on its own participants'
-pairs. In training, the headset goes with the task, as where patients and controls were measured in different
+pairs. In training, headset and task are associated, as where patients and controls were measured in different
 places; on new people it does not. A correction should make the headset unreadable and the task readable.
 """
 

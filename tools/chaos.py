@@ -295,7 +295,7 @@ def nested(depth, rng):
 
 
 def odd_value(rng):
-    """Return something that JSON can hold and nobody expects."""
+    """Return something unexpected that JSON can hold."""
     return rng.choice(
         [
             lambda: rng.choice(["", "eegpt", "\x1b[2J", "x" * 10**5, "\u202e", "\ud83d"]),
@@ -481,7 +481,7 @@ def try_flips(folder):
 
 
 def odd_rows(rng, X):
-    """Return rows as somebody may pass them."""
+    """Return rows as a user may pass them."""
     n = len(X)
     forms = [
         lambda: X,
@@ -510,7 +510,7 @@ def odd_rows(rng, X):
 
 
 def odd_labels(rng, values):
-    """Return labels as somebody may pass them."""
+    """Return labels as a user may pass them."""
     n = len(values)
     return rng.choice(
         [

@@ -37,7 +37,7 @@ class Page(HTMLParser):
 
 def problems(site: Path) -> list[str]:
     """Return what is wrong with a site, a line each."""
-    # Themes keep templates among their files, which are no pages.
+    # Themes keep templates among their files, which are not pages.
     paths = [path for path in sorted(site.rglob("*.html")) if "_static" not in path.relative_to(site).parts]
     pages = {path.resolve(): Page(path) for path in paths}
     found = []

@@ -102,7 +102,7 @@ def roles() -> str:
                 f'<text x="{196 + 100 * i}" y="{189 + 30 * k}" text-anchor="middle">{name}</text>'
             )
         folds.append(f'<text class="label" x="70" y="{189 + 30 * k}">fold {k + 1}</text>')
-    note = "With few participants the roles rotate: everybody is EVAL once. Columns: groups of participants."
+    note = "With few participants the roles rotate: each is EVAL once. Columns: groups of participants."
     parts.append(f'<text x="10" y="158" class="label">{note}</text>')
     return picture(
         720, 326, "Roles: FIT fits maps, VAL ends iterative ones, readers and heads are trained on "

@@ -24,7 +24,7 @@ from mgpa.tables import simulate_table
 # The data
 # --------
 # Every person has one role: corrections are fitted on FIT, readers and task heads on HEAD, and everything is
-# scored on EVAL. In the FIT rows the headset mostly goes with the class.
+# scored on EVAL. In the FIT rows the headset mostly tells the class.
 
 table = simulate_table(n_people=60, random_state=3)
 fit, head, evaluation = (table.rows(role) for role in ("FIT", "HEAD", "EVAL"))

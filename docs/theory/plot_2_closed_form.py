@@ -37,7 +37,7 @@ from mgpa.maps import AffineMap
 from mgpa.position import projection
 
 # %%
-# Rows in which the source goes with the content
+# Rows in which the source depends on the content
 # ----------------------------------------------
 # Five features are context, two form the gate.
 

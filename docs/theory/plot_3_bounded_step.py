@@ -50,7 +50,7 @@ from mgpa.trust_region import multiplier, smooth_weights, step_coefficients
 # %%
 # Rows, a gate, and a critic
 # --------------------------
-# Three of eight features are editable. The source shifts and bends the gate, and goes with the context.
+# Three of eight features are editable. The source shifts and bends the gate, and depends on the context.
 
 rng = np.random.default_rng(5)
 n, d, r = 600, 8, 3

@@ -42,7 +42,7 @@ def corn(data, sources=None):
     sources = list(sources or instruments)
     unknown = sorted(set(sources) - set(instruments))
     if unknown:
-        raise SystemExit(f"There is no instrument {unknown[0]}; there are {', '.join(instruments)}.")
+        raise SystemExit(f"No instrument {unknown[0]!r}. Instruments: {', '.join(instruments)}.")
     targets = data["targets"]
     high = targets > np.median(targets, axis=0)
     n = len(high)

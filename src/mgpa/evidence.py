@@ -47,8 +47,8 @@ def mean_over_units(values: Any, units: Any = None) -> tuple[Any, Any, int]:
     """Return the mean of values (m,) or (m, k), its standard error, and the error's degrees of freedom.
 
     ``units`` (m,) are participants, whose values rise and fall together: the mean is that of their means, so
-    that nobody counts more for having more pairs, and the t-test holds. None, or a single one: every value is
-    a unit. The error is infinite where there is one unit only.
+    that no participant counts more for having more pairs, and the t-test holds. None, or a single one: every
+    value is a unit. The error is infinite where there is one unit only.
     """
     values = np.asarray(values, dtype=np.float64)
     names, codes = np.unique(np.zeros(len(values)) if units is None else units, return_inverse=True)

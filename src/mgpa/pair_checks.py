@@ -14,7 +14,7 @@ questions of both views, without labels and without the rows.
        Σ log[(1 - w - v) f/g + w · (mean of f/g over the other events) + v],
 
    and its largest value is compared with that of w = 0 (:data:`DOUBTED`, :data:`CLEAR`).
-3. *Are they copies?* Identical views show no effect, and a pair given twice is no further evidence
+3. *Are they copies?* Identical views show no effect, and a pair given twice adds no evidence
    (:func:`mgpa.pairs.repeated_pairs`).
 """
 

@@ -104,7 +104,7 @@ class Pairs:
         return self.take(np.flatnonzero(~seen)) if seen.any() else self
 
     def distinct(self) -> Pairs:
-        """Return the pairs without those given before, number for number: copies are no further evidence."""
+        """Return the pairs without those given before, number for number: copies add no evidence."""
         again = repeated_pairs(self.a, self.b, self.kind)
         return self.take(np.setdiff1d(np.arange(len(self)), again)) if len(again) else self
 

@@ -124,7 +124,7 @@ def test_the_smallest_cell_of_many_units_is_found_at_once():
 
 
 def test_standards_on_both_instruments_beside_a_calibration_set_of_the_master_end_in_a_report(tmp_path):
-    """Nobody stayed on the slave, so that those who travelled are the only ones to compare."""
+    """No participant stayed on the slave, so those who travelled are the only ones to compare."""
     rng = np.random.default_rng(0)
     value = rng.normal(size=48)
     signal = rng.normal(size=(48, 6)) * 0.3 + value[:, None] * np.eye(6)[1]

@@ -250,8 +250,8 @@ def test_many_numbers_are_a_regression_unless_told_otherwise():
     assert find_design(replace(table, label=np.round(table.label / 5))).task == "classification"
     assert find_design(table, "classification").task == "classification"
     source, person, frequency = np.tile(["a", "b"], 200), np.repeat(np.arange(4), 100), np.arange(50) / 5
-    everybody = Table(np.zeros((400, 2)), source=source, participant=person, label=np.tile(frequency, 8))
-    assert find_design(everybody).task == "classification"  # each has all of the fifty
+    complete = Table(np.zeros((400, 2)), source=source, participant=person, label=np.tile(frequency, 8))
+    assert find_design(complete).task == "classification"  # each has all of the fifty
     with pytest.raises(TableError, match="labels are <U"):
         find_design(replace(table, label=table.label.astype(str)), "regression")
 

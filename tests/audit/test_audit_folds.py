@@ -1,4 +1,4 @@
-"""Folds: everybody judges once, and nobody a map or reader that was fitted on them."""
+"""Folds: each participant is scored once, by maps and readers fitted on others."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""One plan measures everything, finishes what was begun, and drops nobody quietly."""
+"""One plan measures everything, finishes what was begun, and drops no participant silently."""
 
 import os
 import shutil
@@ -286,7 +286,7 @@ def other_arguments():
 
 
 def test_every_argument_of_an_audit_is_known_here():
-    # Whether a method is left out, and what its map carries, are no numbers; the tests below are about both.
+    # Whether a method is left out, and what its map carries, are not numbers: the tests below are about both.
     harmless = {"cache", "n_jobs", "verbose", "coordinates"}
     assert set(signature(audit.run).parameters) == {*other_arguments()[1], *harmless}
 
@@ -416,7 +416,7 @@ def test_a_budget_needs_validation_rows(table):
 def test_people_are_recognised_by_their_rows_whatever_they_are_called(table, tmp_path):
     other = replace(
         table,
-        participant=np.array([f"somebody else {name}" for name in table.participant]),
+        participant=np.array([f"another {name}" for name in table.participant]),
         role=np.where(table.role == "EVAL", "FIT", np.where(table.role == "FIT", "EVAL", table.role)),
         X=table.X.astype(np.float32),
     )
@@ -431,13 +431,13 @@ def test_people_are_recognised_by_their_rows_whatever_they_are_called(table, tmp
 
 def test_the_same_rows_in_two_roles_are_reported(table, tmp_path):
     alone = table.with_columns(pair_id=None)
-    judge = alone.rows("EVAL").participant[0]
-    copied = alone.take(alone.participant == judge).with_columns(participant="somebody", role="FIT")
+    scored = alone.rows("EVAL").participant[0]
+    copied = alone.take(alone.participant == scored).with_columns(participant="another", role="FIT")
     found = run(alone.concatenate([alone, copied]), ["leace"])
     said = f"{len(copied)} EVAL rows are copies of FIT rows"
     assert found.settings.duplicates == {"EVAL rows are copies of FIT rows": len(copied)}
     assert said in str(found)
     assert said in " ".join(found.verdict("leace"))
     assert said in found.report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert found["leace"].fitted_on == (judge,)
+    assert found["leace"].fitted_on == (scored,)
     assert not run(table, ["leace"]).settings.duplicates

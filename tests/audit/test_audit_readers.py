@@ -335,7 +335,7 @@ def test_heads_that_cannot_be_are_refused_with_a_reason():
     heads = fit_heads(X, y, source, SVC(decision_function_shape="ovo"))
     with pytest.raises(ValueError, match="decision_function_shape='ovr'"):
         transfer_scores(heads, X, source)
-    for classes in (None, [3, 2, 1, 0]):  # nobody knows which class a score is of
+    for classes in (None, [3, 2, 1, 0]):  # scores do not say which class they are of
         heads = dict.fromkeys((0, 1), LogisticRegression().fit(X, y))
         heads = {name: Scorer(head, classes) for name, head in heads.items()}
         with pytest.raises(ValueError, match="expected sorted classes_"):

@@ -121,7 +121,7 @@ def test_figures_that_apply_are_written_in_all_formats_and_drawn_once(full, part
         for name, draw in plots.CHARTS.items()
     })  # fmt: skip
     paths = full.figures(tmp_path / "figures", formats=("pdf", "svg"))
-    # Features have no names, so there is no gate.
+    # Features have no names, so no gate is drawn.
     assert {p.stem for p in paths} == {*plots.CHARTS, "participants_task"} - {"gate"}
     assert len(paths) == 2 * len(CAPTIONS) - 2 == 2 * len(drawn)
     starts = {".pdf": b"%PDF", ".svg": b"<?xml"}

@@ -1,4 +1,4 @@
-"""What is said of tables with known answers: the sentence itself."""
+"""The verdict's sentence on tables with known answers."""
 
 import re
 from dataclasses import replace
@@ -21,7 +21,7 @@ QUICK = {"readers": {"restarts": 0}, "verbose": False, "folds": 1}
 
 
 def people(counts, rows, rng, shape=(8,)):
-    """Return noise of so many people in every role, half of everybody's rows from each source."""
+    """Return noise of n people in every role, half of each participant's rows from each source."""
     role = np.repeat(["FIT", "HEAD", "EVAL"], counts)
     person = np.repeat(np.arange(len(role)), rows)
     source = np.tile(["dry", "wet"], len(person) // 2)

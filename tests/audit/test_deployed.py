@@ -110,7 +110,7 @@ def test_all_who_wore_both_devices_are_fitted_on_in_every_fold(table):
 
 
 def test_a_method_that_does_nothing_in_some_folds_says_so():
-    """One of two bridging participants in each fold is no evidence for a gate."""
+    """One of two bridging participants in each fold is not enough evidence for a gate."""
     found = run(bridged(0, 12), {"leace": "leace"}, **QUICK)
     assert not any("did nothing" in line for line in found.verdict())
     for cell in found["leace"].cells[:2]:
@@ -133,7 +133,7 @@ def test_pairs_of_another_table_rotate_without_those_who_are_scored(table, tmp_p
     assert result["closed_form_mgpa"].S < result["identity"].S
     assert result.pairs.shows_something
     assert result.settings.pairs == 4 * 24
-    # Of new rows nobody can say whose they are; of the table's own, who is scored may be among them.
+    # The participants of new rows are unknown; the table's own rows may be of participants who are scored.
     views = rows.X[both.source == "A"], rows.X[both.source == "B"]
     with pytest.raises(UsageError, match="to score may be among them"):
         AuditPlan(rows, ["leace"], pairs=views, folds=5, **QUICK)

@@ -114,7 +114,7 @@ def test_oracle_and_quadratic_leace_equal_the_package(K):
 
 @pytest.mark.parametrize("reference", [0, 1])
 def test_coral_agrees_with_skada_where_the_definitions_coincide(reference):
-    with sklearn.config_context():  # its import switches metadata routing on for everybody
+    with sklearn.config_context():  # its import switches metadata routing on globally
         skada = pytest.importorskip("skada")
     problem = Problem(2)
     domain = np.where(problem.codes == reference, -2, 1)  # positive: to be mapped; negative: the target

@@ -36,7 +36,7 @@ def test_all_comparators_share_an_interface():
 
 
 def instruments(n=60, seed=0, names=("a", "b", "c")):
-    """Return spectra of the same samples on several instruments, and what is to be predicted."""
+    """Return spectra of the same samples on several instruments, and the value to predict."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(n, 4))
     y = truth @ [1.0, -1.0, 0.5, 0.0]
@@ -220,7 +220,7 @@ def test_its_losses_are_the_published_ones():
     K = sum(np.exp(-squares / (2 * w * squares.mean())) for w in 2.0 ** np.arange(-3, 2))
     e = np.repeat([1 / 7, -1 / 7], 7)
     assert float(mean_discrepancy(*map(torch.as_tensor, (a, b + 1)))) == pytest.approx(e @ K @ e)
-    with sklearn.config_context():  # its import switches metadata routing on for everybody
+    with sklearn.config_context():  # its import switches metadata routing on globally
         skada = pytest.importorskip("skada.deep.losses")
     logits = torch.as_tensor(rng.normal(size=(9, 3)))
     assert float(class_confusion(logits)) == pytest.approx(float(skada.mcc_loss(logits, T=2)), rel=1e-4)

@@ -173,9 +173,9 @@ def test_standing_counts_ties_by_the_interval():
     assert judged["MGPA to the reference"]["close"]
     assert not judged["MGPA to the midpoint"]["first"]
     assert not judged["MGPA to the midpoint"]["close"]
-    cells["of somebody else"] = cell(base + 0.2)
+    cells["of another package"] = cell(base + 0.2)
     assert not standing(cells)["MGPA to the reference"]["first"]
-    assert standing(cells)["MGPA to the reference"]["best"] == "of somebody else"
+    assert standing(cells)["MGPA to the reference"]["best"] == "of another package"
 
 
 def test_worlds_differ_as_they_say():

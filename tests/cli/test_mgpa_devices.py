@@ -69,7 +69,7 @@ def test_the_sixth_hospital_is_refused_then_noticed_then_added(hospitals):
     result = here(
         "apply", "five.safetensors", "sixth.parquet", "--out", "a.parquet", *fallback, folder=hospitals
     )
-    assert result.returncode == 3  # also after adapting: somebody should know
+    assert result.returncode == 3  # also after adapting: the user should know
     assert json.loads(result.stdout)["adapted"]
     adapted = open_table(hospitals / "a.parquet").read().X
     corrected = open_table(hospitals / "five-out.parquet").read().X

@@ -51,7 +51,7 @@ def test_nobody_counts_more_for_having_more_pairs():
 
 
 def test_where_populations_could_explain_the_effect_the_fit_says_so():
-    """Without a device effect; the task goes with the source, at a cosine of .7 to the shift."""
+    """Without a device effect; task and source are associated, at a cosine of .7 to the shift."""
     unsaid = 0
     for seed in range(8):
         data = calibration.draw_associated(np.random.default_rng(seed), 0.9, 0.7, 0.0)

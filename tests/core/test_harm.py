@@ -1,4 +1,4 @@
-"""What a correction does to heads that existed before it, where source goes with task: real measurements."""
+"""What a correction does to existing heads where source and task are associated: real measurements."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def ssvep(first, second, gamma):
 
 
 def rotations(people, sizes):
-    """Yield masks of FIT, HEAD and EVAL rows until everybody has been EVAL once."""
+    """Yield masks of FIT, HEAD and EVAL rows until each participant has been EVAL once."""
     everyone = np.unique(people)
     for k in range(0, len(everyone), sizes[0]):
         order = np.roll(everyone, -k)

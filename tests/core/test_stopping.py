@@ -1,4 +1,4 @@
-"""When to stop: no evidence is no correction, participants stay whole, and a strong effect is reduced."""
+"""When to stop: no correction without evidence, participants stay whole, and a strong effect is reduced."""
 
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def test_rows_of_one_participant_count_together():
     together = rank_evidence([tuple(repeated)])
     independent = rank_evidence([(*repeated[:2], np.arange(600))])
     assert together[0] == pytest.approx(once[0])
-    # Seeing everybody fifty times is no more evidence than seeing them once; fifty times as many rows is.
+    # Fifty copies of the rows add no evidence; fifty times as many rows do.
     assert abs(together[1]) < 1.5 * abs(once[1])
     assert abs(independent[1]) > 5 * abs(once[1])
 
@@ -194,7 +194,7 @@ def test_paired_views_are_judged_by_critics_that_saw_neither_of_them(as_arrays, 
 
 
 def associated(seed, n=1200, m=150, shift=3.0):
-    """Return rows whose task goes with their source, nine in ten, and pairs in which it does not.
+    """Return rows whose task agrees with their source, nine in ten, and pairs in which it does not.
 
     The task bends a gate coordinate: beyond what a linear anchor can follow, the sources differ by it.
     """

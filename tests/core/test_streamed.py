@@ -116,7 +116,7 @@ def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
     np.testing.assert_allclose(
         model.transform(data.X), data.fit(ClosedFormMGPA.paper()).transform(data.X), atol=1e-12
     )
-    assert all(rows.participant is None for rows in model._data.paired_rows)  # nobody's name is kept
+    assert all(rows.participant is None for rows in model._data.paired_rows)  # no name is kept
     with pytest.raises(ValueError, match="The pairs have 5 features, but the rows have 6"):
         model.add_pairs(replace(labelled, X=labelled.X[:, :5]))
 

@@ -30,7 +30,7 @@ def sections(text):
 
 
 def measured(table):
-    """Return whether a table has numbers in it that somebody measured."""
+    """Return whether a table has measured numbers in it."""
     return len(re.findall(r"[|/ ][-+–]?\d*\.\d+", table)) >= 3
 
 

@@ -39,7 +39,7 @@ print("figures drawn:", len(plt.get_fignums()))
 def test_page_runs_without_warnings_and_draws_figures(page, tmp_path):
     for module in ("matplotlib", "torch", *NEEDS.get(page.stem, ())):
         pytest.importorskip(module)
-    # One thread is fastest for such small data; with a display, plt.show() would wait for somebody.
+    # One thread is fastest for such small data; with a display, plt.show() would wait.
     env = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, str(page)],

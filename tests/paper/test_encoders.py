@@ -38,7 +38,7 @@ def small(channels=OCCIPITAL, n_times=500, sfreq=250.0, architecture=SMALL, **se
 
 
 def trained(encoder, path):
-    """Save an encoder's weights as if somebody had trained them."""
+    """Save an encoder's weights as if they had been trained."""
     from safetensors.torch import save_file
 
     save_file(encoder.module.state_dict(), path)

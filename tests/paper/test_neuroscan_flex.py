@@ -289,9 +289,9 @@ def test_people_without_a_part_in_a_task_are_not_read(folder, task, person):
 
 
 def test_those_who_are_used_are_the_papers():
-    everybody = [str(i) for i in range(1013, 1035)]
-    assert set(everybody) - set(dataset.USED["N170"]) == {"1015", "1017"}
-    assert set(everybody) - set(dataset.USED["oddball_active"]) == {"1015", "1017", "1021", "1034"}
+    recorded = [str(i) for i in range(1013, 1035)]
+    assert set(recorded) - set(dataset.USED["N170"]) == {"1015", "1017"}
+    assert set(recorded) - set(dataset.USED["oddball_active"]) == {"1015", "1017", "1021", "1034"}
     judges = {"1019", "1020", "1024", "1025", *(str(i) for i in range(1026, 1034))}
     assert set(dataset.USED["oddball_passive"]) == judges
     # Six files each make the 300 that the studies need.
@@ -412,7 +412,7 @@ def test_events_closer_than_the_limit_stop_everything(session, monkeypatch):
 
 
 def counted(task, per_person, artifacts=0, late=0.0):
-    """Trials of everybody in a task, with nothing in them but what is counted."""
+    """Trials of all participants in a task, with nothing in them but what is counted."""
     people = dataset.USED[task]
     ordinal = np.tile(np.repeat(np.arange(1, per_person + 1), 2), len(people))
     device = np.tile([0, 1], per_person * len(people))
@@ -466,9 +466,9 @@ def test_defects_of_the_recorded_data_set_are_read_as_they_should_be(tmp_path):
     assert [one.split(":")[0] for one in report.dropped["1034"]] == [f"event {k}" for k in (21, 22, 23, 24)]
     sides = [report.timing["1034"][f"flex against Neuroscan, {side}"] for side in ("1 to 20", "25 to 40")]
     assert sides[1].offset - sides[0].offset == pytest.approx(-5.0, abs=0.1)
-    # The headset's own csv file is no list of events.
+    # The headset's own csv file is not a list of events.
     assert (tmp_path / files_of("1018", "N170", "edf")).with_suffix(".csv").exists()
-    # The first three of the passive oddball have no marker; nobody reads them, and they would be refused.
+    # The first three of the passive oddball have no marker; they are not read, and would be refused.
     markers = read_neuroscan(tmp_path / files_of("1034", "oddball_passive", "dat"))[2]
     assert len(markers) == 37
     with pytest.raises(ValueError, match="has no files of oddball_passive"):

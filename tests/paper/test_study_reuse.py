@@ -1,4 +1,4 @@
-"""Reuse selects on one task, judges on all of them, and leaves nobody out in silence."""
+"""Reuse selects on one task, scores all of them, and leaves no participant out silently."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -78,7 +78,7 @@ def test_reuse_selects_once_and_audits_every_task(uneven, tmp_path):
     assert "Development participants selected Family: strength " in text
     assert f"(ridge {result.selection['Family']['recipe']['ridge']})" in text
     assert "Development participants selected Iter: stages " in text
-    # The report speaks of the rows that maps were fitted on: views that mostly go with the label.
+    # The report speaks of the rows that maps were fitted on: views that mostly agree with the label.
     for audit in result.audits.values():
         counted = sum(sum(row.values()) for row in audit.counts.values())
         assert str(counted) == protocol(result)["fitting endpoints"]

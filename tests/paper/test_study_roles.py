@@ -1,4 +1,4 @@
-"""Roles are disjoint and rotate; views go with labels exactly as often as a study says."""
+"""Roles are disjoint and rotate; views agree with labels exactly as often as a study says."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A split shows what is to be seen, and those who are judged change nothing that is fitted."""
+"""A split shows what it should, and EVAL participants change nothing that is fitted."""
 
 from dataclasses import replace
 

@@ -11,7 +11,7 @@ from mgpa.paper.datasets import wearable_ssvep as dataset
 
 SHAPE = (8, 710, 2, 10, 12)
 # First electrode (dry in capitals) and gender of 102 people for whom the paper's seeds give the folds that it
-# published: 64 men, and 53 who wore dry electrodes first. Whether each is as in the real file, nobody knows.
+# published: 64 men, and 53 who wore dry electrodes first. Whether each is as in the real file is unknown.
 STRATA = (
     "MMMmFmMfmFFFmmFmMmmmmmmMMfffFmMMfMfFFFmmMMMmMMmmmFMmFMmmmMMmmFFMMfmFMfFmmfMMFmfmMmFMmfMFFFmFmmffFFmMFF"
 )
@@ -142,7 +142,7 @@ def test_checks_against_what_was_published_tell_which_agree(published):
         "people who wore dry electrodes first": (53, 53),
         "people in their folds of seed 20260903": (102, 102),
     }
-    # Two people exchanged, and almost everybody would be in another fold.
+    # If two people were exchanged, almost all would be in another fold.
     table = loadmat(published / dataset.INFORMATION)["Subjects_Information"]
     table[[5, 6]] = table[[6, 5]]
     savemat(published / dataset.INFORMATION, {"Subjects_Information": table})

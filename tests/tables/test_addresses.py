@@ -195,7 +195,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """Return a function that has the store fail for good after so many changes."""
+    """Return a function that makes the store fail for good after n changes."""
     left = [float("inf")]
     kind = type(fsspec.filesystem("memory"))
 

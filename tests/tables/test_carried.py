@@ -1,4 +1,4 @@
-"""What a file holds and nobody named passes through as it is; gaps are refused only where they are needed."""
+"""Columns that were not named pass through as they are; gaps are refused only where they are needed."""
 
 import datetime
 import decimal

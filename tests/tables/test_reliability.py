@@ -1,4 +1,4 @@
-"""Nothing that somebody has is lost, and no damaged or hostile file gives a wrong answer."""
+"""No user's file is lost, and no damaged or hostile file gives a wrong answer."""
 
 import errno
 import importlib.util
@@ -43,7 +43,7 @@ def test_a_folder_of_foreign_parquet_files_is_never_replaced(table, identity, tm
     given = write_table(table, tmp_path / "t.parquet")
     folder = tmp_path / "results"
     folder.mkdir()
-    pq.write_table(pa.table({"X": [[1.0]]}), folder / "somebody.parquet")
+    pq.write_table(pa.table({"X": [[1.0]]}), folder / "other.parquet")
     (folder / "thesis.tex").write_text("…")
     before = content(folder)
     for write in (
@@ -79,7 +79,7 @@ def special_files(folder):
     (folder / "link.npz").symlink_to(folder / "pipe.npz")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(folder / "s.npz"))
-    (folder / "null.npz").symlink_to("/dev/null")  # by a link, lest a failing test break the machine
+    (folder / "null.npz").symlink_to("/dev/null")  # a link, so that a failing test cannot break the machine
     return [folder / name for name in ("pipe.npz", "link.npz", "s.npz", "null.npz")]
 
 

@@ -37,7 +37,7 @@ def test_everybody_whose_rows_come_back_is_recognised():
     half = np.arange(len(X)) % 2 == 0
     assert len(seen_people(seen, row_digests(X[half]), again[half])) == 64
     assert seen_people(seen, row_digests(X + 1), who) == ()
-    alike = np.zeros((4, 3))  # a row that several people have tells nobody
+    alike = np.zeros((4, 3))  # a row that several people have identifies none of them
     assert seen_people(encode_sample(row_digests(alike)), row_digests(alike), np.array(list("aabb"))) == ()
 
 
@@ -51,10 +51,10 @@ def test_a_map_knows_the_rows_it_was_fitted_on_from_memory_and_from_a_file(metho
     path = write_table(table, tmp_path / "table.parquet")
     there = fit_table(method, path).to_map()
     assert here.info.row_sample == there.info.row_sample
-    fit, judges = table.rows("FIT"), table.rows("HEAD", "EVAL")
+    fit, others = table.rows("FIT"), table.rows("HEAD", "EVAL")
     everyone = tuple(np.unique(fit.participant).tolist())
     assert seen_people(here.info.row_sample, row_digests(fit.X), fit.participant) == everyone
-    assert seen_people(here.info.row_sample, row_digests(judges.X), judges.participant) == ()
+    assert seen_people(here.info.row_sample, row_digests(others.X), others.participant) == ()
     stored = load_map(here.save(tmp_path / "map.safetensors"))
     assert stored.info.row_sample == here.info.row_sample
     np.testing.assert_array_equal(apply_to_table(stored, table).X, apply_to_table(here, table).X)
@@ -62,12 +62,12 @@ def test_a_map_knows_the_rows_it_was_fitted_on_from_memory_and_from_a_file(metho
 
 def test_rows_of_separate_pairs_count_as_seen():
     table = simulated_table()
-    fit, judges = table.rows("FIT"), table.rows("EVAL")
-    first, second = judges.paired_views()
+    fit, others = table.rows("FIT"), table.rows("EVAL")
+    first, second = others.paired_views()
     loose = fit.with_columns(pair_id=None)
-    of_arrays = fit_table(mgpa.ClosedFormMGPA(), loose, pairs=(judges.X[first], judges.X[second])).to_map()
-    other = judges.with_columns(participant=np.char.add("x", judges.participant), role=None)
+    of_arrays = fit_table(mgpa.ClosedFormMGPA(), loose, pairs=(others.X[first], others.X[second])).to_map()
+    other = others.with_columns(participant=np.char.add("x", others.participant), role=None)
     of_table = fit_table(mgpa.ClosedFormMGPA(), loose, pairs=other).to_map()
     for m in (of_arrays, of_table):
-        known = seen_people(m.info.row_sample, row_digests(judges.X), judges.participant)
-        assert known == tuple(np.unique(judges.participant).tolist())
+        known = seen_people(m.info.row_sample, row_digests(others.X), others.participant)
+        assert known == tuple(np.unique(others.participant).tolist())

@@ -201,7 +201,7 @@ def m():
 
 
 def interrupt(monkeypatch, after):
-    """Have a correction stop after so many parts."""
+    """Make a correction stop after n parts."""
     import mgpa.tables.rows as correcting
 
     original, done = correcting.write_corrected, []

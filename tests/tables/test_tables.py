@@ -109,7 +109,7 @@ def test_shares_need_not_add_up_and_a_role_without_a_share_gets_nobody():
     person = np.arange(12)
     role = assign_roles(person, {"FIT": 0.5, "EVAL": 0.25, "VAL": 0.0})
     assert {name: int((role == name).sum()) for name in np.unique(role)} == {"FIT": 8, "EVAL": 4}
-    assert set(assign_roles([1, 2], {"FIT": 0.1, "EVAL": 0.9})) == {"FIT", "EVAL"}  # nobody is left without
+    assert set(assign_roles([1, 2], {"FIT": 0.1, "EVAL": 0.9})) == {"FIT", "EVAL"}  # each has a role
     for wrong in ({}, {"FIT": 0.0, "EVAL": 0.0}, {"FIT": 1.0, "EVAL": -0.5}):
         with pytest.raises(ValueError, match="shares must be non-negative and not all zero"):
             assign_roles(person, wrong)

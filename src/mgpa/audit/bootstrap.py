@@ -51,7 +51,7 @@ DRAWS = 20_000
 SEED = 1101
 LEVEL = 0.95
 EQUAL = 1e-9  # participants that differ by less do not differ
-# Of more participants, groups of them are drawn; of a cell at least so many groups.
+# With more participants than this, groups of them are drawn: at least this many groups in a cell.
 MANY, FEWEST_GROUPS = 2_000, 100
 
 
@@ -252,7 +252,7 @@ def simultaneous(
 
 
 def with_spread(e: Estimate, values: Sequence[float]) -> Estimate:
-    """Return an estimate whose interval also contains the spread of independent values, such as of refits."""
+    """Return an estimate whose interval also contains the spread of independent values, e.g. of refits."""
     spread = float(np.std(values, ddof=1) * stdtrit(len(values) - 1, (1 + LEVEL) / 2))
     below, above = (float(np.hypot(end - e.value, spread)) for end in (e.low, e.high))
     return Estimate(e.value, e.value - below, e.value + above)

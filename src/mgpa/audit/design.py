@@ -46,7 +46,7 @@ ALONE_OF_SIX = ("EVAL", "HEAD", "HEAD", "FIT", "VAL", "FIT", "FIT")
 FEWEST_PEOPLE = 3
 # Numbers are classes if at most this many are distinct.
 MOST_CLASSES = 20
-# So many numbers that single units have each are a quantity all the same.
+# This many numbers make the label a quantity, even if each participant has only one of them.
 FEWEST_NUMBERS = 6
 # Numbers as labels are compared within this many parts of their range.
 PARTS = 3
@@ -308,7 +308,7 @@ def fold_roles(
     if design.kind != "crossed" and not design.within and 2 * len(paired) <= len(design.units):
         fixed |= paired
     everyone, fixed = design.units, fixed & design.units.keys()
-    if len(everyone) - len(fixed) < FEWEST_PEOPLE:  # nobody else is left: the audit says who was fitted on
+    if len(everyone) - len(fixed) < FEWEST_PEOPLE:  # too few are left: the audit says who was in the fit
         fixed = frozenset()
     design = replace(design, units={unit: has for unit, has in everyone.items() if unit not in fixed})
     crossed = design.kind == "crossed" and design.labels != "between"

@@ -2,7 +2,7 @@
 
 Means of participants' rows are compared between sources, along axes in which rows vary within participants:
 
-    one person:    difference ~ N(0, v),  v = the variance of means of so many rows, and a share τ of B
+    one person:    difference ~ N(0, v),  v = the variance of means of that many rows, and a share τ of B
     two people:    difference ~ N(0, v + 2 B),  B = the variance between participants of one source
 
 The likelihood ratio (mean over τ) exceeds c for two people with a probability of 1 / c at most. Pairs are

@@ -31,7 +31,7 @@ from .readers.vectors import run_readers
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-#: Participants are dealt into so many groups; the readers that score one are weighed on the others.
+#: How many groups participants are dealt into; the readers that score one are weighed on the others.
 GROUPS = 5
 #: Readers that are weighed together, and how strongly weights are held back.
 READERS = 3

@@ -638,7 +638,7 @@ def _loss(audit: Audit, method: str) -> Estimate:
 def unseen_share(n: int) -> float:
     """Return the largest share of all participants that n may leave out altogether, once in twenty times.
 
-    A few who lose much are in no interval if nobody of them is among the n.
+    A few who lose much are in no interval if none of them is among the n.
 
     Examples
     --------

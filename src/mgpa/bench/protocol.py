@@ -44,7 +44,7 @@ from .settings import Calibration, Floats, Round, Setting, calibration, standard
 
 #: Of the audit's full bank of readers, networks are trained once for 12 epochs.
 BANK = {"bank": "full", "restarts": 1, "checkpoints": (12,)}
-#: In a quick benchmark there are no networks.
+#: A quick benchmark trains no networks.
 QUICK_BANK = {"bank": "full", "restarts": 0}
 #: What is measured, in the order of tables; values of each participant but for S and seconds.
 MEASURES = ("S", "home", "away", "T_f", "T_r", "worst", "unseen", "M", "seconds")

@@ -149,7 +149,7 @@ class Setting:
 
 
 def record_once(events: Events, rng: np.random.Generator, association: float = ASSOCIATION) -> Events:
-    """Return the events with one recording each, mostly by the device that goes with their class."""
+    """Return the events with one recording each, mostly by the device of their class."""
     K = len(events.devices)
     classes, codes = np.unique(events.label, return_inverse=True)
     favourite = (codes * K // len(classes)) if len(classes) >= K else codes

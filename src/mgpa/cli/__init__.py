@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str] | None, signals: list[int]) -> int:
-    """Run a command; return its exit code, or raise what nobody foresaw."""
+    """Run a command; return its exit code, or raise an unforeseen error."""
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:

@@ -90,7 +90,7 @@ def audit(
     seeds
         Fits of methods that draw random numbers.
     reference
-        For MGPA and other methods that have one: the device whose decoder is to be kept.
+        For MGPA and other methods that have one: the device whose decoder stays.
     rank
         For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or auto.
     tokens

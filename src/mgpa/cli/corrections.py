@@ -83,8 +83,8 @@ def fit(
         For a table of tokens: correct their mean and shift all alike (mean), or all tokens of a row together
         (joint).
     everyone
-        Fit on the rows of every role: the last step, after an audit. The audit then refers to fits on FIT
-        rows; nobody is left to audit this map with.
+        Fit on the rows of every role: the last step, after an audit. The audit was of fits on FIT rows; this
+        map cannot be audited, since no participant is left who was not in its fit.
     """
     with waiting("fit: loading"):
         from ..baselines import make_method

@@ -38,8 +38,8 @@ SHARES = (
 DEGREES = (5.0, 10.0, 20.0, 40.0, 80.0, 1000.0)
 FEWEST_UNITS = 4
 ODDS = 0.01  # added to shares before their odds are taken
-MOST_SHARE = 0.95  # of rows out of range, from which on nobody is usual
-LEAST = 0.1  # standard deviation of a logarithm of variance: less is nobody's fault
+MOST_SHARE = 0.95  # of rows out of range; above it, no participant counts as usual
+LEAST = 0.1  # standard deviation of a logarithm of variance: smaller ones are ordinary
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _people(
 
     def shrunk(total: Floats, n: int, toward: float) -> Floats:
         cov = total / max(1, n)
-        cov = cov - float(np.mean(noise)) * np.eye(k)  # that of means of so many rows
+        cov = cov - float(np.mean(noise)) * np.eye(k)  # the covariance of means of that many rows
         values, vectors = np.linalg.eigh(cov)
         least = 0.05 * np.trace(total) / max(1, n) / k
         cov = (vectors * np.maximum(values, least)) @ vectors.T

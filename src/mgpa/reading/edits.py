@@ -64,7 +64,7 @@ class Reading:
 
     @property
     def expected(self) -> float:
-        """The share missed that these views let expect: few of them may not have shown any."""
+        """The share missed that is expected from these views: a few views may not have shown any."""
         return self.missed + UNSEEN_ERRORS / self.n_views
 
     @property

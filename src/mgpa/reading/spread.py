@@ -41,7 +41,7 @@ class SpreadEvidence:
     gain: float = 0.0  # shares of what pairs differ by beyond the shift: gains along directions,
     rotation: float = 0.0  # mixing of directions,
     noise: float = 1.0  # and what a view does not predict
-    is_absent: bool = False  # the device: rows clearly lack the shift that goes with the spread
+    is_absent: bool = False  # the device: rows clearly lack the shift that comes with the spread
 
     __repr__ = rounded_repr
 

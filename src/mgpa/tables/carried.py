@@ -40,7 +40,7 @@ class Carried:
 
     @property
     def shape(self) -> tuple[int]:
-        """The number of values, as of an array."""
+        """The number of values."""
         return (len(self),)
 
     @property

@@ -77,8 +77,8 @@ def fit_table(
     max_rows, random_state : int
         Rows for methods that do not stream, and the seed they are drawn with.
     everyone : bool
-        Fit on the rows of every role: the last step, after an audit. What was audited are fits on FIT rows
-        alone; this map has seen the people they were judged by, and nobody is left to audit it with.
+        Fit on the rows of every role: the last step, after an audit. The audit was of fits on FIT rows; this
+        map cannot be audited, since no participant is left who was not in its fit.
     client : dask.distributed.Client or None
         Where to work on a file; None is here.
     verbose : bool

@@ -161,7 +161,7 @@ def apply_to_file(
         require_columns(["source"], file.columns, file.path)
     if not force:
         sources = None
-        with suppress(TableError):  # gaps: nobody can compare them, and only a map by source needs them
+        with suppress(TableError):  # gaps cannot be compared, and only a map by source needs them
             sources = file.survey("source").get("source")
         require_correctable(m, file.info, sources)
     file = file.carrying(*([] if m.source_blind else ["source"]))

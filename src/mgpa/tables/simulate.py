@@ -30,7 +30,7 @@ def simulate_table(
 
     The task changes embeddings along one direction, the device along another; every participant has an
     offset, and every measurement some noise. In HEAD, in EVAL and in every sixth event all devices record
-    the same event (``pair_id``); elsewhere only one does, which mostly goes with the class in FIT and VAL.
+    the same event (``pair_id``); elsewhere only one does, mostly that of the class in FIT and VAL.
     A method that erases whatever predicts the device therefore erases part of the task; pairs tell the two
     apart.
 

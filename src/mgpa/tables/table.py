@@ -94,7 +94,7 @@ class Table:
     kept: Columns = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in COLUMNS:  # what has gaps is passed on, and serves nobody who needs it
+        for name in COLUMNS:  # a column with gaps is passed on, but is refused where it is needed
             if isinstance(values := getattr(self, name), Carried):
                 object.__setattr__(self, "kept", self.kept | {name: check_other(values, len(self.X), name)})
                 object.__setattr__(self, name, None)

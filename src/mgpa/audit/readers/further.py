@@ -47,7 +47,7 @@ def further_scores(
     """Return the scores of the further readers, fitted on HEAD rows, for EVAL rows.
 
     As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
-    ``participants`` are those of HEAD and of EVAL rows; without them nobody reads a participant's own rows.
+    ``participants`` are those of HEAD and of EVAL rows; without them participants are not read one by one.
     Trees and spread are "slow", the others "quick".
     """
     from sklearn.preprocessing import StandardScaler
@@ -133,7 +133,8 @@ def _within(rows: NDArray[np.intp], start: int) -> NDArray[np.intp]:
 def _own_readers(rows: Blocks, codes: Codes, people: NDArray[Any]) -> Callable[[Floats], list[Floats]]:
     """Return readers of rows about their participant's mean, fitted on HEAD participants of several sources.
 
-    They know whose rows are whose, though not of which source: who has a batch of somebody's rows can do so.
+    They know which rows are of one participant, but not their source, as does anyone who has a batch of
+    one participant's rows.
     """
     who = np.unique(people, return_inverse=True)[1]
     seen = np.zeros((who.max() + 1, int(codes.max()) + 1), bool)
