@@ -1,4 +1,4 @@
-"""The within-source anchor: blind to the association of source and task, idle without evidence, and a path."""
+"""The within-source anchor: blind to how source and task are associated, idle without evidence, a path."""
 
 import numpy as np
 import pytest
