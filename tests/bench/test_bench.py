@@ -200,9 +200,9 @@ def test_data_sets_say_what_they_are_and_what_is_missing(tmp_path):
         assert data.license
         assert data.citation
         assert data.size
-    settings, missing = find_settings(["phone_watch"], tmp_path, False)
+    settings, missing = find_settings(["kalunga_tokens"], tmp_path, False)
     assert not settings
-    assert missing == [line for line in missing if "phone_watch.npz" in line] != []
+    assert missing == [line for line in missing if "kalunga_gssc_tokens.npz" in line] != []
     np.savez(
         tmp_path / "corn_nir.npz", spectra=np.random.default_rng(0).normal(size=(80, 3, 9)),
         instruments=["m5", "mp5", "mp6"], targets=np.random.default_rng(1).normal(size=(80, 2)),

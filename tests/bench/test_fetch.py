@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from mgpa.bench import DATASETS, datasets, find_settings
-from mgpa.bench.datasets import contents
+from mgpa.bench import DATASETS, fetch, find_settings
+from mgpa.bench.fetch import contents
 from shared import SHARED
 
 pytest.importorskip("pooch")
@@ -23,8 +23,8 @@ RNG = np.random.default_rng(0)
 @pytest.fixture
 def web(server, tmp_path, monkeypatch):
     """Put a local server in the publishers' place, and a new cache in pooch's."""
-    for name in ("PYPI", "GITHUB", "EIGENVECTOR"):
-        monkeypatch.setattr(datasets, name, server.url)
+    for name in ("PYPI", "GITHUB", "EIGENVECTOR", "ARCHIVES", "ZENODO"):
+        monkeypatch.setattr(fetch, name, server.url)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return server
 
@@ -90,11 +90,11 @@ def test_wearables_come_from_a_table_for_each_person_with_a_known_digest(web, mo
     for person in ("P01", "P02"):
         web.files[f"/Aminsinichi/wearable-hrv/master/data/{person}.csv"] = person_table(arrays, person)
     digests = {p: hashlib.sha256(person_table(arrays, p)).hexdigest() for p in ("P01", "P02")}
-    monkeypatch.setattr(datasets, "PEOPLE", digests | {"P02": "0" * 64})
+    monkeypatch.setattr(fetch, "PEOPLE", digests | {"P02": "0" * 64})
     settings, missing = find_settings(["wearable_hrv"], None, False)
     assert not settings
     assert "P02.csv" in missing[0]
-    monkeypatch.setattr(datasets, "PEOPLE", digests)
+    monkeypatch.setattr(fetch, "PEOPLE", digests)
     fetched = replace(DATASETS["wearable_hrv"], digest=contents(arrays)).open(None)
     np.testing.assert_array_equal(fetched["X"], arrays["X"])
 
@@ -103,7 +103,7 @@ def test_corn_comes_out_of_a_zip_of_a_matlab_file(web, monkeypatch):
     arrays = {"spectra": RNG.normal(size=(6, 3, 5)), "targets": RNG.normal(size=(6, 4))}
     data = corn_archive(arrays)
     web.files["/wp-content/uploads/2019/06/corn.mat_.zip"] = data
-    monkeypatch.setattr(datasets, "CORN", hashlib.sha256(data).hexdigest())
+    monkeypatch.setattr(fetch, "CORN", hashlib.sha256(data).hexdigest())
     fetched = replace(DATASETS["corn"], digest="").open(None)
     np.testing.assert_array_equal(fetched["spectra"], arrays["spectra"])
     assert fetched["target_names"].tolist() == ["moisture", "oil", "protein", "starch"]
@@ -112,24 +112,26 @@ def test_corn_comes_out_of_a_zip_of_a_matlab_file(web, monkeypatch):
 def test_electrodes_come_out_of_a_source_archive(web, monkeypatch):
     table = csv_of(
         {"Dataset": ["Lemon"], "Participant": ["S1"], "Condition": ["Eyes-Open"], "Channel": ["Cz"]}
-        | {name: [k] for k, name in enumerate(datasets.COMPLEXITY)}
+        | {name: [k] for k, name in enumerate(fetch.COMPLEXITY)}
     )
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         member = tarfile.TarInfo("neurokit2-0.2.13/studies/complexity_eeg/data_complexity.csv")
         member.size = len(table)
         tar.addfile(member, io.BytesIO(table))
-    web.files[datasets.NEUROKIT[0]] = archive.getvalue()
+    web.files[fetch.NEUROKIT[0]] = archive.getvalue()
     digest = hashlib.sha256(archive.getvalue()).hexdigest()
-    monkeypatch.setattr(datasets, "NEUROKIT", (datasets.NEUROKIT[0], digest))
+    monkeypatch.setattr(fetch, "NEUROKIT", (fetch.NEUROKIT[0], digest))
     np.testing.assert_array_equal(DATASETS["electrodes"].open(None)["X"], [[0, 1, 2, 3]])
 
 
 def test_without_a_network_the_data_set_is_named(web):
-    settings, missing = find_settings(["corn", "phone_watch"], None, False)
+    settings, missing = find_settings(["corn", "phone_watch", "kalunga_tokens"], None, False)
     assert not settings
+    assert "sp-sw-har-dataset" in missing[0]
+    assert "put phone_watch.npz in the folder of --data" in missing[0]
     assert "corn.mat_.zip" in missing[1]
-    assert "phone_watch.npz" in missing[0]
+    assert "kalunga_gssc_tokens.npz" in missing[2]
 
 
 @pytest.mark.skipif(not (SHARED / "real").is_dir(), reason="the data sets are not on this machine")
@@ -140,15 +142,155 @@ def test_real_tables_written_as_the_publishers_do_have_the_known_digests(web, mo
 
     web.files[GAS] = gas_table(stored("gas_boards.npz"))
     hrv, corn = stored("wearable_hrv.npz"), corn_archive(stored("corn_nir.npz"))
-    people = {person: person_table(hrv, person) for person in datasets.PEOPLE}
+    people = {person: person_table(hrv, person) for person in fetch.PEOPLE}
     for person, table in people.items():
         web.files[f"/Aminsinichi/wearable-hrv/master/data/{person}.csv"] = table
-    monkeypatch.setattr(datasets, "PEOPLE", {p: hashlib.sha256(t).hexdigest() for p, t in people.items()})
+    monkeypatch.setattr(fetch, "PEOPLE", {p: hashlib.sha256(t).hexdigest() for p, t in people.items()})
     web.files["/wp-content/uploads/2019/06/corn.mat_.zip"] = corn
-    monkeypatch.setattr(datasets, "CORN", hashlib.sha256(corn).hexdigest())
+    monkeypatch.setattr(fetch, "CORN", hashlib.sha256(corn).hexdigest())
     settings, missing = find_settings(["gas_boards", "wearable_hrv", "corn"], None, False)
     assert not missing
     from_files, _ = find_settings(["gas_boards", "wearable_hrv", "corn"], SHARED / "real", False)
     for fetched, held in zip(settings, from_files, strict=True):
         one, other = next(fetched.rounds()), next(held.rounds())
         np.testing.assert_allclose(one.pairs.views, other.pairs.views, rtol=1e-6)
+
+
+PHONE_WATCH = "/GeoTecINIT/sp-sw-har-dataset/zip/673a2cc426707706c8a2578951b6b61b88777d78"
+
+
+def recording(start, labels, rng, steps=100):
+    """Return a recording as its authors write it: a sample about every 10 ms, each with a label."""
+    times = 1657533977000 + start + np.arange(len(labels)) * (1000 // steps)
+    signals = rng.normal(size=(6, len(labels))) + np.array([-4, -1, -9, 0, 0, 0])[:, None]
+    names = [f"{axis}_{sensor}" for sensor in ("acc", "gyro") for axis in "xyz"]
+    return dict(zip(names, signals, strict=True)) | {"timestamp": times, "label": labels}
+
+
+def executions(participants=("s01", "s02")):
+    """Return recordings of both devices; the watch starts 40 ms after the phone."""
+    rng, made = np.random.default_rng(1), {}
+    activities = np.repeat(["SEATED", "STANDING_UP", "WALKING"], [300, 140, 410])
+    for participant in participants:
+        for device, start in (("sp", 0), ("sw", 40)):
+            made[f"{participant}/{participant}_01_{device}"] = recording(start, activities, rng)
+    return made
+
+
+def archive_of(recordings):
+    stream, folder = io.BytesIO(), "sp-sw-har-dataset-673a2cc426707706c8a2578951b6b61b88777d78/DATA"
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(f"{folder}/executions_info.csv", "execution,orientation\n")
+        for name, columns in recordings.items():
+            archive.writestr(f"{folder}/{name}.csv", csv_of(columns))
+    return stream.getvalue()
+
+
+def test_phone_and_watch_are_windows_of_the_recordings(web, monkeypatch):
+    made = executions()
+    web.files[PHONE_WATCH] = archive_of(made)
+    with pytest.raises(OSError, match="differs from what the page was measured on"):
+        DATASETS["phone_watch"].open(None)
+    monkeypatch.setattr(fetch, "resembles", lambda *_: None)
+    arrays = DATASETS["phone_watch"].open(None)
+    phone = made["s01/s01_01_sp"]
+    # Windows start at 40 ms, the watch's first sample. The 5th and 8th have too little of one activity.
+    kept = [0, 1, 2, 3, 4, 6, 7, 9, 10, 11, 12, 13, 14]
+    assert arrays["event"].tolist() == [f"{p}_01_{k}" for p in ("s01", "s02") for k in kept]
+    assert arrays["label"][:13].tolist() == ["SEATED"] * 5 + ["STANDING_UP"] * 2 + ["WALKING"] * 6
+    assert arrays["participant"].tolist() == ["s01"] * 13 + ["s02"] * 13
+    x = phone["x_acc"][4:104]
+    assert arrays["phone"].shape == arrays["watch"].shape == (26, 48)
+    np.testing.assert_allclose(arrays["phone"][0, 0], x.mean())
+    np.testing.assert_allclose(arrays["phone"][0, 1], np.log(x.std() + 0.001))
+    np.testing.assert_allclose(arrays["phone"][0, 5], np.log(np.abs(np.diff(x)).mean() + 0.001))
+    length = np.sqrt(sum(phone[f"{axis}_acc"][4:104] ** 2 for axis in "xyz"))
+    np.testing.assert_allclose(arrays["phone"][0, 18], length.mean())
+
+
+def test_slow_and_fast_are_amplitudes_of_their_frequencies():
+    t = np.arange(100) / 100
+    signals = np.stack([0.6 * np.sin(2 * np.pi * 2 * t), 0.4 * np.cos(2 * np.pi * 9 * t) + 5])
+    slow, fast = fetch.features(signals).reshape(2, 6)[:, 3:5].T
+    np.testing.assert_allclose(np.exp(slow) - 0.001, [0.3, 0], atol=1e-12)
+    np.testing.assert_allclose(np.exp(fast) - 0.001, [0, 0.2], atol=1e-12)
+
+
+def test_a_file_of_unknown_digest_must_stay_as_first_downloaded(web, tmp_path):
+    web.files["/notes.csv"] = b"first"
+    path = fetch.retrieve(f"{web.url}/notes.csv", None)
+    assert path.read_bytes() == b"first"
+    path.unlink()
+    web.files["/notes.csv"] = b"second"
+    with pytest.raises(OSError, match=r"notes.csv.*hash"):
+        fetch.retrieve(f"{web.url}/notes.csv", None)
+
+
+def session_file(path, X, label, rate=256):
+    """Write trials as Zenodo has them: a .fif with eight channels in volts and a stimulus channel."""
+    mne = pytest.importorskip("mne")
+    codes = {name: code for code, name in fetch.TRIALS.items()}
+    gap = rate * 3
+    signal = np.concatenate([np.pad(trial, ((0, 0), (gap, 0)), mode="edge") for trial in X], axis=1)
+    stim = np.zeros(signal.shape[1])
+    for k, name in enumerate(label):
+        stim[k * (gap + X.shape[2]) + gap] = codes[name]
+    order = [1, 0, 2, 3, 4, 5, 6, 7]  # not the order in which they are wanted
+    info = mne.create_info(
+        [fetch.CHANNELS[i] for i in order] + ["STI 014"], float(rate), ["eeg"] * 8 + ["stim"]
+    )
+    raw = mne.io.RawArray(np.vstack([signal[order] * 1e-6, stim]), info, first_samp=1000, verbose="error")
+    raw.save(path, fmt="double", verbose="error")
+    return path.read_bytes()
+
+
+def serve_sessions(web, monkeypatch, tmp_path, sessions):
+    """Serve sessions, each (trials, labels), as Zenodo does, with their digests and summaries."""
+    known = {}
+    for name, (X, label) in sessions.items():
+        data = session_file(tmp_path / f"{name}_raw.fif", X, label)
+        web.files[f"/record/2392979/files/{name}_raw.fif"] = data
+        spread = np.median(X.std(axis=-1), axis=0)
+        known[name] = (hashlib.md5(data).hexdigest(), spread[0] / spread[5])
+    monkeypatch.setattr(fetch, "SESSIONS", known)
+    return known
+
+
+def test_kalunga_comes_from_one_file_a_session(web, monkeypatch, tmp_path):
+    label = np.tile(["rest", "13Hz", "17Hz", "21Hz"], 2)
+    sessions = {f"subject0{k}_run1": (RNG.normal(size=(8, 8, 1280)) * (3 + k), label) for k in (1, 2)}
+    known = serve_sessions(web, monkeypatch, tmp_path, sessions)
+    arrays = DATASETS["kalunga_amplifiers"].open(None)
+    X = np.concatenate([X for X, _ in sessions.values()])
+    np.testing.assert_allclose(arrays["X"], X * 10 / np.median(np.abs(X)), rtol=1e-6, atol=1e-6)
+    assert arrays["label"].tolist() == [*label, *label]
+    assert arrays["participant"].tolist() == ["S01"] * 8 + ["S02"] * 8
+    monkeypatch.setattr(fetch, "SESSIONS", {n: (md5, 2 * share) for n, (md5, share) in known.items()})
+    with pytest.raises(OSError, match="subject01_run1: what was read"):
+        DATASETS["kalunga_amplifiers"].open(None)
+    monkeypatch.setattr(fetch, "SESSIONS", {n: ("0" * 32, share) for n, (_, share) in known.items()})
+    (tmp_path / "cache").rename(tmp_path / "before")
+    with pytest.raises(OSError, match=r"subject01_run1_raw.fif"):
+        DATASETS["kalunga_amplifiers"].open(None)
+
+
+@pytest.mark.skipif(not (SHARED / "real").is_dir(), reason="the data sets are not on this machine")
+def test_real_epochs_written_as_on_zenodo_give_the_same_settings(web, monkeypatch, tmp_path):
+    with np.load(SHARED / "real" / "kalunga_epochs.npz") as file:
+        held = dict(file)
+    recorded = list(dict.fromkeys(zip(held["participant"], held["session"], strict=True)))
+    assert len(recorded) == len(fetch.SESSIONS) == 27
+    sessions = {}
+    for (name, (_, share)), (person, session) in zip(fetch.SESSIONS.items(), recorded, strict=True):
+        assert name[7:9] == person[1:]
+        rows = (held["session"] == session) & (held["participant"] == person)
+        sessions[name] = (held["X"][rows].astype(float), held["label"][rows])
+        spread = np.median(sessions[name][0].std(axis=-1), axis=0)
+        np.testing.assert_allclose(spread[0] / spread[5], share, atol=6e-4)
+        if len(sessions) == 4:  # enough to see that nothing changes on the way
+            break
+    serve_sessions(web, monkeypatch, tmp_path, sessions)
+    fetched = DATASETS["kalunga_amplifiers"].open(None)
+    X = np.concatenate([X for X, _ in sessions.values()])
+    np.testing.assert_allclose(fetched["X"], X * 10 / np.median(np.abs(X)), rtol=1e-5, atol=1e-5)
+    assert fetched["label"].tolist() == np.concatenate([label for _, label in sessions.values()]).tolist()

@@ -6,12 +6,7 @@ cached by pooch, where the licence and the publisher allow a plain download.
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import io
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -19,15 +14,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.io import loadmat
 
-from .._common.extras import missing
 from ..labels import is_paired
 from ..tables.simulate import simulate_table
+from .fetch import (
+    Arrays,
+    complexity,
+    contents,
+    fetch_corn,
+    fetch_electrodes,
+    fetch_gas_boards,
+    fetch_kalunga,
+    fetch_phone_watch,
+    fetch_wearable_hrv,
+)
 from .settings import Events, Floats, Setting, rotate
 from .worlds import world_settings
-
-Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class DataSet:
     fetch : function or None
         Downloads the raw files, checks them, and returns the arrays. None: only from ``--data``.
     digest : str
-        Of what ``fetch`` returns, by :func:`contents`. Empty: the raw files' digests are enough.
+        Of what ``fetch`` returns, by :func:`~mgpa.bench.fetch.contents`. Empty: ``fetch`` checks it.
     """
 
     name: str
@@ -67,31 +69,22 @@ class DataSet:
         path = None if folder is None else folder / self.file
         if path is not None and path.exists():
             if path.suffix == ".csv":
-                return _complexity(path.read_text("utf-8"))
+                return complexity(path.read_text("utf-8"))
             with np.load(path) as stored:
                 return dict(stored)
         if self.fetch is None:
             raise FileNotFoundError(
                 f"{self.name}: put {self.file} in the folder of --data ({self.home}; {self.license})."
             )
-        arrays = self.fetch()
-        if self.digest and contents(arrays) != self.digest:
+        try:
+            arrays = self.fetch()
+            if self.digest and contents(arrays) != self.digest:
+                raise OSError("the download differs from what the page was measured on")
+        except OSError as error:
             raise OSError(
-                f"{self.name}: the download differs from what the page was measured on. Look at "
-                f"{self.home}, or put {self.file} in the folder of --data."
-            )
+                f"{self.name}: {error}. Look at {self.home}, or put {self.file} in the folder of --data."
+            ) from None
         return arrays
-
-
-def contents(arrays: Arrays) -> str:
-    """Return a digest of arrays: of numbers in single precision, and of text."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        values = arrays[name]
-        digest.update(name.encode())
-        text = values.dtype.kind in "US"
-        digest.update("\n".join(values.ravel()).encode() if text else values.astype("<f4").tobytes())
-    return digest.hexdigest()
 
 
 def logarithms(X: NDArray[Any]) -> Floats:
@@ -212,14 +205,6 @@ ELECTRODES = {
     "Fp1, O1": ("Fp1", "O1"),
     "Cz, T7": ("Cz", "T7"),
 }
-COMPLEXITY = ("SFD", "AttEn", "SVDEn", "Hjorth")
-
-
-def _complexity(text: str) -> Arrays:
-    """Return the columns of NeuroKit's table of resting EEG that the settings need."""
-    column = _rows(text)
-    columns = {name: column(name) for name in ("Dataset", "Participant", "Condition", "Channel")}
-    return columns | {"X": _numbers([column(name) for name in COMPLEXITY])}
 
 
 def _electrodes(a: Arrays) -> Iterator[Setting]:
@@ -254,109 +239,6 @@ def _simulate_headsets() -> Arrays:
     return {name: np.asarray(getattr(rows, name)) for name in columns}
 
 
-#: Where raw files are. Tests put a local server in their place.
-PYPI = "https://files.pythonhosted.org"
-GITHUB = "https://raw.githubusercontent.com"
-EIGENVECTOR = "https://eigenvector.com"
-
-
-def _retrieve(url: str, sha256: str | None) -> Path:
-    """Return a file of the web, downloaded once, checked and cached."""
-    try:
-        import pooch
-    except ImportError:
-        raise missing("Fetching a data set", "pooch") from None
-    try:
-        known = sha256 and f"sha256:{sha256}"
-        return Path(pooch.retrieve(url, known_hash=known, path=pooch.os_cache("mgpa")))
-    except ValueError as error:  # another digest
-        raise OSError(f"{url}: {error}") from None
-
-
-def _rows(text: str) -> Callable[[str], NDArray[np.str_]]:
-    """Return a function from names to columns of a table in CSV."""
-    rows = list(csv.DictReader(io.StringIO(text)))
-    return lambda name: np.array([row[name] for row in rows])
-
-
-def _numbers(columns: Sequence[NDArray[np.str_]]) -> Floats:
-    return np.stack([np.where(c == "", "nan", c).astype(float) for c in columns], axis=1)
-
-
-NEUROKIT = (
-    "/packages/28/66/15d042e6100e07d52929ae8aeb04b4b9db6f943ed0dd554befac7da8cf01/neurokit2-0.2.13.tar.gz",
-    "e0a3831e939444855c8350f01322d3ecece1faf8a290c179d730697930f10046",
-)
-
-
-def _fetch_electrodes() -> Arrays:
-    """Take the table out of a source archive on PyPI."""
-    path, sha256 = NEUROKIT
-    with tarfile.open(_retrieve(PYPI + path, sha256)) as tar:
-        member = tar.extractfile("neurokit2-0.2.13/studies/complexity_eeg/data_complexity.csv")
-        assert member is not None
-        return _complexity(member.read().decode("utf-8"))
-
-
-def _fetch_gas_boards() -> Arrays:
-    """Return the features that YL-Fre computed of Fonollosa's recordings, at a fixed commit."""
-    made = "cb66e29aa4d6ccc5ace97273ea48d8cefce273d8/results/Day3_5_B1_adaptation_memory_safe"
-    path = _retrieve(
-        f"{GITHUB}/YL-Fre/mox-calibration-transfer/{made}/features_day35_autogenerated.csv", None
-    )
-    column = _rows(path.read_text("utf-8"))
-    measures = ("mean", "std", "min", "max", "baseline", "steady", "delta", "amp", "rel_delta", "slope")
-    names = [f"s{sensor}_{measure}" for sensor in range(1, 9) for measure in measures]
-    arrays = {name: column(name) for name in ("board", "gas", "concentration")}
-    return arrays | {"replicate": column("sample_id"), "X": _numbers([column(name) for name in names])}
-
-
-#: Tables of ten people, and their digests as the package wearablehrv publishes them.
-PEOPLE = {
-    "P01": "ba6606821be19724fe4555e2f5f124f30a7db8722cfeb79fd3f2389ab78e38f7",
-    "P02": "a8c78bc10979002a0739c0ff74c42d87989d813adbdcf97130e7d85789183e18",
-    "P03": "ff9e0fa85f67ff88d76ed9e4ca855d9675bdeaf5853524bdc299835e8fbf33c2",
-    "P04": "d54c87bdf277218693037ea6e69028fa7656fa36f912b85c7def854e9dda14dd",
-    "P05": "545dc0c3d770db8f19c04c3947292270a281a4b63648e6500bdebfa8b949bfe2",
-    "P06": "f0ea4d3519664eabd541973f32202a7dd6fe49d077eff92f5a4f9c25bbf2dcfe",
-    "P07": "b6699300fb15739e9e12914aec3ee4b43a3e550f2084294861dd852c4fb9818a",
-    "P08": "6fcb1e995563074e9fe3e37dff10bd3de4f6f8d6d9bf08e12260cd94fb513125",
-    "P09": "70bb209e2e9666eccd5be6d534841d7a6828a2ead7af88fce986d090cbe9469b",
-    "P10": "3cffb0ceae0c9c4eb45fb703655392aeb794e5e47f266c04525977f203b179ba",
-}
-
-
-def _fetch_wearable_hrv() -> Arrays:
-    """Return the tables of ten people."""
-    tables = []
-    for person, sha256 in PEOPLE.items():
-        path = _retrieve(f"{GITHUB}/Aminsinichi/wearable-hrv/master/data/{person}.csv", sha256)
-        text = path.read_text("utf-8")
-        names = text.partition("\n")[0].split(",")
-        column = _rows(text)
-        X = _numbers([column(name) for name in names[: names.index("artefact")]])
-        tables.append([X, column("device"), column("pp"), column("conditions")])
-    X, device, participant, condition = (np.concatenate(parts) for parts in zip(*tables, strict=True))
-    return {"X": X, "device": device, "participant": participant, "condition": condition}
-
-
-CORN = "8a2d1a03648b6ad334caaafa5d8377bf945ba1477a5082c4963d705d07cca795"
-
-
-def _fetch_corn() -> Arrays:
-    """Return the spectra and targets of Eigenvector's file for MATLAB."""
-    path = _retrieve(f"{EIGENVECTOR}/wp-content/uploads/2019/06/corn.mat_.zip", CORN)
-    with zipfile.ZipFile(path) as archive:
-        held = loadmat(io.BytesIO(archive.read("corn.mat")), squeeze_me=True, struct_as_record=False)
-    instruments = ("m5", "mp5", "mp6")
-    return {
-        "spectra": np.stack([held[f"{name}spec"].data for name in instruments], axis=1),
-        "targets": held["propvals"].data,
-        "instruments": np.array(instruments),
-        "target_names": np.array(["moisture", "oil", "protein", "starch"]),
-    }
-
-
 DATASETS: dict[str, DataSet] = {
     data.name: data
     for data in (
@@ -366,24 +248,25 @@ DATASETS: dict[str, DataSet] = {
         ),
         DataSet(
             "phone_watch", "phone and watch", "phone_watch.npz", "https://doi.org/10.5281/zenodo.8398688",
-            "CC BY 4.0", "Matey-Sanz, Casteleyn, Granell 2023, Data in Brief 109809", "1 MB", _phone_watch,
+            "CC BY 4.0", "Matey-Sanz, Casteleyn, Granell 2023, Data in Brief 109809", "30 MB", _phone_watch,
+            fetch_phone_watch,
         ),
         DataSet(
             "gas_boards", "gas sensor boards", "gas_boards.npz", "https://doi.org/10.24432/C5BS4W",
             "CC BY 4.0 (data), MIT (features)", "Fonollosa et al. 2016, Sensors and Actuators B", "0.9 MB",
-            _gas_boards, _fetch_gas_boards,
+            _gas_boards, fetch_gas_boards,
             "81ade5baa80054bdebec5803cf69c07adc173db791cd50982401f1740ccc0bfe",
         ),
         DataSet(
             "wearable_hrv", "heart-rate wearables", "wearable_hrv.npz",
             "https://github.com/Aminsinichi/wearable-hrv", "MIT", "Sinichi et al. 2023, JOSS", "0.1 MB",
-            _wearable_hrv, _fetch_wearable_hrv,
+            _wearable_hrv, fetch_wearable_hrv,
             "4ca5e5fc2791e535fa6c00de88f9ad67294118b8d12d27ed0f0239d77f6756a5",
         ),
         DataSet(
             "corn", "corn, three spectrometers", "corn_nir.npz", "https://eigenvector.com/resources/data-sets/",
             "free for use, no licence stated", "Cargill, by Eigenvector Research", "1.1 MB", _corn,
-            _fetch_corn, "1ca3ddad0e50b21ed7f5407ea077a583fbca0054d758703cb881d676bcf3f966",
+            fetch_corn, "1ca3ddad0e50b21ed7f5407ea077a583fbca0054d758703cb881d676bcf3f966",
         ),
         DataSet(
             "kalunga_tokens", "EEG references (frozen network)", "kalunga_gssc_tokens.npz",
@@ -393,13 +276,13 @@ DATASETS: dict[str, DataSet] = {
         DataSet(
             "kalunga_amplifiers", "EEG, simulated amplifiers", "kalunga_epochs.npz",
             "https://doi.org/10.5281/zenodo.2392979", "CC0", "Kalunga et al. 2016, Neurocomputing 191",
-            "35 MB", _amplifiers,
+            "100 MB", _amplifiers, fetch_kalunga,
         ),
         DataSet(
             "electrodes", "electrodes", "data_complexity.csv",
             "https://github.com/neuropsychology/NeuroKit/tree/master/studies/complexity_eeg", "MIT",
             "Makowski et al. 2022, Entropy 24; Babayan et al. 2019; Wang et al. 2022", "92 MB", _electrodes,
-            _fetch_electrodes,
+            fetch_electrodes,
         ),
     )
 }  # fmt: skip
