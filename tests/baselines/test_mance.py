@@ -148,7 +148,7 @@ def test_the_correction_pickles_and_has_no_file(fitted, X, tmp_path):
     np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
     with pytest.raises(MapError, match="MANCE is a comparator whose correction lives in memory"):
         again.save(tmp_path / "m.safetensors")
-    assert "manifold" not in mgpa.maps.base.KINDS  # no file is promised, so none is read
+    assert "manifold" not in mgpa.maps.info.KINDS  # no file is promised, so none is read
 
 
 def test_an_audit_with_a_folder_goes_on_without_storing_it(tmp_path):

@@ -289,7 +289,8 @@ def test_somebody_who_read_the_page_can_apply_a_map_to_raw_features(tmp_path):
 
 
 def test_the_page_names_every_entry_of_a_map_file():
-    from mgpa.maps.io.mapfile import _INFO_TYPES, FORMAT_VERSION, KINDS
+    from mgpa.maps.info import KINDS
+    from mgpa.maps.io.mapfile import _INFO_TYPES, FORMAT_VERSION
     from mgpa.maps.population import Population
 
     text = (DOCS / "formats/map.md").read_text()

@@ -10,7 +10,8 @@ import pytest
 import mgpa
 from mgpa.estimators.devices import fit_population, sample_windows
 from mgpa.maps import MapError, PosteriorMap
-from mgpa.maps.population import alike, flips, log_density, nearest_mixture
+from mgpa.maps.faults import flips
+from mgpa.maps.population import alike, log_density, nearest_mixture
 from mgpa.statistics import LabelledRows
 from shared import SHARED
 

@@ -7,7 +7,7 @@ import pytest
 
 from mgpa import IterativeMGPA, JointTokens
 from mgpa.gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate
-from mgpa.maps.base import gate_words
+from mgpa.maps.info import gate_words
 from mgpa.paper import StudyError, load_study, plan_study
 from mgpa.paper.studies.arms import make_arms, measured_rank, pairs_by_method
 from mgpa.paper.studies.recordings import Recordings

@@ -35,3 +35,18 @@ def zeros(shape: tuple[int, ...], like: Array) -> Array:
     """Return float64 zeros in the library and on the device of ``like``."""
     xp = namespace(like)
     return xp.zeros(shape, dtype=xp.float64, **({} if xp is np else {"device": like.device}))
+
+
+def copy_rows(X: Array, out: Array) -> bool:
+    """Copy the rows (a map without effect), and return whether they are finite."""
+    np.copyto(out, X)
+    return bool(np.isfinite(out).all())
+
+
+def token_rows(X: Any, layout: str) -> Any:
+    """Return tokens (n, t, d) as rows: their mean, summed in float64, or ("joint") one after another."""
+    if layout == "joint":
+        return X.reshape(len(X), -1)
+    if is_tensor(X):
+        return X.double().mean(dim=1).to(X.dtype)
+    return np.asarray(X).mean(axis=1, dtype=np.float64).astype(X.dtype)

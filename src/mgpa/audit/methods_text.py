@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..baselines.registry import references
 from ..errors import printable
-from ..maps.base import gate_words
+from ..maps.info import gate_words
 from . import bootstrap, ranks
 from .bootstrap import number
 from .verdict import shortcut_note, task_metric

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .. import __version__
 from .._common.files import write_atomically
 from ..maps import CorrectionMap, load_map
-from ..maps.base import KINDS
+from ..maps.info import KINDS
 from ..maps.io.mapfile import map_digest
 
 Arrays = dict[str, NDArray[Any]]

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.arrays import token_rows
 from .._common.checks import require_finite
 from ..errors import PairingError, UsageError, first_few
 from ..labels import is_paired
-from ..maps.base import token_rows
 from ..pair_checks import doubt, examine_pairs, kinds_of
 from ..pairs import Pairs
 from ..tables.columns import ROLES, Columns, assign_roles

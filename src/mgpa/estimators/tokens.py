@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from .._common.arrays import token_rows as token_rows
 from .._common.checks import as_float_matrix, is_tensor, require_finite
 from .._common.parameters import Constraint, check_parameters, having
 from ..labels import to_numpy
 from ..maps import CorrectionMap
-from ..maps.base import token_rows as token_rows
 from .base import Described, forget, validate_rows
 
 

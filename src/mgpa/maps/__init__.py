@@ -11,7 +11,8 @@ from pathlib import Path
 from .._common.remote import Given, as_place
 from ..errors import MapError
 from .affine import AffineMap, PosteriorMap, RoutedMap
-from .base import CorrectionMap, Floats, MapInfo
+from .base import CorrectionMap, Floats
+from .info import MapInfo
 from .sequential import ProjectiveMap, SequentialMap, StagedMap
 
 __all__ = [

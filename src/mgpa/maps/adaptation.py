@@ -14,16 +14,18 @@ people and its content explain a part.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
 from ..errors import MapError
-from .affine import AffineMap, PosteriorMap
-from .base import CorrectionMap
 from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, TINY, Population, alike, log_spread
+
+if TYPE_CHECKING:
+    from .affine import PosteriorMap
+    from .base import CorrectionMap
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +42,8 @@ FULL = 0.7  # of the features: from this rank on, edits are stored for each feat
 
 def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> PosteriorMap:
     """Return the map with one more device, from rows of it; see :meth:`mgpa.maps.CorrectionMap.adapt`."""
-    population = _population(m, name)
+    base, population = m.as_posterior(), require_population(m)
+    _require_new(name, m)
     rows = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     require_finite(rows, "X")
     if len(rows) < FEWEST_ROWS:
@@ -53,7 +56,6 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> Posterior
     noise = (0.0 if unit else population.people / n_units) + np.eye(W.shape[1]) * alike(W) / len(W)
     read_at = population.toward_known(level, noise)
     level = population.toward_known(level, noise + MIX * np.eye(W.shape[1]))
-    base = _blended(m, population)
     goal, ratio = _goal(base, population, rows, n_units)
     edit = np.diag(ratio - 1.0)
     offset = (goal - m.center - ratio * (level - m.center)) / m.scale * m.varies
@@ -85,7 +87,8 @@ def _goal(base: PosteriorMap, population: Population, rows: Floats, n_units: flo
 
 def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> PosteriorMap:
     """Return the map with one more device, from pairs; see :meth:`mgpa.maps.CorrectionMap.add_source`."""
-    population = _population(m, name)
+    base, population = m.as_posterior(), require_population(m)
+    _require_new(name, m)
     if known not in m.info.source_names:
         raise ValueError(f"known is {known!r}; the map was fitted on {', '.join(m.info.source_names)}.")
     A, B = (as_float_matrix(side, n_features=m.n_features).astype(np.float64) for side in pairs)
@@ -100,7 +103,6 @@ def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> Posterior
     contrasts = (B - A) @ population.whiten
     noise = np.trace(np.atleast_2d(np.cov(contrasts.T))) / k / n * np.eye(k)
     level = population.toward_known(population.levels[t] + (B - A).mean(axis=0), noise)
-    base = _blended(m, population)
     step = (population.levels[t] - level) / m.scale * m.varies
     inside = (B - level) @ population.whiten
     slope, shift = _ridge(inside, ((A - B) / m.scale - step) * m.varies)
@@ -114,51 +116,19 @@ def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> Posterior
     return _with_device(base, population, name, B, level, edit, offset, words)
 
 
-def _population(m: CorrectionMap, name: str) -> Population:
-    """Return what the map knows of devices in general; raise if it cannot take one more."""
-    if not isinstance(m, (AffineMap, PosteriorMap)):
-        raise MapError(
-            f"A {type(m).__name__} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA()."
-        )
+def require_population(m: CorrectionMap) -> Population:
+    """Return what the map knows of devices in general; raise if it knows nothing."""
     if m.population is None:
         raise MapError(
             "This map holds no population of devices: it was fitted on fewer than four participants "
             "(or, where unknown, on too few rows), or by an older version. Fit it again."
         )
-    if name in m.info.source_names:
-        raise ValueError(f"{name!r} is a device of the fit; give the new one another name.")
     return m.population
 
 
-def _blended(m: Any, population: Population) -> PosteriorMap:
-    """Return an affine map as edits blended by the posterior of the source, which are all the same."""
-    if isinstance(m, PosteriorMap):
-        return m
-    linear, bias = _scores(m, population, population.means)
-    K = len(population.levels)
-    return PosteriorMap(
-        **{
-            name: getattr(m, name)
-            for name in ("center", "scale", "strength", "info", "coordinates", "fitted")
-        },
-        population=population,
-        square=np.zeros((0, m.n_features)),
-        square_weight=np.zeros((0, K)),
-        linear=linear,
-        bias=bias,
-        edit=np.repeat(-(m.scale[:, None] * m.readout)[None], K, axis=0),
-        edit_offset=np.repeat(-m.offset[None], K, axis=0),
-        direction=m.direction.T / m.scale,
-    )
-
-
-def _scores(m: Any, population: Population, means: Floats) -> tuple[Floats, Floats]:
-    """Return linear scores of devices at these whitened means, relative to the first, of standard rows."""
-    covariance = np.eye(means.shape[1]) + population.people
-    weights = np.linalg.solve(covariance, (means - means[0]).T)  # (k, K)
-    at = np.sum(weights.T * (means + means[0]), axis=1) / 2.0
-    linear = m.scale[:, None] * (population.whiten @ weights)
-    return linear.T, (m.center - population.center) @ population.whiten @ weights - at
+def _require_new(name: str, m: CorrectionMap) -> None:
+    if name in m.info.source_names:
+        raise ValueError(f"{name!r} is a device of the fit; give the new one another name.")
 
 
 def _scores_with(
@@ -186,7 +156,7 @@ def _scores_with(
 
     best: tuple[float, tuple[Floats, Floats, Floats]] | None = None
     for like, mean in enumerate(population.means):
-        linear, bias = _scores(base, population, np.stack([mean, new]))
+        linear, bias = population.scores(np.stack([mean, new]), base.center, base.scale)
         for sharp in SHARPNESS:
             scores = (
                 np.concatenate([base.square_weight, base.square_weight[:, [like]]], axis=1),
@@ -196,7 +166,8 @@ def _scores_with(
             if best is None or margin(*scores) > best[0]:
                 best = margin(*scores), scores
     assert best is not None  # there are known devices
-    linear, bias = _scores(base, population, np.concatenate([population.means, new[None]]))
+    every = np.concatenate([population.means, new[None]])
+    linear, bias = population.scores(every, base.center, base.scale)
     by_means = np.zeros((len(base.square), len(bias))), linear, bias
     return best[1] if best[0] > 0 or margin(*by_means) < best[0] else by_means
 

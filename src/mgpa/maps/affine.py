@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.arrays import double
+from .._common.arrays import copy_rows, double
 from ..errors import MapError
 from ..labels import encode_source, source_names
-from .base import CorrectionMap, Floats, MapInfo, copy_rows
+from .adaptation import require_population
+from .base import CorrectionMap, Floats
+from .info import MapInfo
 from .runtime.compiled import kernels, n_threads, on_blocks
 from .runtime.folding import Folded, fold_affine, fold_spread
 
@@ -104,6 +106,24 @@ class AffineMap(CorrectionMap):
             edit = coefficient if back is None else outer(coefficient, back, out=work[: len(rows)])
             np.add(rows, edit, out=out[start : start + block])
         return finite
+
+    def as_posterior(self) -> PosteriorMap:
+        """Return the map as edits blended by the posterior of the source, which are all the same."""
+        population = require_population(self)
+        means = population.means
+        linear, bias = population.scores(means, self.center, self.scale)
+        K, d = len(means), self.n_features
+        shared = {f.name: getattr(self, f.name) for f in fields(CorrectionMap) if f.init}
+        return PosteriorMap(
+            **shared,
+            square=np.zeros((0, d)),
+            square_weight=np.zeros((0, K)),
+            linear=linear,
+            bias=bias,
+            edit=np.repeat(-(self.scale[:, None] * self.readout)[None], K, axis=0),
+            edit_offset=np.repeat(-self.offset[None], K, axis=0),
+            direction=self.direction.T / self.scale,
+        )
 
     def _describe(self) -> str:
         k = self.rank
@@ -274,6 +294,10 @@ class PosteriorMap(CorrectionMap):
     def rank(self) -> int:
         """Dimension of the space that rows move in."""
         return int(self.edit.shape[2])
+
+    def as_posterior(self) -> PosteriorMap:
+        """Return the map itself."""
+        return self
 
     def posterior(self, X: Any) -> Floats:
         """Return the probability of each source for every row, (n, K); columns as ``info.source_names``."""

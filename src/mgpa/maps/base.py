@@ -11,89 +11,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__
-from .._common.arrays import is_tensor
+from .._common.arrays import copy_rows, is_tensor, token_rows
 from .._common.checks import as_float_matrix, refuse_masked, require_finite, require_output
 from .._common.extras import missing
 from .._common.markup import facts_html
 from .._common.remote import Given, Place, as_place
-from ..errors import MapError, first_few, printable
+from ..errors import MapError, printable
 from ..labels import to_numpy
+from . import adaptation
 from .check import FittedRange, RowCheck, check_rows
+from .info import KINDS, MapInfo
+from .monitor import Monitor
 from .population import Population
+from .validation import require_arrays, require_info, require_names
 
 if TYPE_CHECKING:
     from ..coordinates import Coordinates
-    from .monitor import Monitor
+    from .affine import PosteriorMap
 
 Floats = NDArray[Any]
-KINDS: dict[str, type[CorrectionMap]] = {}  # filled as the classes are defined
-
-
-@dataclass(frozen=True, kw_only=True)
-class MapInfo:
-    """The provenance of a map. It never changes a corrected row; names and tokens only reject other input.
-
-    A :class:`~mgpa.maps.RoutedMap` also finds its sources here.
-
-    Attributes
-    ----------
-    parameters, changed : dict, tuple of str
-        The estimator's settings, and the names of those that were not its defaults.
-    feature_names : tuple of str or None
-        Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
-    people : tuple of str
-        Digests of the names of those it was fitted on.
-    row_sample : str
-        Digests of some of their rows, as :func:`mgpa.tables.rows.encode_sample` writes them.
-    n_tokens, token_layout : int or None, {"mean", "joint"}
-        Tokens a row had in the fit, and which of them are the map's features: those of their mean, or all,
-        one token after another.
-    constant_features : tuple of int
-        Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
-        they do not count in the size that movement is relative to.
-    source_column : str
-        What the user's table called the sources ("hospital"); empty if unknown.
-    signals : dict
-        How the signals were recorded and prepared: channels, rate, window, band, baseline, reference.
-    evidence : str
-        What the fit found before it acted, and whether it did.
-    doubt : str
-        What is doubtful about the pairs; :meth:`CorrectionMap.summary` begins with it.
-    reference : str
-        The source that rows are taken to; empty where that is the mean of all, or for methods without one.
-    """
-
-    method: str = ""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    changed: tuple[str, ...] = ()
-    random_state: int | None = None
-    feature_names: tuple[str, ...] | None = None
-    constant_features: tuple[int, ...] = ()
-    source_names: tuple[str, ...] = ()
-    source_column: str = ""
-    n_rows: int | None = None
-    n_contrasts: int | None = None
-    fingerprint: str | None = None
-    gate_rank: int | None = None
-    gate_energy: float | None = None
-    n_tokens: int | None = None
-    token_layout: str = "mean"
-    encoder: dict[str, Any] = field(default_factory=dict)
-    signals: dict[str, Any] = field(default_factory=dict)
-    people: tuple[str, ...] = ()
-    row_sample: str = ""
-    library_version: str = __version__
-    evidence: str = ""
-    doubt: str = ""
-    notes: str = ""
-    reference: str = ""
-
-
-def gate_words(info: MapInfo) -> str:
-    """Return the rank of a map's gate and its share of the contrasts, in words."""
-    energy = "" if info.gate_energy is None else f", {info.gate_energy:.1%} of contrast energy"
-    return f"rank {info.gate_rank}{energy}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,73 +79,13 @@ class CorrectionMap:
             KINDS[cls.kind] = cls
 
     def __post_init__(self) -> None:
-        for group in self.optional_tensors:
-            absent = [name for name in group if getattr(self, name) is None]
-            if absent and len(absent) < len(group):
-                raise MapError(f"{', '.join(absent)} missing; expected all of {', '.join(group)}.")
-        for name, array in self.tensors.items():
-            array = np.asarray(array)
-            if array.dtype not in (np.float32, np.float64):
-                raise MapError(f"{name} has dtype {array.dtype}; a map holds float32 or float64 arrays.")
-            if not np.isfinite(array).all():
-                raise MapError(f"{name} holds NaN or infinite values.")
-            if array.flags.writeable or not array.flags.c_contiguous or array.base is not None:
-                # C order, so that a reloaded map rounds exactly as this one; a copy, so that it stays frozen.
-                array = np.array(array, order="C")
-                array.flags.writeable = False
-            object.__setattr__(self, name, array)
-        for name in self.scalar_names:
-            value = getattr(self, name)
-            if not isinstance(value, float) or not np.isfinite(value):
-                raise MapError(f"{name} must be a finite number; got {value!r}.")
-        if not self.n_features:
-            raise MapError("A map needs at least one feature.")
-        self._require_shapes()
-        if not (self.scale > 0).all():
-            raise MapError("scale must be positive everywhere.")
-        if self.strength < 0:
-            raise MapError(f"strength must not be negative; got {self.strength!r}.")
-        self._require_info()
-
-    def _require_shapes(self) -> None:
-        """Raise unless every array has the axes that ``shapes`` says."""
-        sizes = {"d": self.n_features}
-        for name, array in self.tensors.items():
-            forms = [form.split() for form in self.shapes.get(name, "d").split(" or ")]
-            axes = next((form for form in forms if len(form) == array.ndim), forms[0])
-            expected = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
-            same = [sizes.setdefault(axis, n) == n for axis, n in zip(axes, array.shape, strict=False)]
-            if array.ndim != len(axes) or not all(same):
-                raise MapError(f"{name} has shape {array.shape}; expected ({expected}).")
+        require_arrays(self)
+        require_info(self)
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
         actual = getattr(self, name).shape
         if actual != shape:
             raise MapError(f"{name} has shape {actual}; expected {shape}.")
-
-    def _require_info(self) -> None:
-        """Raise unless names, tokens, ranges and coordinates are those of this many features."""
-        d, info = self.n_features, self.info
-        if info.feature_names is not None and len(info.feature_names) not in (d, self.n_raw):
-            raise MapError(f"{len(info.feature_names)} feature names for {d} features.")
-        constant = info.constant_features
-        if any(type(i) is not int or not 0 <= i < d for i in constant) or len(set(constant)) != len(constant):
-            positions = first_few(list(map(repr, constant)), 4)
-            raise MapError(
-                f"constant_features are {positions}; expected distinct integers (int), 0 to {d - 1}."
-            )
-        if info.token_layout not in ("mean", "joint"):
-            raise MapError(f"token_layout is {info.token_layout!r}; expected 'mean' or 'joint'.")
-        joint = info.token_layout == "joint"
-        if joint and (info.n_tokens is None or info.n_tokens < 1 or d % info.n_tokens):
-            raise MapError(f"token_layout is 'joint', but {info.n_tokens} tokens cannot have {d} features.")
-        width = d // (info.n_tokens or 1) if joint else d
-        if self.fitted is not None and self.fitted.features.shape[1] != d:
-            raise MapError(f"The fitted ranges have {self.fitted.features.shape[1]} features, the map {d}.")
-        if self.population is not None and len(self.population.center) != d:
-            raise MapError(f"The population has {len(self.population.center)} features, the map {d}.")
-        if self.coordinates is not None and self.coordinates.n_coordinates != width:
-            raise MapError(f"The map has {width} features, its coordinates {self.coordinates.n_coordinates}.")
 
     @property
     def tensors(self) -> dict[str, Floats]:
@@ -254,7 +130,7 @@ class CorrectionMap:
         if self.coordinates is None:
             raise ValueError("This map has no coordinates: it corrects the features as they are (transform).")
         if hasattr(X, "columns"):
-            self._check_feature_names(tuple(X.columns), self.n_raw)
+            require_names(self.info, tuple(X.columns), self.n_raw)
         return self.transform(self.coordinates.transform(X), **options)
 
     def transform(self, X: Any, *, strength: float | None = None, out: Floats | None = None) -> Any:
@@ -329,7 +205,7 @@ class CorrectionMap:
         """Check rows, correct them by ``apply``, and say what was wrong if the result is not finite."""
         columns = getattr(X, "columns", None)
         if columns is not None:
-            self._check_feature_names(tuple(columns), self.n_features)
+            require_names(self.info, tuple(columns), self.n_features)
         X = as_float_matrix(X, n_features=self.n_features)
         if out is None:
             out = np.empty(X.shape, dtype=X.dtype)
@@ -348,15 +224,6 @@ class CorrectionMap:
                     "The correction overflows: X is many orders of magnitude from the fitting data."
                 )
         return out
-
-    def _check_feature_names(self, columns: tuple[Any, ...], width: int) -> None:
-        names = self.info.feature_names
-        if names is not None and len(names) == width and columns != names:
-            here = first_few(list(map(str, columns)), 4)
-            raise ValueError(
-                f"X has columns {here} but the map was fitted on {first_few(names, 4)}; reorder or select "
-                "columns to match. Of a Table, pass table.X."
-            )
 
     def _apply(self, X: Floats, out: Floats) -> bool:
         """Write corrected rows into ``out``, which may be X itself.
@@ -416,8 +283,6 @@ class CorrectionMap:
         >>> monitor.update(rng.normal(size=(100, 3))).ok, monitor.update(rng.normal(size=(100, 3)) - 9.0).ok
         (True, False)
         """
-        from .monitor import Monitor
-
         return Monitor(self, window=window, rate=rate)
 
     def adapt(self, X: Any, name: str = "new", *, n_participants: int = 1) -> CorrectionMap:
@@ -448,9 +313,7 @@ class CorrectionMap:
         >>> adapted.info.source_names
         ('0', '1', 'new')
         """
-        from .adaptation import adapt
-
-        return adapt(self, X, name, n_participants)
+        return adaptation.adapt(self, X, name, n_participants)
 
     def add_source(self, name: str, pairs: Any, *, known: str) -> CorrectionMap:
         """Return this map with one more device, from a few events that a fitted device saw too.
@@ -467,9 +330,13 @@ class CorrectionMap:
         known : str
             The fitted device.
         """
-        from .adaptation import add_source
+        return adaptation.add_source(self, name, pairs, known)
 
-        return add_source(self, name, pairs, known)
+    def as_posterior(self) -> PosteriorMap:
+        """Return the map as edits of its sources blended by the posterior; other kinds raise MapError."""
+        raise MapError(
+            f"A {type(self).__name__} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA()."
+        )
 
     def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
@@ -512,32 +379,11 @@ class CorrectionMap:
 
     def facts(self) -> tuple[str, dict[str, str]]:
         """Return a title line, and the facts of :meth:`summary` by name."""
-        info, constant = self.info, len(self.info.constant_features)
         where = ""
         if self.coordinates is not None:
             n, whole = self.coordinates.n_coordinates, self.coordinates.components is None
             where = f"{'standardised' if whole else f'{n} principal components'} of {self.n_raw} raw features"
-        names = f": {first_few(info.feature_names, 5)}" if info.feature_names else ""
-        counts = {"rows": info.n_rows, "contrasts": info.n_contrasts}
-        tokens = f"{'mean of' if info.token_layout == 'mean' else 'together, all'} {info.n_tokens}"
-        facts = {
-            "method": info.method,
-            "features": f"{self.n_features}{names}{f'; {constant} constant in the fit' if constant else ''}",
-            "sources": first_few(info.source_names, 5),
-            "gate": "" if info.gate_rank is None else gate_words(info),
-            "fitted on": ", ".join(f"{count} {what}" for what, count in counts.items() if count is not None),
-            "found": info.evidence,
-            "tokens": "" if info.n_tokens is None else tokens,
-            "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
-            "signals": signals_in_words(info.signals),
-            "coordinates": where,
-            "seed": "" if info.random_state is None else str(info.random_state),
-            "settings": ", ".join(f"{k}={info.parameters.get(k)}" for k in info.changed),
-            "people": f"{len(info.people)} (stored as hashes)" if info.people else "",
-            "data": info.fingerprint or "",
-            "written by": f"mgpa {info.library_version}",
-            "notes": info.notes,
-        }
+        facts = self.info.facts(self.n_features, coordinates=where)
         at_strength = "" if self.strength == 1 else f", at strength {self.strength:g}"
         heading = f"{type(self).__name__}: {self._describe()}{at_strength}"
         return heading, {name: printable(text) for name, text in facts.items() if text}
@@ -551,36 +397,3 @@ class CorrectionMap:
 
     def __repr__(self) -> str:
         return f"<{self.facts()[0]}, {self.n_features} features>"
-
-
-def signals_in_words(signals: dict[str, Any]) -> str:
-    """Return how signals were recorded and prepared.
-
-    Examples
-    --------
-    >>> signals_in_words({"channels": ["Oz", "Pz"], "sfreq": 128.0, "band": [1.0, 40.0], "reference": None})
-    '2 channels, sfreq 128.0, band 1.0 to 40.0'
-    """
-    words = []
-    for name, value in signals.items():
-        if name == "channels" and isinstance(value, list | tuple):
-            words.append(f"{len(value)} channels")
-        elif value is not None:
-            several = isinstance(value, list | tuple)
-            words.append(f"{name} {' to '.join(map(str, value)) if several else value}")
-    return ", ".join(words)
-
-
-def copy_rows(X: Floats, out: Floats) -> bool:
-    """Copy the rows (a map without effect), and return whether they are finite."""
-    np.copyto(out, X)
-    return bool(np.isfinite(out).all())
-
-
-def token_rows(X: Any, layout: str) -> Any:
-    """Return tokens (n, t, d) as rows: their mean, summed in float64, or ("joint") one after another."""
-    if layout == "joint":
-        return X.reshape(len(X), -1)
-    if is_tensor(X):
-        return X.double().mean(dim=1).to(X.dtype)
-    return np.asarray(X).mean(axis=1, dtype=np.float64).astype(X.dtype)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import MapError
 from ..labels import encode_source, source_names
+from .faults import find_faults
 from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, RATE, Evidence, Population
 
 Floats = NDArray[Any]
@@ -148,7 +149,7 @@ def check_rows(
         devices, words = check_devices(X, population, info.source_names, given)
         problems += words
         if len(X) >= FEWEST_FOR_FAULTS:
-            faults = population.faults(X, _apart(X, population, given))
+            faults = find_faults(population, X, _apart(X, population, given))
             problems += faults.sentences(lambda i: names[i] if len(names) == X.shape[1] else f"feature {i}")
             broken = {"dead": faults.dead, "scaled": faults.scaled, "flipped": faults.flipped}
     low, _, high = fitted.features

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .._common.checks import as_float_matrix, require_finite
 from ..errors import MapError
 from .check import CANNOT_TELL, check_devices
+from .faults import find_faults
 from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, RATE
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Monitor:
         features = self.map.info.feature_names or ()
         if len(last) >= FEWEST_FOR_FAULTS:
             named = len(features) == self.map.n_features
-            faults = population.faults(last.astype(np.float64))
+            faults = find_faults(population, last.astype(np.float64))
             problems += faults.sentences(lambda i: features[i] if named else f"feature {i}")
         if problems and self._first is None:
             self._first = self._n

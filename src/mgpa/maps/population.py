@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MapError, first_few
+from ..errors import MapError
 
 Floats = NDArray[Any]
 
@@ -32,13 +32,9 @@ Floats = NDArray[Any]
 CONTENT = 2.0
 SPREADS = (0.25, 1.0, 4.0)  # a new device differs half, once or twice as much as the known ones do
 HEAVY = 5.0  # degrees of freedom of that
-BETWEEN = (
-    0.5  # share of the spread between devices that lies in the span of the known ones, the rest anywhere
-)
+BETWEEN = 0.5  # share of the spread between devices that lies in the span of the known ones
 RATE = 1e-3  # of false alarms: of a batch, or of a stream at any time
 FEWEST_ROWS, FEWEST_FOR_FAULTS = 5, 20
-DEAD, CHANGED = 0.03, 1.6  # standard deviation as a multiple of the fitted one
-MOST_LEFT = 3.0  # times the fitted variance, after signs are changed back
 # Of fewer rows a second device is not expected; devices further apart are asked one by one.
 FEW, APART = 0.05, 6.0
 MIXED = 0.3  # of the variance of a mixture of devices is that of one
@@ -89,13 +85,8 @@ class Population:
 
     def __post_init__(self) -> None:
         d, k = self.whiten.shape if self.whiten.ndim == 2 else (-1, -1)
-        shapes: dict[str, tuple[int, ...]] = {
-            "center": (d,),
-            "people": (k, k),
-            "spread": (d,),
-            "varies": (d,),
-        }
-        shapes |= {"usual": (2, 3), "limits": (3,), "numbers": (6,)}
+        shapes = {"center": (d,), "people": (k, k), "spread": (d,), "varies": (d,), "usual": (2, 3)}
+        shapes |= {"limits": (3,), "numbers": (6,)}
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
         wrong += ["gains"] * (self.gains.size > 0 and self.gains.shape != self.levels.shape)
         if wrong or self.levels.ndim != 2 or self.levels.shape[1] != d or not 0 < self.top <= k:
@@ -135,6 +126,17 @@ class Population:
         """The inverse of ``whiten`` (k, d): back to rows along the axes in which features vary together."""
         scale = np.exp(self.spread)
         return np.asarray(np.linalg.pinv(self.whiten * scale[:, None]) * scale)
+
+    def scores(self, means: Floats, center: Floats, scale: Floats) -> tuple[Floats, Floats]:
+        """Return linear scores of devices at these whitened means, relative to the first: weights and bias.
+
+        They are of rows standardised by ``center`` and ``scale``.
+        """
+        covariance = np.eye(means.shape[1]) + self.people
+        weights = np.linalg.solve(covariance, (means - means[0]).T)  # (k, K)
+        at = np.sum(weights.T * (means + means[0]), axis=1) / 2.0
+        linear = scale[:, None] * (self.whiten @ weights)
+        return linear.T, (center - self.center) @ self.whiten @ weights - at
 
     def weights(self, W: Floats) -> tuple[Floats, Floats]:
         """Return the median of whitened rows, and how far each is drawn in toward it: 1 is not at all."""
@@ -241,36 +243,6 @@ class Population:
         as_known = np.max([log_density(W - mean, known, nu) for mean in self.means], axis=0)
         return np.asarray(self._as_unseen(W, 1.0) - as_known)
 
-    def faults(self, X: Floats, apart: Floats | None = None) -> Faults:
-        """Return what is wrong with the spread of rows: dead, scaled or flipped features, or noise.
-
-        ``apart`` are the rows about the means of their devices, where there may be several.
-        """
-        apart = X - X.mean(axis=0) if apart is None else apart
-        spread = 0.5 * np.log(np.maximum(apart.var(axis=0, ddof=1), np.finfo(np.float64).tiny))
-        change = spread - self.spread
-        at_all = np.isfinite(change) & (self.varies > 0)
-        dead = at_all & (change < np.log(DEAD))
-        found = shape_of(apart @ self.whiten, self.top)
-        z = (found - self.usual[0]) / self.usual[1]
-        limit = float(self.numbers[4])
-        odd = np.abs(z) > limit
-        alive = at_all & ~dead
-        common = float(np.median(change[alive])) if alive.any() else 0.0
-        scaled = alive & (np.abs(change - common) > np.maximum(np.log(CHANGED), 3.0 * self.varies))
-        flipped = np.zeros(len(change), dtype=bool)
-        if odd[1] and not dead.any():
-            flipped = flips(apart, self.whiten, scaled)
-        return Faults(
-            len(X),
-            z=tuple(float(v) for v in z),
-            dead=tuple(np.flatnonzero(dead).tolist()),
-            scaled=tuple(np.flatnonzero(scaled).tolist()) if odd.any() else (),
-            flipped=tuple(np.flatnonzero(flipped).tolist()),
-            gain=float(np.exp(common)),
-            limit=limit,
-        )
-
 
 @dataclass(frozen=True)
 class Evidence:
@@ -289,48 +261,6 @@ class Evidence:
     def alarm(self, rate: float = RATE) -> bool:
         """Whether no known device explains the batch, at this rate of false alarms."""
         return bool(self.log_e > -np.log(rate))
-
-
-@dataclass(frozen=True)
-class Faults:
-    """What is wrong with the spread of a batch, by features' positions.
-
-    ``z`` are, in standard deviations over batches of held-out participants: the spread of all coordinates,
-    that of the smaller axes relative to the larger ones (which shows flipped, dead and noisy features), and
-    the larger ones'.
-    """
-
-    n_rows: int
-    z: tuple[float, ...]
-    dead: tuple[int, ...]
-    scaled: tuple[int, ...]
-    flipped: tuple[int, ...]
-    gain: float
-    limit: float
-
-    def sentences(self, name: Any) -> list[str]:
-        """Return what is wrong, in words; ``name`` gives a feature's name by its position."""
-        words = []
-
-        def listed(positions: tuple[int, ...]) -> str:
-            return f"{len(positions)} features ({first_few([name(i) for i in positions], 4)})"
-
-        if self.dead:
-            words.append(f"Dead: {listed(self.dead)} hardly vary in {self.n_rows} rows.")
-        if abs(self.z[0]) > self.limit and abs(self.z[1]) <= self.limit:
-            words.append(f"Scaled: rows vary {self.gain:.2g} times as much as the fitted ones.")
-        if self.z[1] > self.limit and not self.dead:
-            why = "features are flipped, mixed up or noise"
-            if self.flipped:
-                why = f"{listed(self.flipped)} look flipped"
-            words.append(f"Features do not vary together as in the fit: {why}.")
-        if min(self.z[1], -abs(self.z[2])) < -2.0 * self.limit and abs(self.z[0]) <= self.limit:
-            words.append(
-                "Variance is distributed over the axes otherwise than in the fit (filters, reference?)."
-            )
-        if self.scaled:
-            words.append(f"Scaled: {listed(self.scaled)}, relative to the others.")
-        return words
 
 
 def log_spread(X: Floats, W: Floats) -> Floats:
@@ -361,26 +291,6 @@ def shape_of(W: Floats, top: int) -> Floats:
     large = np.log(squares[:, :top].mean(axis=1)).mean()
     small = np.log(squares[:, top:].mean(axis=1)).mean() if top < W.shape[1] else large
     return np.array([np.log(squares.mean(axis=1)).mean(), small - large, large])
-
-
-def flips(apart: Floats, whiten: Floats, skip: NDArray[np.bool_], most: int = 512) -> NDArray[np.bool_]:
-    """Return the features whose change of sign makes centred rows vary as in the fit, one after another."""
-    d = apart.shape[1]
-    signs = np.ones(d)
-    if d > most:
-        return signs < 0
-    joint = (whiten @ whiten.T) * (apart.T @ apart / len(apart))
-    own = np.diag(joint).copy()
-    for _ in range(d):
-        gain = signs * (joint @ signs) - own  # what each adds to the distance by how it varies with others
-        worst = int(np.argmax(np.where(skip, -np.inf, gain)))
-        if gain[worst] <= 1e-9 * own.sum():
-            break
-        signs[worst] *= -1.0
-    if signs @ joint @ signs > MOST_LEFT * whiten.shape[1]:
-        return signs > 1  # changes of sign do not explain it
-    flipped = signs < 0
-    return flipped if 2 * flipped.sum() <= d else ~flipped
 
 
 def log_density(gaps: Floats, scatter: Floats, nu: float) -> Floats:

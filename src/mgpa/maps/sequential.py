@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.arrays import cast, namespace
+from .._common.arrays import cast, copy_rows, namespace
 from .._common.checks import as_float_matrix
 from ..errors import MapError
-from .base import CorrectionMap, Floats, copy_rows
+from .base import CorrectionMap, Floats
 from .runtime.numpy_replay import Replay
 
 Array = Any  # numpy array or torch tensor

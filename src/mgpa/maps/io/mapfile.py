@@ -16,18 +16,24 @@ import os
 from itertools import chain
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import safetensors.numpy as safetensors
+from numpy.typing import NDArray
 
 from ..._common.files import no_such_file, path_taken, require_replaceable, write_atomically
 from ..._common.remote import Place
 from ...coordinates import Coordinates
 from ...errors import MapError, OutputExists, StoreError
-from ..base import KINDS, CorrectionMap, Floats, MapInfo
 from ..check import FittedRange
+from ..info import KINDS, MapInfo
 from ..population import Population
+
+if TYPE_CHECKING:
+    from ..base import CorrectionMap
+
+Floats = NDArray[Any]
 
 FORMAT_VERSION = 5
 COORDINATES, FITTED, POPULATION = "coordinates.", "fitted.", "population."

@@ -20,7 +20,8 @@ import numpy as np
 
 from ...errors import MapError
 from ..affine import AffineMap
-from ..base import CorrectionMap, Floats, MapInfo
+from ..base import CorrectionMap, Floats
+from ..info import MapInfo
 from ..sequential import ORTHONORMAL_TOLERANCE, StagedMap, is_orthonormal
 
 SCHEMA = "mgpa-release-model-v1"
