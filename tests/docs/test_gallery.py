@@ -17,8 +17,12 @@ PROVEN = (DOCS / "theory" / "GALLERY_HEADER.rst").read_text("utf-8")
 SLOW = {"plot_04_operating_point", "plot_09_streaming_and_dask", "plot_10_onnx"}
 NEEDS = {
     "plot_01_quickstart": ("mne",),
+    "plot_05_erp_two_headsets": ("mne",),
+    "plot_06_rereferenced": ("mne",),
+    "plot_07_third_headset": ("mne",),
     "plot_09_streaming_and_dask": ("distributed", "pyarrow"),
     "plot_10_onnx": ("onnx", "onnxruntime"),
+    "plot_11_tokens": ("mne",),
 }
 
 # A figure is laid out and drawn only when it is saved; what is wrong with it shows then.

@@ -288,9 +288,10 @@ class CorrectionMap:
     def adapt(self, X: Any, name: str = "new", *, n_participants: int = 1) -> CorrectionMap:
         """Return this map with one more device, from a batch of its rows without labels.
 
-        The device's level is estimated, no more: rows are brought to the level of the fitted devices and then
-        moved as theirs. It is assumed that the batch has content in the shares of the fit: what other shares
-        do to its mean is taken for the device's, beyond what fitted participants differ by.
+        The device's level is estimated, and its gains (up to 1024 features): rows are brought to where
+        corrected rows of the fitted devices lie. The batch is assumed to have the same mix of content as the
+        fit. What another mix does to its mean is taken for the device's, beyond what fitted participants
+        differ by.
 
         Parameters
         ----------
