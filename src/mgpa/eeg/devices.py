@@ -10,33 +10,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._common.arrays import token_rows
-from .._common.checks import require_finite
-from ..errors import PairingError, UsageError, first_few
+from ..errors import UsageError
 from ..labels import is_paired
 from ..pair_checks import doubt, examine_pairs, kinds_of
 from ..pairs import Pairs
-from ..tables.columns import ROLES, Columns, assign_roles
-from ..tables.frames import subject_of
+from ..tables.columns import ROLES, assign_roles
 from ..tables.rows import other_signals
 from ..tables.table import Table
-from .pairing import PairingReport, timing_test
-from .trials import Encoder, Trials, as_trials, eeg_channels, encode, loaded_epochs, plain_name
-from .views import rereference, resample
-
-# Recordings of one session begin no further apart.
-ONE_SESSION = timedelta(hours=12)
-# Volts from peak to peak: no electrode on a head is as quiet for a whole epoch; nothing there is as loud, and
-# whatever is was not stored in volts.
-FLAT, LOUD = 1e-8, 1.0
-# Sample times are sums of rounded numbers; a part of a sample this small is none.
-_WHOLE = 1e-6
+from .device_epochs import WHOLE, common_channels, common_times, poor_signals, read_epochs, resample_to, some
+from .pairing import PairingReport
+from .sessions import pair_sessions
+from .trials import Encoder, Trials, as_trials, encode, loaded_epochs
+from .views import rereference
 
 
 def table_from_epochs(
@@ -190,27 +180,23 @@ def align_devices(
         for name, epochs in devices.items()
         for one in loaded_epochs(epochs, str(name), "mgpa.eeg.table_from_raws takes continuous recordings.")
     ]
-    names, notes = _common_channels(several, channels)
-    parts = [_read(device, epochs, names, by, participant, label) for device, epochs in several]
-    notes += _poor_signals(parts)
-    start, rate, samples, words = _common_times(parts, sfreq)
+    names, notes = common_channels(several, channels)
+    parts = [read_epochs(device, epochs, names, by, participant, label) for device, epochs in several]
+    notes += poor_signals(parts)
+    start, rate, samples, words = common_times(parts, sfreq)
     notes.append(words)
-    shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
-    others = sorted({name for part in parts for name in part.columns} - set(shared))
-    if others:
-        notes.append(f"metadata columns dropped, because some epochs lack them: {', '.join(others)}")
-    parts = [replace(part, columns={name: part.columns[name] for name in shared}) for part in parts]
-    trials = Trials.concatenate(_resample(part, start, rate, samples) for part in parts)
+    parts = _with_shared_columns(parts, notes)
+    trials = Trials.concatenate(resample_to(part, start, rate, samples) for part in parts)
     dates = np.concatenate([np.full(len(part), part.info["date"], dtype=object) for part in parts])
-    pair_id, report, untimed = _pair(trials.columns, dates, tuple(map(str, devices)), by, at_once)
+    pair_id, report, untimed = pair_sessions(trials.columns, dates, tuple(map(str, devices)), by, at_once)
     who, source = (trials.columns[name].astype(str) for name in ("participant", "source"))
     for device in map(str, devices):
         if absent := {*who} - {*who[source == device]}:
-            notes.append(f"no epochs on {device} of {_some(absent)}")
-    if untimed and at_once:
-        notes.append(f"clocks not compared (no onsets, or fewer than three pairs): {_some(untimed)}")
+            notes.append(f"no epochs on {device} of {some(absent)}")
+    if untimed:
+        notes.append(f"clocks not compared (no onsets, or fewer than three pairs): {some(untimed)}")
         warnings.warn(
-            f"Clocks cannot be compared: no onsets, or fewer than three pairs ({_some(untimed)}). Which "
+            f"Clocks cannot be compared: no onsets, or fewer than three pairs ({some(untimed)}). Which "
             f"events are the same rests on {', '.join(by)} alone. Cut epochs from the recording "
             "(mne.Epochs keeps event times), or add a metadata column onset, in seconds.",
             stacklevel=2,
@@ -219,6 +205,15 @@ def align_devices(
     if reference is not None:
         trials = rereference(trials, reference)
     return trials, replace(report, notes=tuple(notes))
+
+
+def _with_shared_columns(parts: list[Trials], notes: list[str]) -> list[Trials]:
+    """Return the parts with the columns that all of them have; the others are noted."""
+    shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
+    others = sorted({name for part in parts for name in part.columns} - set(shared))
+    if others:
+        notes.append(f"metadata columns dropped, because some epochs lack them: {', '.join(others)}")
+    return [replace(part, columns={name: part.columns[name] for name in shared}) for part in parts]
 
 
 def align_like(epochs: Any, table: Table) -> Trials:
@@ -242,250 +237,10 @@ def align_like(epochs: Any, table: Table) -> Trials:
         warnings.warn(f"{other} Prepare the recording in the same way first.", stacklevel=2)
     trials = as_trials(epochs).pick(signals["channels"])
     end = start + (samples - 1) / rate
-    if trials.tmin > start + _WHOLE or trials.times[-1] < end - _WHOLE:
+    if trials.tmin > start + WHOLE or trials.times[-1] < end - WHOLE:
         raise UsageError(
             f"The epochs last from {trials.tmin:g} to {trials.times[-1]:g} s, at {trials.sfreq:g} Hz; those "
             f"of the table from {start:g} to {end:g} s, at {rate:g} Hz. Cut longer ones from the recording."
         )
-    trials = _resample(trials, start, rate, samples)
+    trials = resample_to(trials, start, rate, samples)
     return trials if signals["reference"] is None else rereference(trials, signals["reference"])
-
-
-def _common_channels(
-    several: list[tuple[str, Any]], wanted: Sequence[str] | None
-) -> tuple[list[str], list[str]]:
-    """Return the channels to keep, as they were asked for or the first device spells them, and notes."""
-    channels: dict[str, list[str]] = {}
-    common = [name.strip() for name in wanted or eeg_channels(several[0][1])]
-    for device, epochs in several:
-        names = eeg_channels(epochs)
-        plain = [plain_name(name) for name in names]
-        if twice := [name for name in names if plain.count(plain_name(name)) > 1]:
-            raise UsageError(
-                f"{device} has the channels {' and '.join(map(repr, twice))}, two names of one "
-                "electrode; rename one with Epochs.rename_channels."
-            )
-        missing = [name for name in common if plain_name(name) not in plain]
-        if missing and (wanted or len(missing) == len(common)):
-            raise UsageError(
-                f"{device} has no channel {first_few(missing)}. Channels: {', '.join(names)}. "
-                "Epochs.rename_channels renames channels."
-            )
-        common = [name for name in common if name not in missing]
-        channels[device] = list(dict.fromkeys([*channels.get(device, []), *names]))
-    notes = [f"{len(common)} channels: {' '.join(common)}"]
-    why = "not asked for" if wanted else "not on all devices"
-    for device, names in channels.items():
-        others = [name for name in names if plain_name(name) not in map(plain_name, common)]
-        if others:
-            notes.append(f"left out of {device}, {why}: {' '.join(others)}")
-    return common, notes
-
-
-def _read(
-    device: str, epochs: Any, names: list[str], by: tuple[str, ...], participant: str, label: str
-) -> Trials:
-    """Return some channels with the columns that tables know, from the epochs' metadata or themselves.
-
-    ``info`` says whose epochs they are, which channels are bad, and when they were recorded.
-    """
-    if not len(epochs):
-        raise UsageError(f"{device}: no epochs are left; see Epochs.drop_log for why they were dropped.")
-    frame = epochs.metadata
-    metadata = {} if frame is None else {str(name): np.asarray(frame[name]) for name in frame.columns}
-    present = ", ".join(metadata) or "none"
-    events = {code: name for name, code in epochs.event_id.items()}
-    implied: Columns = {
-        "event": epochs.selection,
-        "label": np.array([events[code] for code in epochs.events[:, 2]]),
-        "onset": _onsets(epochs),
-    }
-    if participant not in metadata and (person := subject_of(epochs)) is not None:
-        implied["participant"] = np.full(len(epochs), person)
-    columns = {"source": np.full(len(epochs), device)}
-    wanted = {"participant": participant, "label": label, "onset": "onset"} | {name: name for name in by}
-    for column, name in wanted.items():
-        if name not in metadata and name not in implied:
-            raise UsageError(
-                f"{device}: no column {name!r}. Metadata columns: {present}. Set participant= (default: "
-                "info['subject_info']['his_id']), label= for the task and pair_by= for the event "
-                "(match_events numbers events)."
-            )
-        columns[column] = metadata.pop(name) if name in metadata else implied[name]
-    if "pair_id" in metadata or set(metadata.pop("source", [device])) != {device}:
-        raise UsageError(
-            f"{device}: the metadata have a column pair_id, or other sources; rename that column, or pass "
-            "pair_by='pair_id'."
-        )
-    who = f"{device} ({_some(set(columns['participant'].tolist()))})"
-    spelled = {plain_name(name): name for name in eeg_channels(epochs)}
-    picks = [spelled[plain_name(name)] for name in names]
-    signal = epochs.get_data(picks=picks).astype(np.float64)
-    require_finite(signal.reshape(len(signal), -1), who)
-    bads = [name for name, pick in zip(names, picks, strict=True) if pick in epochs.info["bads"]]
-    info = {"who": who, "bads": bads, "date": epochs.info["meas_date"]}
-    rate, tmin = float(epochs.info["sfreq"]), float(epochs.times[0])
-    return Trials(signal, tuple(names), rate, tmin, columns | metadata, info)
-
-
-def _onsets(epochs: Any) -> NDArray[np.float64]:
-    """Return when events were, in seconds of the recording's clock; NaN where they are merely counted."""
-    samples = epochs.events[:, 0].astype(np.float64)
-    if len(samples) < 2 or np.median(np.diff(samples)) <= 1:  # what EpochsArray makes of an array
-        return np.full(len(samples), np.nan)
-    # Resampled epochs keep their events in samples of the recording, and only MNE's own field its rate: an
-    # array, where they were read from a file.
-    rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64)
-    return np.asarray(samples / rate.item())
-
-
-def _poor_signals(parts: list[Trials]) -> list[str]:
-    """Return, and warn of, channels that are bad or flat, and epochs that are not in volts."""
-    poor: dict[str, list[str]] = {}
-    loud = []
-    for part in parts:
-        size = np.ptp(part.data, axis=2)
-        for name, level in zip(part.channels, np.median(size, axis=0), strict=True):
-            states = ["bad"] * (name in part.info["bads"]) + ["flat"] * bool(level < FLAT)
-            if states:
-                poor.setdefault(name, []).append(f"{' and '.join(states)} on {part.info['who']}")
-        if (level := float(np.median(size))) > LOUD:
-            loud.append(f"{part.info['who']} has signals of {level:.3g} V from peak to peak")
-    faults = [f"{name}: {', '.join(places)}" for name, places in poor.items()] + loud[:4]
-    if faults:
-        warnings.warn(
-            f"{'; '.join(faults)}. All are used. Interpolate bad channels (Epochs.interpolate_bads), or "
-            "choose channels with channels=. MNE expects volts: multiply microvolts by 1e-6 "
-            "(apply_function).",
-            stacklevel=3,
-        )
-    return faults
-
-
-def _common_times(parts: list[Trials], sfreq: float | None) -> tuple[float, float, int, str]:
-    """Return start, rate and samples of the times that all devices cover, at the slowest's; and in words."""
-    slowest = min(parts, key=lambda part: part.sfreq)
-    rate = slowest.sfreq if sfreq is None else float(sfreq)
-    first, last = max(part.tmin for part in parts), min(part.times[-1] for part in parts)
-    # The slowest device's own samples: what is not moved is not smoothed either.
-    start = slowest.tmin + np.ceil((first - slowest.tmin) * slowest.sfreq - _WHOLE) / slowest.sfreq
-    samples = int(np.floor((last - start) * rate + _WHOLE)) + 1
-    if samples < 2:
-        spans = ", ".join(f"{p.info['who']} {p.tmin:g} to {p.times[-1]:g} s" for p in parts)
-        raise UsageError(f"The epochs have no time in common ({spans}); cut all of them around the event.")
-    words = [f"{rate:g} Hz from {start:.4g} to {start + (samples - 1) / rate:.4g} s"]
-    for part in parts:
-        device = part.columns["source"][0]
-        if part.sfreq != rate:
-            words.append(f"{device} resampled from {part.sfreq:g} Hz")
-        if (moved := _offset(part, start, rate)[1]) > _WHOLE:
-            words.append(f"{device} interpolated, by {moved:.2f} of a sample")
-    return start, rate, samples, "; ".join(dict.fromkeys(words))
-
-
-def _offset(part: Trials, start: float, rate: float) -> tuple[int, float]:
-    """Return the device's first sample to take, and by which part of a sample the grid lies after it."""
-    before = np.floor((start - part.tmin) * rate + _WHOLE)
-    position = (start - before / rate - part.tmin) * part.sfreq
-    whole = int(np.floor(position + _WHOLE))
-    return whole, float(position - whole)
-
-
-def _resample(part: Trials, start: float, rate: float, samples: int) -> Trials:
-    """Return a device's epochs at the common times."""
-    from scipy.interpolate import CubicSpline
-
-    whole, share = _offset(part, start, rate)
-    signal = part.data[:, :, whole:]
-    if share > _WHOLE:
-        at = np.arange(whole, part.data.shape[2] - 1) + share
-        signal = CubicSpline(np.arange(part.data.shape[2]), part.data, axis=2)(at)
-    trials = replace(part, data=signal)
-    if part.sfreq != rate:
-        trials = resample(trials, rate)
-    # The first sample taken is a whole number of new samples before the grid.
-    first = round((start - part.tmin - (whole + share) / part.sfreq) * rate)
-    return replace(trials, data=trials.data[:, :, first : first + samples], tmin=start)
-
-
-def _pair(
-    columns: Columns, dates: NDArray[Any], devices: tuple[str, ...], by: tuple[str, ...], at_once: bool
-) -> tuple[NDArray[Any], PairingReport, list[str]]:
-    """Return the id of every row, how each session was paired, and sessions whose clocks cannot be compared.
-
-    A row has an empty id where no other device has its event.
-    """
-    pair_id = np.full(len(columns["source"]), "", dtype=object)
-    # Rows by session (participant and whatever else comes before the event), event and device.
-    sessions: dict[str, dict[Any, dict[str, int]]] = {}
-    keys = zip(*(columns[name].tolist() for name in ("participant", *by, "source")), strict=True)
-    for row, (*session, event, device) in enumerate(keys):
-        views = sessions.setdefault("/".join(map(str, session)), {}).setdefault(event, {})
-        if views.setdefault(device, row) != row:
-            raise PairingError(
-                f"{'/'.join(map(str, session))}: {by[-1]} {event!r} occurs twice on {device}. If numbers "
-                f"restart, also name the column in which they restart: pair_by=('session', {by[-1]!r})."
-            )
-    report, untimed = PairingReport({}, {}, {}, {}, kept=True), []
-    for name, events in sessions.items():
-        dropped = []
-        for event, views in events.items():
-            if len(views) > 1:
-                rows = list(views.values())
-                if len(labels := set(columns["label"][rows].tolist())) > 1:
-                    raise PairingError(
-                        f"{name}: event {event!r} is {_some(labels)}, depending on the device; is it the "
-                        "same event? mgpa.eeg.match_events pairs markers by time; label= names the "
-                        "task's column, and labels_from= the recording with the right labels."
-                    )
-                pair_id[rows] = f"{name}/{event}"
-            if absent := [device for device in devices if device not in views]:
-                dropped.append(f"{by[-1]} {event}: no epoch on {', '.join(absent)}")
-        timing, present = {}, set().union(*events.values())
-        for device in devices[1:] if at_once and len(present) > 1 else ():
-            if device not in present:
-                continue
-            what = f"{device} against {devices[0]}"
-            both = [(v[devices[0]], v[device]) for v in events.values() if {devices[0], device} <= v.keys()]
-            index = np.array(both, dtype=int).reshape(-1, 2)
-            _require_one_day(dates[index], f"{name}: {what}")
-            onsets = columns["onset"][index]
-            if len(both) < 3 or not np.isfinite(onsets).all():
-                untimed.append(f"{what}, {name}")
-                continue
-            timing[what] = test = timing_test(onsets[:, 0], onsets[:, 1])
-            if test.failures:
-                raise PairingError(
-                    f"{name}: {what}: the onsets fail the timing test: {'; '.join(test.failures)}. Equal "
-                    "names are different events, or a clock jumped. Pair markers by time "
-                    "(mgpa.eeg.match_events), number them in a metadata column and pass it as pair_by=. "
-                    "After a clock jump, number the stretches too: pair_by=('stretch', 'event')."
-                )
-        report.events[name], report.pairs[name] = len(events), sum(len(v) > 1 for v in events.values())
-        report.dropped[name], report.timing[name] = dropped, timing
-    if not any(report.pairs.values()):
-        described = "; ".join(
-            f"{device} has {name} {_some(set(columns[name][columns['source'] == device]))}"
-            for device in devices
-            for name in ("participant", by[-1])
-        )
-        raise PairingError(
-            f"No event was recorded on two devices: {described}. Set participant= and pair_by=; "
-            "mgpa.eeg.match_events numbers events by their times."
-        )
-    return pair_id.astype(str), report, untimed
-
-
-def _require_one_day(dates: NDArray[Any], what: str) -> None:
-    """Raise if paired epochs, (pairs, 2), come from recordings that were made on different days."""
-    for first, second in dates:
-        if first is not None and second is not None and abs(first - second) > ONE_SESSION:
-            raise PairingError(
-                f"{what}: recorded on {second:%Y-%m-%d} and on {first:%Y-%m-%d}, so these are not the same "
-                "events. If a date is wrong, remove it: epochs.info.set_meas_date(None). For devices "
-                "that did not record at once pass at_once=False."
-            )
-
-
-def _some(values: Any) -> str:
-    return first_few(sorted(map(str, values)), 4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .pairing import match_events
 from .trials import Encoder
 
 Markers = tuple[NDArray[Any], dict[str, int]]
+Key = tuple[str, ...]  # a participant, and a session where there are several
 # What BIDS calls the ways in which one recording can differ from another of the same person and task.
 _ENTITIES = ("session", "acquisition", "run", "recording", "description")
 
@@ -97,57 +99,100 @@ def table_from_raws(
     Table
         As :func:`table_from_epochs` makes it. ``event`` counts from 1 in ``onsets``.
     """
-    import mne
-    import pandas
-
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
-    recordings = {str(name): _by_person(raws, name, by[:-1]) for name, raws in devices.items()}
-    if labels_from is not None and labels_from not in recordings:
-        raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(recordings)}.")
-    epochs: dict[str, list[Any]] = {device: [] for device in recordings}
+    if labels_from not in (None, *map(str, devices)):
+        raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(map(str, devices))}.")
+    number = match_events if settings.get("at_once", True) else _in_order
+    span = {"tmin": tmin, "tmax": tmax, "baseline": baseline}
+    epochs: dict[str, list[Any]] = {str(device): [] for device in devices}
     unmatched: dict[str, str] = {}
-    for key in dict.fromkeys(key for by_key in recordings.values() for key in by_key):
-        raws = {device: by_key[key] for device, by_key in recordings.items() if key in by_key}
-        events, names, times = {}, {}, {}
-        for device, raw in raws.items():
-            try:
-                events[device], event_id = markers(raw)
-            except UsageError as error:
-                raise UsageError(f"{device} ({'/'.join(key)}): {error}") from None
-            name_of = {code: name for name, code in event_id.items()}
-            names[device] = [name_of[code] for code in events[device][:, 2]]
-            times[device] = (events[device][:, 0] - raw.first_samp) / raw.info["sfreq"]
-        reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
+    for key, raws in _by_session(devices, by[:-1]).items():
+        marked = {d: _Marked.read(raw, markers, f"{d} ({'/'.join(key)})") for d, raw in raws.items()}
+        longest = max((one.times for one in marked.values()), key=len)
+        events = longest if onsets is None else onsets[key[0]]
         try:
-            number = match_events if settings.get("at_once", True) else _in_order
-            numbers = {d: number(times[d], reference, name=d) for d in raws}
+            numbers = {device: number(one.times, events, name=device) for device, one in marked.items()}
         except PairingError as error:
             unmatched["/".join(key)] = str(error)
             continue
-        labels = (
-            dict(zip(numbers[labels_from], names[labels_from], strict=True)) if labels_from in raws else {}
-        )
         facts = dict(zip(("participant", *by[:-1]), key, strict=True))
-        for device, raw in raws.items():
-            if band is not None:
-                raw = raw.copy().load_data().filter(*band, picks="eeg", verbose="error")
-            label = names[device] if labels_from is None else [labels.get(k) for k in numbers[device]]
-            rows = [i for i, k in enumerate(numbers[device]) if k and label[i] is not None]
-            metadata = pandas.DataFrame({"event": numbers[device], "label": label, **facts}).iloc[rows]
-            codes = {names[device][i]: int(events[device][i, 2]) for i in rows}
-            span = {"tmin": tmin, "tmax": tmax, "baseline": baseline, "metadata": metadata}
-            cut = mne.Epochs(raw, events[device][rows], codes, **span, preload=True, verbose="error")
+        for device, cut in _cut(marked, numbers, labels_from, facts, band, span).items():
             epochs[device].append(cut)
     if unmatched:
-        who, reason = next(iter(unmatched.items()))
-        how = "Or pass the experiment's own list with onsets=, or other markers with markers=."
-        if not all(epochs.values()):
-            raise PairingError(f"{who}: {reason} {how}")
-        warnings.warn(
-            f"Left out, because markers cannot be matched: {', '.join(unmatched)}. {who}: {reason} {how}",
-            stacklevel=2,
-        )
+        _report_unmatched(unmatched, all(epochs.values()))
     return table_from_epochs(epochs, encoder=encoder, pair_by=by, **settings)
+
+
+def _by_session(devices: Mapping[str, Any], sessions: tuple[str, ...]) -> dict[Key, dict[str, Any]]:
+    """Return the recordings of every participant and session, by device."""
+    recordings: dict[Key, dict[str, Any]] = {}
+    for device, raws in devices.items():
+        for key, raw in _by_person(raws, str(device), sessions).items():
+            recordings.setdefault(key, {})[str(device)] = raw
+    return recordings
+
+
+def _report_unmatched(unmatched: dict[str, str], enough: bool) -> None:
+    """Warn of recordings whose markers cannot be matched; raise if a device has no others."""
+    who, reason = next(iter(unmatched.items()))
+    how = "Or pass the experiment's own list with onsets=, or other markers with markers=."
+    if not enough:
+        raise PairingError(f"{who}: {reason} {how}")
+    warnings.warn(
+        f"Left out, because markers cannot be matched: {', '.join(unmatched)}. {who}: {reason} {how}",
+        stacklevel=3,
+    )
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """A recording and its markers: MNE's events, what each is called, and its time in seconds."""
+
+    raw: Any
+    events: NDArray[Any]
+    names: list[str]
+    times: NDArray[np.float64]
+
+    @classmethod
+    def read(cls, raw: Any, markers: Callable[[Any], Markers], whose: str) -> _Marked:
+        """Read the markers; an error says whose recording has none."""
+        try:
+            events, event_id = markers(raw)
+        except UsageError as error:
+            raise UsageError(f"{whose}: {error}") from None
+        name_of = {code: name for name, code in event_id.items()}
+        names = [name_of[code] for code in events[:, 2]]
+        return cls(raw, events, names, (events[:, 0] - raw.first_samp) / raw.info["sfreq"])
+
+
+def _cut(
+    marked: dict[str, _Marked],
+    numbers: dict[str, NDArray[np.int64]],
+    labels_from: str | None,
+    facts: dict[str, str],
+    band: tuple[float | None, float | None] | None,
+    span: dict[str, Any],
+) -> dict[str, Any]:
+    """Return MNE epochs of every device's markers that have a number and a label, filtered first."""
+    import mne
+    import pandas
+
+    labels: dict[Any, str] = {}
+    if labels_from in marked:
+        labels = dict(zip(numbers[labels_from], marked[labels_from].names, strict=True))
+    epochs = {}
+    for device, one in marked.items():
+        raw, number = one.raw, numbers[device]
+        if band is not None:
+            raw = raw.copy().load_data().filter(*band, picks="eeg", verbose="error")
+        label = one.names if labels_from is None else [labels.get(k) for k in number]
+        rows = [i for i, k in enumerate(number) if k and label[i] is not None]
+        metadata = pandas.DataFrame({"event": number, "label": label, **facts}).iloc[rows]
+        codes = {one.names[i]: int(one.events[i, 2]) for i in rows}
+        epochs[device] = mne.Epochs(
+            raw, one.events[rows], codes, **span, metadata=metadata, preload=True, verbose="error"
+        )
+    return epochs
 
 
 def table_from_bids(
@@ -191,19 +236,25 @@ def table_from_bids(
     if len(tasks) != 1:
         raise UsageError(f"{root} has EEG of the tasks {', '.join(tasks) or '(none)'}; name one with task=.")
     others = tuple(name for name in _ENTITIES if name != source and any(getattr(p, name) for p in paths))
-    recordings: dict[str, dict[tuple[str, ...], Any]] = {}
+    recordings: dict[str, dict[Key, Any]] = {}
     for path in paths:
-        device = getattr(path, source)
-        if device is None:
-            raise UsageError(
-                f"{path.basename} has no {source}, which should distinguish devices; it has "
-                f"{', '.join(name for name, value in path.entities.items() if value)}. Name another: source=."
-            )
+        device = _entity(path, source)
         key = (str(path.subject), *(str(getattr(path, name) or "") for name in others))
-        if key in recordings.setdefault(str(device), {}):
+        if key in recordings.setdefault(device, {}):
             raise UsageError(f"{path.basename} occurs twice; keep one file.")
-        recordings[str(device)][key] = mne_bids.read_raw_bids(path, verbose="error")
+        recordings[device][key] = mne_bids.read_raw_bids(path, verbose="error")
     return table_from_raws(recordings, pair_by=(*others, "event"), **settings)
+
+
+def _entity(path: Any, source: str) -> str:
+    """Return which device recorded a BIDS path."""
+    device = getattr(path, source)
+    if device is None:
+        raise UsageError(
+            f"{path.basename} has no {source}, which should distinguish devices; it has "
+            f"{', '.join(name for name, value in path.entities.items() if value)}. Name another: source=."
+        )
+    return str(device)
 
 
 def _in_order(times: NDArray[Any], reference: NDArray[Any], *, name: str) -> NDArray[np.int64]:
@@ -216,9 +267,9 @@ def _in_order(times: NDArray[Any], reference: NDArray[Any], *, name: str) -> NDA
     return np.arange(1, len(times) + 1)
 
 
-def _by_person(raws: Any, device: str, sessions: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
+def _by_person(raws: Any, device: str, sessions: tuple[str, ...]) -> dict[Key, Any]:
     """Return recordings by participant, and by session if they came so."""
-    recordings: dict[tuple[str, ...], Any] = {}
+    recordings: dict[Key, Any] = {}
     several = list(raws) if isinstance(raws, (list, tuple)) else [raws]
     for key, raw in raws.items() if isinstance(raws, dict) else ((None, raw) for raw in several):
         if not hasattr(raw, "annotations") or hasattr(raw, "selection"):
