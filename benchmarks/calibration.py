@@ -51,7 +51,9 @@ class Cell:
     design: str = "crossed"
     people: int = 6
     sources: int = 2
-    rows: str = "normal"  # "heavy": Student's t, 3 degrees of freedom; "alone": independent, people unknown
+    # "heavy": Student's t, 3 degrees of freedom; "uneven": noise of each view has a size of its own (pairs);
+    # "alone": independent, people unknown
+    rows: str = "normal"
     unequal: bool = False  # people have very different numbers of rows
     features: int = 10  # 200: more than rows
     noise: float = 0.0  # of a view, in standard deviations of what both views show
@@ -235,6 +237,8 @@ def paired_views(cell: Cell, rng: np.random.Generator) -> tuple[Any, Any]:
     events = rng.normal(size=(m, d)) @ rng.normal(size=(d, d))
     events /= events.std()
     draw = rng.standard_t(3, (2, m, d)) / np.sqrt(3) if cell.rows == "heavy" else rng.normal(size=(2, m, d))
+    if cell.rows == "uneven":
+        draw *= np.exp(0.7 * rng.normal(size=(2, m, 1)) - 0.49)
     return events + cell.noise * draw[0], events + 1.0 + cell.noise * draw[1]
 
 
@@ -329,9 +333,14 @@ OTHERS = (
     + [
         Cell(decision, people=P, features=16, noise=noise, rows=rows)
         for decision in ("doubt", "refuse", "mismatched")
-        for rows in ("normal", "heavy")
+        for rows in ("normal", "heavy", "uneven")
         for P in (6, 20, 60)
         for noise in (0.1, 0.5, 1.0, 2.0)
+    ]
+    + [
+        Cell(decision, people=200, features=16, noise=noise)
+        for decision in ("doubt", "refuse")
+        for noise in (0.5, 1.0, 2.0)
     ]
     + [
         Cell("associated", design=design, people=12, association=association, cosine=cosine)
@@ -419,7 +428,8 @@ def markdown(record: dict[str, Any]) -> str:
     lines += ["", "| decision | design | people | nominal | measured | power |", "|---|---|---|---|---|---|"]
     for cell in (cell for cell in OTHERS if str(cell) in record):
         rates, people = record[str(cell)], "unknown" if cell.rows == "alone" else str(cell.people)
-        people += ", heavy-tailed" * (cell.rows == "heavy") + ", four sources" * (cell.sources == 4)
+        people += {"heavy": ", heavy-tailed", "uneven": ", uneven noise"}.get(cell.rows, "")
+        people += ", four sources" * (cell.sources == 4)
         people += ", one has most pairs" * cell.unequal + f", noise {cell.noise:g}" * (cell.noise > 0)
         if cell.association != 0.5:
             people += f", association {cell.association:g}, cosine {cell.cosine:g}"

@@ -53,6 +53,30 @@ def test_shuffled_pairs_are_named_with_where_they_belong():
     assert examine_pairs(A, B).pairing is Pairing.PARTLY_WRONG
 
 
+def test_wrong_pairs_that_fit_no_event_clearly_are_found_by_what_they_share():
+    rng, found, shuffled = np.random.default_rng(0), [], []
+    for seed in range(8):
+        A, B, _ = world(seed, 100, noise=0.8)
+        found.append(examine_pairs(A, B))
+        bad = np.sort(rng.choice(100, 20, replace=False))
+        B[bad] = B[np.roll(bad, 1)]
+        shuffled.append((examine_pairs(A, B), bad))
+    assert sum(bool(doubt(each)) for each in found) <= 1
+    doubted = [(each, bad) for each, bad in shuffled if doubt(each)]
+    assert len(doubted) >= 7
+    by_signal = [(each, bad) for each, bad in doubted if not each.belongs_to]
+    assert by_signal
+    assert "their views share nothing" in sentence(by_signal[0][0])
+    assert np.mean([np.isin(each.wrong, bad).mean() for each, bad in by_signal]) > 0.75
+    assert np.mean([each.wrong_share for each, _ in by_signal]) == pytest.approx(0.2, abs=0.08)
+
+
+def test_what_pairs_share_is_compared_within_participants_that_have_several():
+    A, B, who = world(4, m=60, per=10, noise=0.6)
+    B = B + 0.7 * np.random.default_rng(0).normal(size=(6, D))[who]  # sessions differ: no wrong pairs
+    assert not doubt(examine_pairs(A, B, who))
+
+
 def test_participants_that_were_exchanged_are_named():
     A, B, who = world(2, m=60, per=6)
     names = np.array([f"p{i}" for i in who])

@@ -1,0 +1,356 @@
+"""Pairs are examined before they are used: do they join views of one event, and are some of them wrong?
+
+Two views of one event should be closer than views of different events. :func:`examine_pairs` asks three
+questions of both views, without labels and without the rows.
+
+1. *Do pairs match at all?* The squared distance within pairs is compared with that of mismatched pairs, over
+   participants. Noise makes right pairs less close: they are called mismatched only if the share of signal is
+   below :data:`LEAST_SIGNAL`, by its upper bound, and if no permutation test finds a match, neither of the
+   views as they are nor of their similarities, which rotations and gains leave as they are.
+2. *Are some of them wrong?* :mod:`mgpa.pair_checks.wrong`: some fit other events better, or share nothing.
+3. *Are they copies?* Identical views show no effect, and a pair given twice adds no evidence
+   (:func:`mgpa.pairs.repeated_pairs`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from ..errors import WrongPairs, first_few
+from ..evidence import principal_directions, t_quantile
+from ..linalg import BLOCK, blocks
+from ..pairs import Pairs, repeated_pairs, row_keys
+from ..statistics import Statistics, scale_doubt
+from .views import (
+    CLIP,
+    MOST_AXES,
+    Floats,
+    Ints,
+    comparable,
+    exchangeable,
+    exchanged,
+    near,
+    robust_scale,
+    robust_slope,
+)
+from .wrong import Suspicion, suspect, swapped_units
+
+LEAST_SIGNAL = 0.2  # share of signal in one view: noise with twice the signal's standard deviation
+LEVEL, RESCUED = 0.05, 0.001  # of the bound on closeness; of a permutation test that finds a match after all
+SUGGESTED = 0.1  # level of that test from which on enough pairs are not called unclear
+FEWEST = 6  # pairs; of fewer nothing can be told
+ENOUGH = 20  # pairs that can be called mismatched: fewer cannot tell a rotation from a mismatch
+MOST = 300  # pairs examined; of more, a draw
+PERMUTATIONS = 99
+# Robust standard deviations from which on a pair is left out of a fit, and the share that may be.
+FAR, MOST_FAR = 6.0, 0.2
+LAGS = 5  # neighbours among which a shift of clocks is looked for
+CLEARLY_LATE = 4.0  # standard errors
+
+
+class Pairing(Enum):
+    """What is known of whether pairs join views of one event."""
+
+    MATCHED = "matched"  # views of one event are closer than mismatched ones
+    UNCLEAR = "unclear"  # too few, or too noisy, to tell
+    DOUBTFUL = "doubtful"  # some pairs may join views of different events
+    PARTLY_WRONG = "partly wrong"  # some pairs join views of different events
+    MISMATCHED = "mismatched"  # pairs are no closer than chance makes them
+    IDENTICAL = "identical"  # both views are the same numbers
+
+
+@dataclass(frozen=True)
+class PairExamination:
+    """What the two views say about the pairs; positions are those of the arrays examined."""
+
+    pairing: Pairing
+    n_pairs: int
+    n_units: int  # participants, or pairs where they are not known
+    by_participant: bool
+    closeness: float = np.nan  # root of the squared distance in pairs relative to that of mismatched views
+    closeness_low: float = 0.0  # and its one-sided bound (95 %), below which it is not
+    wrong_share: float = 0.0  # estimated share of pairs that join views of different events
+    evidence: float = 0.0  # for it: twice the log likelihood ratio
+    wrong: tuple[int, ...] = ()  # such pairs, the clearest first
+    # Whose first view fits the second view of each of them best; empty where noise hides it.
+    belongs_to: tuple[int, ...] = ()
+    swapped: tuple[tuple[Any, Any], ...] = ()  # participants whose second views fit each other's first views
+    # How many pairs later, in the given order, the first views are that the second ones fit; 0: none.
+    lag: int = 0
+    n_identical: int = 0  # pairs whose views are the same numbers
+    repeats: tuple[int, ...] = ()  # pairs that are given before, number for number
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the pairs should not be used as they are."""
+        return self.pairing in (Pairing.PARTLY_WRONG, Pairing.MISMATCHED, Pairing.IDENTICAL)
+
+
+def examine_pairs(
+    A: Any, B: Any, participants: Any = None, kinds: Any = None, *, random_state: int = 0
+) -> PairExamination:
+    """Return whether rows of A and B join views of the same events, and which do not.
+
+    Parameters
+    ----------
+    A, B : (m, d) arrays
+        First and second views.
+    participants : (m,) array or None
+        The event's participant. If a participant has several events, these are exchanged for comparison.
+    kinds : (m,) array or None
+        Which two sources a pair is of, if there are more than two; pairs of different kinds are not compared.
+    random_state : int
+        Seed of permutations and, beyond :data:`MOST` pairs, of the draw.
+    """
+    A, B = (np.asarray(side, dtype=np.float64) for side in (A, B))
+    rng, repeats, n = np.random.default_rng(random_state), repeated_pairs(A, B), len(A)
+    chosen = np.setdiff1d(np.arange(n), repeats)
+    if len(chosen) > MOST:
+        chosen = np.sort(rng.choice(chosen, MOST, replace=False))
+    units, by_participant = _units(participants, chosen)
+    n_units, n_identical = len(np.unique(units)), int(np.sum((A == B).all(axis=1)))
+    found = PairExamination(
+        Pairing.UNCLEAR, n, n_units, by_participant, n_identical=n_identical, repeats=tuple(repeats.tolist())
+    )
+    if n_identical == n:
+        return replace(found, pairing=Pairing.IDENTICAL)
+    if len(chosen) < FEWEST or n_units < 2:
+        return found
+    kind = np.zeros(len(chosen), np.int64)
+    if kinds is not None:
+        kind = np.unique(kinds, return_inverse=True)[1].ravel()[chosen]
+    a, b = comparable(A[chosen], B[chosen], kind)
+    blocks = exchangeable(units, kind)
+    signal, error = shared_signal(a, b, units, blocks)
+    margin = t_quantile(LEVEL, n_units - 1) * error
+    chance = match_chance(a, b, blocks, rng)
+    found = replace(
+        found,
+        closeness=float(np.sqrt(max(0.0, 1.0 - signal))),
+        closeness_low=float(np.sqrt(np.clip(1.0 - signal - margin, 0.0, None))),
+        lag=late_by(a, b, units if by_participant else kind) if ENOUGH <= len(chosen) == n else 0,
+    )
+    mismatched = signal + margin < LEAST_SIGNAL and chance > RESCUED and len(chosen) >= ENOUGH
+    if found.lag or mismatched:
+        return replace(found, pairing=Pairing.MISMATCHED)
+    if signal - margin > 0 or chance <= SUGGESTED:
+        found = replace(found, pairing=Pairing.MATCHED)
+    suspicion = suspect(a, b, units, kind, rng)
+    if not suspicion.doubted:
+        return replace(found, evidence=suspicion.evidence)
+    names = (
+        None if participants is None or not by_participant else np.unique(np.asarray(participants)[chosen])
+    )
+    return _with_wrong(found, suspicion, chosen, units, names)
+
+
+def _units(participants: Any, chosen: NDArray[np.intp]) -> tuple[Ints, bool]:
+    """Return a number for the participant of each pair, or for each pair, and whether it is participants'."""
+    if participants is not None:
+        codes = np.unique(participants, return_inverse=True)[1].ravel()[chosen]
+        units = np.unique(codes, return_inverse=True)[1]
+        if units.max(initial=0) > 0:
+            return units, True
+    return np.arange(len(chosen)), False
+
+
+def _with_wrong(
+    found: PairExamination, suspicion: Suspicion, chosen: NDArray[np.intp], units: Ints, names: Any
+) -> PairExamination:
+    """Return the examination with the pairs that are probably wrong; ``names`` are participants', by unit."""
+    order = np.argsort(-suspicion.probability, kind="stable")
+    order = order[suspicion.probability[order] > 0.5]
+    other = suspicion.belongs_to
+    swapped: tuple[tuple[Any, Any], ...] = ()
+    if other is not None and names is not None:
+        swapped = tuple((names[p].item(), names[q].item()) for p, q in swapped_units(units, order, other))
+    return replace(
+        found,
+        pairing=Pairing.PARTLY_WRONG if suspicion.clear else Pairing.DOUBTFUL,
+        wrong_share=suspicion.share,
+        evidence=suspicion.evidence,
+        wrong=tuple(chosen[order].tolist()),
+        belongs_to=() if other is None else tuple(chosen[other[order]].tolist()),
+        swapped=swapped,
+    )
+
+
+def require_right_pairs(pairs: Pairs) -> str:
+    """Return what is doubtful about pairs; raise if some of them join views of different events."""
+    found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
+    if found.pairing is Pairing.PARTLY_WRONG or found.lag:
+        ids = range(len(pairs)) if pairs.ids is None else pairs.ids
+        raise WrongPairs(sentence(found, pairs.ids), [ids[i] for i in found.wrong])
+    return doubt(found, pairs.ids)
+
+
+def usable_pairs(data: Statistics) -> tuple[Statistics, Pairs, str, str]:
+    """Return statistics and pairs without those far off, what is doubtful, and what was left out.
+
+    Raises if some of the pairs join views of different events.
+    """
+    pairs = data.pairs()
+    doubts = [require_right_pairs(pairs), scale_doubt(data.sample, data.standardizer(True))]
+    far = far_off(pairs)
+    if not len(far):
+        return data, pairs, " ".join(filter(None, doubts)), ""
+    n, data = len(pairs), data.without_views(pairs.take(far))
+    doubts[0] = doubts[0] and require_right_pairs(data.pairs())
+    doubtful = " ".join(filter(None, doubts))
+    names = "" if pairs.ids is None else f" ({first_few([str(pairs.ids[i]) for i in far], 4)})"
+    return data, data.pairs(), doubtful, f"{len(far)} of {n} pairs are far off the others and left out{names}"
+
+
+def kinds_of(pairs: Pairs) -> Ints:
+    """Return a number for the two sources of each pair."""
+    return np.asarray(pairs.first * (1 + pairs.kind.max(initial=0)) + pairs.second)
+
+
+def far_off(pairs: Pairs) -> NDArray[np.intp]:
+    """Return the positions of pairs whose contrast is far from what their midpoint predicts.
+
+    A few such pairs (a cell of fifty standard deviations) would decide the fit. Contrasts are predicted as
+    gains and rotations make them. None is far off where there are too few to tell, or more than a few.
+    """
+    kind, found = kinds_of(pairs), np.zeros(len(pairs), bool)
+    for some in [np.flatnonzero(kind == one) for one in np.unique(kind)]:
+        if len(some) < 2 * FEWEST:
+            continue
+        # A draw of many pairs says what is usual; all are compared with it, a block at a time.
+        draw = some[np.argsort(row_keys(pairs.a[some]))[:MOST]]  # whatever their order
+        center = [np.median(side[draw], axis=0) for side in (pairs.a, pairs.b)]
+        X = np.concatenate([pairs.a[draw] - center[0], pairs.b[draw] - center[1]])
+        scale = robust_scale(X)
+        varies = scale > 0
+        X = np.clip(X[:, varies] / scale[varies], -CLIP, CLIP)
+        axes = principal_directions(X - X.mean(axis=0), X.shape[1])[0][:, :MOST_AXES]
+        slope, distance = robust_slope(*np.split(X @ axes, 2)), np.empty(len(some))
+        for part in blocks(len(some), max(1, BLOCK // (8 * X.shape[1]))):
+            a, b = (
+                ((side[some[part]] - c) / np.where(varies, scale, 1.0))[:, varies]
+                for side, c in zip((pairs.a, pairs.b), center, strict=True)
+            )
+            distance[part] = np.linalg.norm(b - a - (a + b) / 2 @ axes @ slope @ axes.T, axis=1)
+        far = ~near(distance, FAR)
+        found[some] = far & (far.mean() <= MOST_FAR)
+    return np.flatnonzero(found)
+
+
+def doubt(found: PairExamination, ids: Any = None) -> str:
+    """Return the sentence about pairs that are doubtful or wrong; empty for others.
+
+    Enough right pairs are hardly ever unclear, shuffled ones often.
+    """
+    unclear = found.pairing is Pairing.UNCLEAR and found.n_pairs - len(found.repeats) >= ENOUGH
+    doubtful = found.is_wrong or found.pairing is Pairing.DOUBTFUL or unclear
+    return sentence(found, ids) if doubtful else ""
+
+
+def sentence(found: PairExamination, ids: Any = None) -> str:
+    """Return what was found, in words; ``ids`` are names of the pairs, else they are counted from 0."""
+    n = found.n_pairs
+
+    def names(pairs: tuple[int, ...]) -> str:
+        return first_few([str(i if ids is None else ids[i]) for i in pairs])
+
+    if found.pairing is Pairing.IDENTICAL:
+        return f"Both views of all {n} pairs are the same numbers: check where the second view comes from."
+    if found.pairing in (Pairing.PARTLY_WRONG, Pairing.DOUBTFUL):
+        sure = found.pairing is Pairing.PARTLY_WRONG
+        text = (
+            f"About {found.wrong_share:.0%} of the {n} pairs {'' if sure else 'may '}join views of different "
+            "events. "
+        )
+        if not found.wrong:
+            return text + "Check their ids."
+        text += f"The clearest are pairs {names(found.wrong)}"
+        if found.belongs_to:
+            text += f": their second views fit the first views of pairs {names(found.belongs_to)} better. "
+        else:
+            text += ": their views share nothing. Noise hides some, and may name right ones. "
+        if found.swapped:
+            text += (
+                "Participants were exchanged: " + first_few([f"{p} and {q}" for p, q in found.swapped]) + ". "
+            )
+        return text + ("Mend their ids, or leave them out." if sure else "Check their ids.")
+    if found.lag:
+        where = f"{abs(found.lag)} pair{'s' * (abs(found.lag) > 1)} {'later' if found.lag > 0 else 'earlier'}"
+        return (
+            f"The second views fit the first views {where} better than their own: check the clocks of both "
+            "recordings."
+        )
+    if found.pairing is Pairing.MISMATCHED:
+        return (
+            f"Views of one event are no closer than those of different events ({found.closeness:.2f} of "
+            f"their distance, {n} pairs): the pairs' mean difference may be right, the ids are not."
+        )
+    if found.pairing is Pairing.UNCLEAR:
+        return f"{n} pairs of this noise cannot tell whether they join views of one event: check their ids."
+    return f"Views of one event are closer than those of different events ({found.closeness:.2f} as far)."
+
+
+def shared_signal(a: Floats, b: Floats, units: Ints, blocks: Ints) -> tuple[float, float]:
+    """Return the share of one view that the other has too, and its standard error over units (jackknife)."""
+    within, mismatched = np.sum((b - a) ** 2, axis=1), np.zeros(len(a))
+    for block in np.unique(blocks[blocks >= 0]):
+        rows = np.flatnonzero(blocks == block)
+        # The mean squared distance of a view to all second views of the block but its own.
+        mean = b[rows].mean(axis=0)
+        total = len(rows) * np.sum((a[rows] - mean) ** 2, axis=1) + np.sum((b[rows] - mean) ** 2)
+        mismatched[rows] = (total - within[rows]) / (len(rows) - 1)
+    within = np.where(blocks >= 0, within, 0.0)
+    x, y = np.bincount(units, within), np.bincount(units, mismatched)
+    if not y.sum() > 0:
+        return 0.0, np.inf
+    left_out, n = 1.0 - (x.sum() - x) / np.maximum(y.sum() - y, 1e-300), len(x)
+    error = np.sqrt((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2))
+    return float(1.0 - x.sum() / y.sum()), float(error)
+
+
+def match_chance(a: Floats, b: Floats, blocks: Ints, rng: np.random.Generator) -> float:
+    """Return how often chance matches views as well: a p-value, of two statistics together.
+
+    One is the inner product of both views of an event; the other that of their similarities to other events,
+    which does not change where a device rotates or mixes the features. Both are compared with views exchanged
+    within blocks, by a normal approximation of their permutation distribution.
+    """
+    # Of many pairs a draw will do: similarities are between all of them.
+    rows = np.arange(len(a)) if len(a) <= 500 else np.sort(rng.choice(len(a), 500, replace=False))
+    inner, alike_a, alike_b = a[rows] @ b[rows].T, a[rows] @ a[rows].T, b[rows] @ b[rows].T
+    some, here = blocks[rows], np.arange(len(rows))
+    found, shuffled = np.empty((PERMUTATIONS + 1, 2)), np.empty((2, *alike_b.shape))
+    for i in range(PERMUTATIONS + 1):
+        p = exchanged(some, rng) if i else here
+        # Into arrays that are there: new ones would take longer than what is written into them.
+        np.take(alike_b, p, axis=0, out=shuffled[0], mode="clip")
+        np.take(shuffled[0], p, axis=1, out=shuffled[1], mode="clip")
+        found[i] = inner[here, p].sum(), np.vdot(alike_a, shuffled[1])
+    spread = found[1:].std(axis=0)
+    if not (spread > 0).all():
+        return 1.0
+    z = (found[0] - found[1:].mean(axis=0)) / spread
+    return float(min(1.0, 2.0 * scipy.stats.norm.sf(z.max())))
+
+
+def late_by(a: Floats, b: Floats, units: Ints) -> int:
+    """Return how many pairs later the first views are that the second views fit better than their own.
+
+    Negative: earlier; 0: none is clearly better. Neighbours in the given order are compared within units, as
+    clocks that are shifted leave them. Of right pairs none fits better than its own.
+    """
+    inner, best, found = a @ b.T, CLEARLY_LATE, 0
+    for lag in [lag for lag in range(-LAGS, LAGS + 1) if lag]:
+        second = np.arange(max(0, -lag), len(a) - max(0, lag))
+        second = second[units[second] == units[second + lag]]
+        if len(second) < ENOUGH // 2:
+            continue
+        better = inner[second + lag, second] - inner[second, second]
+        t = float(better.mean() / max(better.std(ddof=1), 1e-300) * np.sqrt(len(second)))
+        best, found = (t, lag) if t > best else (best, found)
+    return found

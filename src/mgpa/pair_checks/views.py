@@ -1,0 +1,161 @@
+"""Both views of paired events made comparable: robust units, exchangeable events, predicted contrasts."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from ..linalg import blocks
+from ..moments import PIECE
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CLIP = 6.0  # robust standard deviations: no cell weighs more
+MOST_AXES = 32
+TRIM = 4.0  # median absolute deviations from which on a pair takes no part in regressions
+RIDGE = 0.1  # of the mean variance of midpoints
+FOLDS = 5  # of regressions
+FEWEST = 12  # pairs that a regression takes
+CLOSER = 0.9  # of the distance of pairs: predictions that bring views closer than this are used
+
+
+def robust_scale(X: Floats) -> Floats:
+    """Return the median absolute size of each feature as a standard deviation; that itself, if it is 0."""
+    scale, deviation = 1.4826 * medians(np.abs(X).T), X.std(axis=0)
+    return np.asarray(np.where(scale > 1e-3 * deviation, scale, deviation))
+
+
+def comparable(A: Floats, B: Floats, kind: Ints) -> tuple[Floats, Floats]:
+    """Return both views, centred by source, in robust units of each feature, no cell beyond CLIP of them."""
+    labels = np.concatenate([2 * kind, 2 * kind + 1])
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    X, varies = np.empty((len(labels), A.shape[1])), np.empty(A.shape[1], bool)
+    for columns in blocks(A.shape[1], max(1, PIECE // len(labels))):  # which stay in cache
+        part = np.concatenate([A[:, columns], B[:, columns]]).T.copy()
+        for rows in groups:
+            part[:, rows] -= medians(part[:, rows])[:, None]
+        scale = robust_scale(part.T)
+        varies[columns] = scale > 0
+        part /= np.where(scale > 0, scale, 1.0)[:, None]
+        np.clip(part, -CLIP, CLIP, out=part)
+        for rows in groups:
+            part[:, rows] -= part[:, rows].mean(axis=1, keepdims=True)
+        X[:, columns] = part.T
+    X = X if varies.all() else X[:, varies]
+    return X[: len(A)], X[len(A) :]
+
+
+def medians(rows: Floats) -> Floats:
+    """Return the median of every row; of few numbers each, sorting is several times as fast as numpy's."""
+    rows, k = np.sort(rows, axis=1), rows.shape[1] // 2
+    return np.asarray(rows[:, k] if rows.shape[1] % 2 else (rows[:, k - 1] + rows[:, k]) / 2)
+
+
+def exchangeable(units: Ints, kind: Ints) -> Ints:
+    """Return a label for every pair: those with the same one can exchange views.
+
+    They are a participant's events, of the same sources; of participants with one event, anybody's.
+    """
+    label = units * (kind.max() + 1) + kind
+    _, code, size = np.unique(label, return_inverse=True, return_counts=True)
+    label = np.where(size[code] > 1, code, len(size) + kind)
+    _, code, size = np.unique(label, return_inverse=True, return_counts=True)
+    return np.where(size[code] > 1, code, -1)  # an event alone of its kind has nothing to exchange with
+
+
+def exchanged(blocks: Ints, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return positions in which members of every block have changed places at random."""
+    places = np.arange(len(blocks))
+    shuffled = rng.permutation(len(blocks))
+    places[np.argsort(blocks, kind="stable")] = shuffled[np.argsort(blocks[shuffled], kind="stable")]
+    return places
+
+
+def principal_coordinates(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return both views along the leading principal axes of all views."""
+    X, m = np.concatenate([a, b]), len(a)
+    k = min(X.shape[1], MOST_AXES, max(2, m // 2))
+    if X.shape[1] <= k:
+        return a, b
+    few = X.shape[1] > len(X)
+    gram = X @ X.T if few else X.T @ X
+    values, axes = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - k, len(gram) - 1])
+    X = axes * np.sqrt(np.clip(values, 0.0, None)) if few else X @ axes
+    return X[:m], X[m:]
+
+
+def robust_slope(a: Floats, b: Floats) -> Floats:
+    """Return the ridge regression of contrasts on midpoints, without pairs that are far off it."""
+    contrasts, midpoints = b - a, (a + b) / 2
+    kept = np.ones(len(a), bool)
+    for _ in range(3):
+        M, C = midpoints[kept], contrasts[kept]
+        scatter = M.T @ M
+        scatter[np.diag_indices_from(scatter)] += RIDGE * np.trace(scatter) / len(scatter) + 1e-300
+        W = np.linalg.solve(scatter, M.T @ C)
+        kept = near(np.linalg.norm(contrasts - midpoints @ W, axis=1))
+    return np.asarray(W)
+
+
+def near(distances: Floats, trim: float = TRIM) -> NDArray[np.bool_]:
+    """Return which distances are within ``trim`` median absolute deviations of the median, or below."""
+    middle = np.median(distances)
+    return np.asarray(distances <= middle + trim * 1.4826 * np.median(np.abs(distances - middle)))
+
+
+def cross_fitted_slopes(
+    a: Floats, b: Floats, units: Ints, rng: np.random.Generator
+) -> list[tuple[Ints, Floats]]:
+    """Return positions and the regression of contrasts on midpoints fitted on other units' pairs, by fold."""
+    fold = rng.permutation(units.max() + 1)[units] % FOLDS
+    return [(np.flatnonzero(fold == f), robust_slope(a[fold != f], b[fold != f])) for f in np.unique(fold)]
+
+
+def predicted(a: Floats, b: Floats, slope: Floats) -> tuple[Floats, Floats]:
+    """Return both views with half of the contrast that the slope predicts of each taken to the other."""
+    identity = np.eye(len(slope))
+    return a @ (identity + slope / 2), b @ (identity - slope / 2)
+
+
+def next_of_kind(kind: Ints) -> NDArray[np.intp]:
+    """Return for every event another one of its kind, where there is one."""
+    order = np.argsort(kind, kind="stable")
+    return order[np.argsort(order, kind="stable") - 1]
+
+
+def aligning_slopes(
+    a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator
+) -> tuple[list[tuple[Ints, Floats]], Floats, Floats, float]:
+    """Return the slopes that bring pairs closer, differences in pairs and to other events, and their ratio.
+
+    Slopes are zero where regressions do not bring views closer, relative to mismatched ones.
+    """
+    plain = [(np.arange(len(a)), np.zeros((a.shape[1], a.shape[1])))]
+    candidates = [plain]
+    if len(a) >= FEWEST:
+        candidates.append(cross_fitted_slopes(a, b, units, rng))
+    other, best, chosen = next_of_kind(kind), np.inf, (plain, a, a)
+    for slopes in candidates:
+        own, others = np.empty_like(a), np.empty_like(a)
+        for rows, slope in slopes:
+            first, second = predicted(a, b, slope)
+            own[rows], others[rows] = second[rows] - first[rows], second[rows] - first[other[rows]]
+        ratio = float(np.median(np.sum(own**2, axis=1)) / np.median(np.sum(others**2, axis=1)))
+        if ratio < CLOSER * best:
+            best, chosen = ratio, (slopes, own, others)
+    return *chosen, best
+
+
+def centred_within(a: Floats, b: Floats, group: Ints) -> tuple[Floats, Floats]:
+    """Return both views less the mean of their group, scaled to the variance that they had."""
+    size = np.bincount(group)
+    scale = np.sqrt(size / np.maximum(size - 1, 1))[group, None]
+
+    def centred(X: Floats) -> Floats:
+        means = np.zeros((len(size), X.shape[1]))
+        np.add.at(means, group, X)
+        return np.asarray((X - (means / size[:, None])[group]) * scale)
+
+    return centred(a), centred(b)
