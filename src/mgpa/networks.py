@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
@@ -118,7 +120,9 @@ class Training:
 
     Each starts from torch's own draws for its seed and meets the rows in the order of a DataLoader whose
     generator has its shuffle seed: up to rounding, the result is that of training them one by one. ``clip``
-    bounds the norm of each network's gradient; ``n_sets`` sets of rows, one after another in X, share codes.
+    bounds the norm of each network's gradient. ``sizes`` are the rows of each of several sets, which follow
+    one another in X and codes; every set has a network of every seed, set after set. A step serves all
+    networks as long as all have a full batch left; sets of equally many rows finish their epoch together.
     """
 
     def __init__(
@@ -134,66 +138,75 @@ class Training:
         clip: float | None = None,
         shuffle_seeds: Sequence[int] | None = None,
         sample_weight: Any = None,
-        n_sets: int = 1,
+        sizes: Sequence[int] = (),
     ) -> None:
-        device, n, R = X.device, len(X) // n_sets, n_sets * len(seeds)
+        device, sizes = X.device, list(sizes) or [len(X)]
         self.network, self._batch_size, self._clip = network, batch_size, clip
-        self._rows, self._n, self._batch_rows = network.prepare(X), n, R * batch_size
-        self._first_rows = torch.arange(n_sets) * n
-        onehot = F.one_hot(torch.as_tensor(codes, device=device), network.n_outputs).to(X.dtype)
-        self._onehot = onehot.repeat(n_sets, 1)
+        self._rows, R = network.prepare(X), len(sizes) * len(seeds)
+        self._onehot = F.one_hot(torch.as_tensor(codes, device=device), network.n_outputs).to(X.dtype)
         self._weight = None
         if sample_weight is not None:
             weight = torch.tensor(sample_weight, dtype=X.dtype, device=device)
-            self._weight = (weight * (n / weight.sum())).repeat(n_sets)
-        self._shuffles = [torch.Generator().manual_seed(s % MAX_SEED) for s in shuffle_seeds or seeds]
-        initials = [network.initial(seed) for seed in seeds] * n_sets
+            self._weight = weight * (len(X) / weight.sum())
+        initials = [network.initial(seed) for seed in seeds] * len(sizes)
         initial = [torch.stack(same) for same in zip(*initials, strict=True)]
         self._shapes = [p.shape for p in initial]
         # One flat vector of parameters and one of gradients: a single fused optimiser call per step.
         self._flat = torch.cat([p.reshape(-1) for p in initial]).to(device)
         gradient = torch.zeros_like(self._flat)
-        self._gradients = self._views(gradient)
-        # What a step works on: stacks or, of a network alone, plain matrices.
-        self._stack = () if R == 1 else (R,)
-        parts = (self._views(self._flat), self._gradients)
-        self._operands = [[p[0] for p in part] if R == 1 else part for part in parts]
-        on_cuda = device.type == "cuda"
-        self._optimizer = torch.optim.AdamW(
-            parameters_of(self._flat, gradient, CUDA_PARTS if on_cuda else 1),
-            lr=learning_rate,
-            weight_decay=weight_decay,
-            fused=True,
-            capturable=on_cuda,
-        )
-        self._full_step: Callable[[Array], None] = self._step
-        if on_cuda and n >= batch_size:
+        stacks = self._views(self._flat), self._views(gradient)
+        n_parts, starts = (CUDA_PARTS if device.type == "cuda" else 1), [0, *accumulate(sizes)]
+        self._groups = []
+        for n, members in groupby(range(len(sizes)), key=sizes.__getitem__):
+            sets = list(members)
+            of_group = slice(sets[0] * len(seeds), (sets[-1] + 1) * len(seeds))
+            if len(sets) == len(sizes):
+                parts = parameters_of(self._flat, gradient, n_parts)
+            else:
+                flat = [[stack[of_group].view(-1) for stack in part] for part in stacks]
+                parts = [one for pair in zip(*flat, strict=True) for one in parameters_of(*pair, n_parts)]
+            optimizer = torch.optim.AdamW(
+                parts, lr=learning_rate, weight_decay=weight_decay, fused=True, capturable=device.type == "cuda"
+            )
+            shuffles = [torch.Generator().manual_seed(s % MAX_SEED) for s in shuffle_seeds or seeds]
+            first_rows = torch.tensor([starts[i] for i in sets], device=device)
+            self._groups.append(Group(n, first_rows, shuffles, Operands.of(*stacks, of_group), [optimizer]))
+        self._all = Operands.of(*stacks, slice(None))
+        self._optimizers = [optimizer for group in self._groups for optimizer in group.optimizers]
+        self._together = min(sizes) // batch_size  # steps of an epoch that all networks take together
+        self._full_step: Callable[[Array], None] = partial(self._step, self._all, self._optimizers)
+        if device.type == "cuda" and self._together:
             with torch.no_grad():
-                self._full_step = as_cuda_graph(self._step, self._batch_rows, self._flat, self._optimizer)
+                self._full_step = as_cuda_graph(
+                    self._full_step, R * batch_size, self._flat, self._optimizers
+                )
 
-    def _step(self, batch: Array) -> None:
-        parameters, gradients = self._operands
-        x = self._rows.index_select(0, batch).view(*self._stack, -1, self._rows.shape[1])
+    def _step(self, operands: Operands, optimizers: Sequence[Any], batch: Array) -> None:
+        parameters, gradients = operands.parameters, operands.gradients
+        x = self._rows.index_select(0, batch).view(*operands.stack, -1, self._rows.shape[1])
         logits, activations = self.network.forward(parameters, x)
         error = torch.softmax(logits, -1).sub_(self._onehot.index_select(0, batch).view_as(logits))
         if self._weight is not None:
-            error *= self._weight.index_select(0, batch).view(*self._stack, -1, 1)
+            error *= self._weight.index_select(0, batch).view(*operands.stack, -1, 1)
         self.network.backward(parameters, gradients, x, activations, error.div_(x.shape[-2]))
         if self._clip is not None:
-            clip_gradients(self._gradients, self._clip)
-        self._optimizer.step()
+            clip_gradients(operands.stacked_gradients, self._clip)
+        for optimizer in optimizers:
+            optimizer.step()
 
     def epoch(self) -> None:
-        """Let every network go through all rows once."""
-        orders_by_network = torch.stack([dataloader_order(self._n, shuffle) for shuffle in self._shuffles])
-        orders = (self._first_rows[:, None, None] + orders_by_network).flatten(0, 1)
+        """Let every network go through all its rows once."""
+        orders = [group.orders(self._flat.device) for group in self._groups]
+        together = self._together * self._batch_size
+        shared = torch.cat([order[:, :together] for order in orders])
         # Batch after batch, and within a batch network after network.
-        order = torch.cat([part.reshape(-1) for part in orders.split(self._batch_size, dim=1)])
-        if self._flat.is_cuda:  # pinned, so that the host draws the next order while the GPU is at this one
-            order = order.pin_memory().to(self._flat.device, non_blocking=True)
+        batches = shared.view(len(shared), self._together, -1).transpose(0, 1).flatten(1) if together else ()
         with torch.no_grad():
-            for batch in order.split(self._batch_rows):
-                (self._full_step if len(batch) == self._batch_rows else self._step)(batch)
+            for batch in batches:
+                self._full_step(batch)
+            for group, order in zip(self._groups, orders, strict=True):
+                for batch in order[:, together:].split(self._batch_size, dim=1) if group.n > together else ():
+                    self._step(group.operands, group.optimizers, batch.reshape(-1))
 
     def parameters(self) -> list[Array]:
         """Return the networks' present parameters, a copy, each with a first axis of length R."""
@@ -206,6 +219,42 @@ class Training:
     def _views(self, flat: Array) -> list[Array]:
         parts = flat.split([shape.numel() for shape in self._shapes])
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a step works on: stacks of parameters and gradients or, of a network alone, plain matrices."""
+
+    parameters: list[Array]
+    gradients: list[Array]
+    stacked_gradients: list[Array]
+    stack: tuple[int, ...]
+
+    @classmethod
+    def of(cls, parameters: list[Array], gradients: list[Array], networks: slice) -> Operands:
+        """Take some networks out of the stacks of all."""
+        both = [[stack[networks] for stack in part] for part in (parameters, gradients)]
+        R = len(both[0][0])
+        plain = [[p[0] for p in part] if R == 1 else part for part in both]
+        return cls(plain[0], plain[1], both[1], () if R == 1 else (R,))
+
+
+@dataclass(frozen=True)
+class Group:
+    """The networks of sets that have equally many rows."""
+
+    n: int
+    first_rows: Array
+    shuffles: list[Any]
+    operands: Operands
+    optimizers: list[Any]
+
+    def orders(self, device: Any) -> Array:
+        """Return the rows that each network meets in the next epoch, (networks, n)."""
+        drawn = torch.stack([dataloader_order(self.n, shuffle) for shuffle in self.shuffles])
+        if device.type == "cuda":  # pinned, so that the host draws the next order while the GPU is at this one
+            drawn = drawn.pin_memory().to(device, non_blocking=True)
+        return (self.first_rows[:, None, None] + drawn).flatten(0, 1)
 
 
 def network_logits(network: Architecture, parameters: list[Array], X: Array) -> Array:
@@ -263,7 +312,7 @@ def initial_weights(layers: tuple[tuple[int, int], ...], seed: int) -> list[Arra
 
 
 def as_cuda_graph(
-    step: Callable[[Array], None], batch_size: int, flat: Array, optimizer: Any
+    step: Callable[[Array], None], batch_size: int, flat: Array, optimizers: Sequence[Any]
 ) -> Callable[[Array], None]:
     """Record a full-batch step as a CUDA graph: launching its kernels singly would be most of its time."""
     batch = torch.zeros(batch_size, dtype=torch.int64, device=flat.device)
@@ -277,9 +326,10 @@ def as_cuda_graph(
     with torch.cuda.graph(graph):
         step(batch)
     flat.copy_(start)
-    for state in optimizer.state.values():
-        for tensor in state.values():
-            tensor.zero_()
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            for tensor in state.values():
+                tensor.zero_()
 
     def run(rows: Array) -> None:
         batch.copy_(rows)

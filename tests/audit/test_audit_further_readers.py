@@ -215,3 +215,19 @@ def test_importing_audits_loads_neither_torch_nor_scipy_stats():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_networks_of_folds_of_other_sizes_train_as_one_program(one_torch_thread):
+    from mgpa.audit.readers.networks import train_sets
+
+    rng, sizes = np.random.default_rng(3), (700, 530, 700, 900)  # 2 to 4 batches, none of them whole
+    sets = [rng.normal(size=(n, 6)).astype(np.float32) for n in sizes]
+    codes = [rng.integers(0, 2, n) for n in sizes]
+    codes[3] = rng.integers(0, 3, sizes[3])  # of three sources
+    epochs, place = [(2, 5), (2,), (5,), (2, 5)], torch.device("cpu")
+    together = train_sets("gelu", sets, codes, [1, 2], epochs, device=place)
+    for X, code, ends, networks in zip(sets, codes, epochs, together, strict=True):
+        assert tuple(networks) == ends
+        alone = train_sets("gelu", [X], [code], [1, 2], [ends], device=place)[0]
+        for epoch in ends:
+            np.testing.assert_allclose(networks[epoch](X), alone[epoch](X), atol=1e-5)

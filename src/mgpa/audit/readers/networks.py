@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ from ...critics import HIDDEN_WIDTH
 from .common import BLOCK, Array, Codes, Scores, source_scores
 
 # Networks of all restarts after a number of epochs: their logits (R, n, K) of rows, by that number.
-Trained = dict[int, Callable[[NDArray[Any]], NDArray[np.float32]]]
+Trained = dict[int, Callable[[Array], NDArray[np.float32]]]
 
 
 def train_networks(
     architecture: str,
-    X: NDArray[Any],
+    X: Array,
     codes: Codes,
     seeds: Sequence[int],
     checkpoints: Sequence[int],
@@ -34,13 +35,13 @@ def train_networks(
     ``architecture`` is "gelu" for one hidden layer over all values of a row, or "grid_gelu" for one that all
     tokens of a row (t, d) share.
     """
-    return train_sets(architecture, [X], codes, seeds, [checkpoints], device=device)[0]
+    return train_sets(architecture, [X], [codes], seeds, [checkpoints], device=device)[0]
 
 
 def train_sets(
     architecture: str,
-    sets: Sequence[NDArray[Any]],
-    codes: Codes,
+    sets: Sequence[Array],
+    codes: Sequence[Codes],
     seeds: Sequence[int],
     checkpoints: Sequence[Sequence[int]],
     *,
@@ -48,32 +49,40 @@ def train_sets(
 ) -> list[Trained]:
     """Train one network per set and seed, all as one batched program, and return each set's networks.
 
-    Sets are corrections of the same HEAD rows: they share sources and the order in which batches are drawn,
-    so that every network is the one that :func:`train_networks` trains on its set alone, up to rounding. A
-    set whose checkpoints end earlier is trained on with the others, but read where they end.
+    Sets are corrections of the same HEAD rows, or of other rows: of other folds. Every network is the one
+    that :func:`train_networks` trains on its set alone, up to rounding. A set whose checkpoints end earlier
+    is trained on with the others, but read where they end. Sets of other numbers of sources are another
+    program.
     """
     trained: list[Trained] = [{} for _ in sets]
-    last = sorted({epoch for epochs in checkpoints for epoch in epochs})
-    for epoch, networks in training_run(architecture, sets, codes, seeds, last, device=device):
-        for found, network, epochs in zip(trained, networks, checkpoints, strict=True):
-            if epoch in epochs:
-                found[epoch] = network
+    # Sets of equally many rows next to each other: they finish an epoch together.
+    alike = sorted(range(len(sets)), key=lambda i: (int(codes[i].max()), len(codes[i])))
+    for _, members in groupby(alike, key=lambda i: int(codes[i].max())):
+        chosen = list(members)
+        last = sorted({epoch for i in chosen for epoch in checkpoints[i]})
+        rows, theirs = [sets[i] for i in chosen], [codes[i] for i in chosen]
+        for epoch, networks in training_run(architecture, rows, theirs, seeds, last, device=device):
+            for i, network in zip(chosen, networks, strict=True):
+                if epoch in checkpoints[i]:
+                    trained[i][epoch] = network
     return trained
 
 
 def training_run(
     architecture: str,
-    sets: Sequence[NDArray[Any]],
-    codes: Codes,
+    sets: Sequence[Array],
+    codes: Sequence[Codes],
     seeds: Sequence[int],
     checkpoints: Sequence[int],
     *,
     device: Any,
-) -> Iterator[tuple[int, list[Callable[[NDArray[Any]], NDArray[np.float32]]]]]:
+) -> Iterator[tuple[int, list[Callable[[Array], NDArray[np.float32]]]]]:
     """Train, and yield every checkpoint with the networks of each set as they are then."""
+    import torch
+
     from ...networks import HiddenLayerNetwork, TokenNetwork, Training
 
-    shape, n_classes = sets[0].shape[1:], int(codes.max()) + 1
+    shape, n_classes = sets[0].shape[1:], int(codes[0].max()) + 1
     network: HiddenLayerNetwork | TokenNetwork
     if architecture == "gelu":
         network = HiddenLayerNetwork(math.prod(shape), HIDDEN_WIDTH, n_classes)
@@ -81,8 +90,10 @@ def training_run(
     else:
         network = TokenNetwork(shape[0], shape[1], n_classes)
         optimizer = {"learning_rate": 5e-4, "batch_size": 128, "clip": 5.0}
-    rows = _as_input(sets[0] if len(sets) == 1 else np.concatenate(sets), device)
-    training = Training(network, rows, codes, seeds, **optimizer, n_sets=len(sets))
+    rows = [_as_input(X, device) for X in sets]
+    sizes, every = [len(X) for X in rows], rows[0] if len(rows) == 1 else torch.cat(rows)
+    del rows
+    training = Training(network, every, np.concatenate(codes), seeds, **optimizer, sizes=sizes)
     for epoch in range(1, max(checkpoints) + 1):
         training.epoch()
         if epoch in checkpoints:
@@ -91,7 +102,7 @@ def training_run(
             yield epoch, [partial(_logits, network, [part[own] for part in parameters]) for own in of_set]
 
 
-def _logits(network: Any, parameters: list[Array], X: NDArray[Any]) -> NDArray[np.float32]:
+def _logits(network: Any, parameters: list[Array], X: Array) -> NDArray[np.float32]:
     """Return the logits of each row, (R, n, K)."""
     import torch
 
@@ -104,15 +115,16 @@ def _logits(network: Any, parameters: list[Array], X: NDArray[Any]) -> NDArray[n
     return np.asarray(torch.cat(blocks, dim=1).numpy())
 
 
-def _as_input(X: NDArray[Any], device: Any) -> Array:
+def _as_input(X: Array, device: Any) -> Array:
     """Return rows as a float32 tensor where the networks are."""
     import torch
 
-    return torch.from_numpy(np.array(X, dtype=np.float32)).to(device)
+    rows = torch.from_numpy(np.array(X, dtype=np.float32)) if isinstance(X, np.ndarray) else X.float()
+    return rows.to(device)
 
 
 def network_scores(
-    name: str, trained: Trained, X: NDArray[Any], checkpoints: Sequence[int] | None = None
+    name: str, trained: Trained, X: Array, checkpoints: Sequence[int] | None = None
 ) -> Scores:
     """Return the scores of every restart and checkpoint, by reader name.
 

@@ -46,7 +46,7 @@ def worth_training(
     # Those that take longest are asked only if the others do not stop the network.
     waiting = ["slow", "quick"]
     values: list[float] = []
-    run = training_run("gelu", rows[:1], rows[1], restart_seeds(seed, 1), epochs, device=device)
+    run = training_run("gelu", rows[:1], rows[1:2], restart_seeds(seed, 1), epochs, device=device)
     for epoch, (network,) in run:
         values.append(_area(source_scores(network(rows[2])[0]), truth))
         if len(values) > 1 and values[-1] < values[-2] + IMPROVED:

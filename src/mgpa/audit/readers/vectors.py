@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from ..._common.extras import torch_device
 from ...labels import to_numpy
-from .common import CHECKPOINTS, SEED, Array, Scores, check_bank, check_rows, source_codes
+from .common import CHECKPOINTS, SEED, Array, Codes, Scores, check_bank, check_rows, source_codes
 from .further import Participants, further_scores
 from .logistic import linear_scores
 from .networks import network_scores, restart_seeds, train_sets
@@ -119,25 +119,55 @@ def run_readers_on_each(
             raise ValueError(
                 f"X_head has shapes {heads[0].shape} and {head.shape}; expected corrections of the same rows."
             )
-    codes, n_sources = source_codes(source_head, len(heads[0]))
+    codes, _ = source_codes(source_head, len(heads[0]))
     epochs = check_bank(bank, restarts, checkpoints)
+    whose = [check_participants(participants, head, held) for head, held in zip(heads, helds, strict=True)]
     place = torch_device(device, "run_readers") if restarts else None
-    found = []
-    for head, held in zip(heads, helds, strict=True):
-        both = (head, held) if place is None else (_where(head, place), _where(held, place))
-        found.append(linear_scores(both[0], codes, n_sources, both[1]))
+    readings = [
+        Reading(head, codes, held, None if people is None else people[0])
+        for head, held, people in zip(heads, helds, whose, strict=True)
+    ]
+    found = trained_scores(readings, bank=bank, restarts=restarts, epochs=epochs, seed=seed, place=place)
+    if bank == "full":
+        for scores, head, held, people in zip(found, heads, helds, whose, strict=True):
+            scores |= further_scores(head, codes, held, seed, people)
+    return found
+
+
+class Reading(NamedTuple):
+    """HEAD rows and the numbers of their sources, the EVAL rows to score, and whose the HEAD rows are."""
+
+    head: NDArray[Any]
+    codes: Codes
+    held: NDArray[Any]
+    people: NDArray[Any] | None = None
+
+
+def trained_scores(
+    readings: Iterable[Reading], *, bank: str, restarts: int, epochs: tuple[int, ...], seed: int, place: Any
+) -> list[Scores]:
+    """Return the scores of logistic readers and networks, all networks trained as one batched program.
+
+    Readings may be of corrections of the same rows, and of several folds. On a GPU their rows stay there
+    until all are trained, and networks are trained to the end: side by side that takes less time than finding
+    out which of them need it.
+    """
+    on_gpu = place is not None and place.type == "cuda"
+    found: list[Scores] = []
+    kept: list[tuple[Array, Codes, Array]] = []
+    ends: list[tuple[int, ...]] = []
+    for head, codes, held, people in readings:
+        rows = (_where(head, place), _where(held, place)) if on_gpu else (head, held)
+        found.append(linear_scores(rows[0], codes, int(codes.max()) + 1, rows[1]))
+        if restarts:
+            stops = bank == "full" and not on_gpu
+            ends.append(worth_training(head, codes, people, epochs, seed, place) if stops else epochs)
+            kept.append((rows[0], codes, rows[1]))
     if restarts:
-        seeds, ends = restart_seeds(seed, restarts), [epochs] * len(heads)
-        if bank == "full":
-            people = None if participants is None else to_numpy(participants[0])
-            ends = [worth_training(head, codes, people, epochs, seed, place) for head in heads]
-        trained = train_sets("gelu", heads, codes, seeds, ends, device=place)
+        heads, codes_of, helds = zip(*kept, strict=True)
+        trained = train_sets("gelu", heads, codes_of, restart_seeds(seed, restarts), ends, device=place)
         for scores, networks, held in zip(found, trained, helds, strict=True):
             scores |= network_scores("gelu", networks, held, epochs)
-    if bank == "full":
-        for scores, head, held in zip(found, heads, helds, strict=True):
-            whose = check_participants(participants, head, held)
-            scores |= further_scores(head, codes, held, seed, whose)
     return found
 
 
@@ -157,7 +187,7 @@ def check_participants(
 
 
 def _where(X: NDArray[Any], place: Any) -> Array:
-    """Return rows where the networks are, if that is a GPU."""
+    """Return rows on a GPU."""
     import torch
 
-    return torch.as_tensor(X, device=place) if place.type == "cuda" else X
+    return torch.as_tensor(X, device=place)
