@@ -164,9 +164,13 @@ class Training:
                 parts = parameters_of(self._flat, gradient, n_parts)
             else:
                 flat = [[stack[of_group].view(-1) for stack in part] for part in stacks]
-                parts = [one for pair in zip(*flat, strict=True) for one in parameters_of(*pair, n_parts)]
+                parts = [one for p, g in zip(*flat, strict=True) for one in parameters_of(p, g, n_parts)]
             optimizer = torch.optim.AdamW(
-                parts, lr=learning_rate, weight_decay=weight_decay, fused=True, capturable=device.type == "cuda"
+                parts,
+                lr=learning_rate,
+                weight_decay=weight_decay,
+                fused=True,
+                capturable=device.type == "cuda",
             )
             shuffles = [torch.Generator().manual_seed(s % MAX_SEED) for s in shuffle_seeds or seeds]
             first_rows = torch.tensor([starts[i] for i in sets], device=device)
@@ -177,9 +181,7 @@ class Training:
         self._full_step: Callable[[Array], None] = partial(self._step, self._all, self._optimizers)
         if device.type == "cuda" and self._together:
             with torch.no_grad():
-                self._full_step = as_cuda_graph(
-                    self._full_step, R * batch_size, self._flat, self._optimizers
-                )
+                self._full_step = as_cuda_graph(self._full_step, R * batch_size, self._flat, self._optimizers)
 
     def _step(self, operands: Operands, optimizers: Sequence[Any], batch: Array) -> None:
         parameters, gradients = operands.parameters, operands.gradients
@@ -252,7 +254,9 @@ class Group:
     def orders(self, device: Any) -> Array:
         """Return the rows that each network meets in the next epoch, (networks, n)."""
         drawn = torch.stack([dataloader_order(self.n, shuffle) for shuffle in self.shuffles])
-        if device.type == "cuda":  # pinned, so that the host draws the next order while the GPU is at this one
+        if (
+            device.type == "cuda"
+        ):  # pinned, so that the host draws the next order while the GPU is at this one
             drawn = drawn.pin_memory().to(device, non_blocking=True)
         return (self.first_rows[:, None, None] + drawn).flatten(0, 1)
 

@@ -1,5 +1,6 @@
 """Folds: each participant is scored once, by maps and readers fitted on others."""
 
+import importlib
 import json
 from dataclasses import replace
 
@@ -195,3 +196,25 @@ def test_refits_say_what_other_fit_participants_would_change(tmp_path):
     assert "refitted_low" in result.to_csv(tmp_path / "table.csv").read_text().partition("\n")[0]
     with pytest.raises(UsageError, match="3 or more"):
         audit.run(table, ["leace"], refits=1, verbose=False)
+
+
+def test_folds_computed_together_are_those_computed_one_by_one(monkeypatch, one_torch_thread):
+    torch, cells = pytest.importorskip("torch"), importlib.import_module("mgpa.audit.cells")
+    readers = {"bank": "paper", "restarts": 1, "checkpoints": (1, 3)}
+    settings = {"readers": readers, "folds": 5, "verbose": False, "device": "cpu"}
+    alone = AuditPlan(simulate_table(16), ["closed_form_mgpa"], **settings).run()
+    plan = AuditPlan(simulate_table(16), ["closed_form_mgpa"], **settings)
+    # As on a GPU: the networks of all folds and methods as one program.
+    plan.engine = replace(plan.engine, device="cuda")
+    monkeypatch.setattr(cells, "torch_device", lambda *named: torch.device("cpu"))
+    trained = []
+    train = cells.trained_scores
+    monkeypatch.setattr(
+        cells, "trained_scores", lambda readings, **how: trained.append(train(readings, **how)) or trained[-1]
+    )
+    together = plan.run()
+    assert [len(found) for found in trained] == [15]  # in five folds: two methods, and what a gate leaves
+    for name in alone.methods:
+        np.testing.assert_allclose(together[name].source_auroc, alone[name].source_auroc, atol=2e-3)
+        np.testing.assert_array_equal(together[name].movement, alone[name].movement)
+        assert together[name].readers == alone[name].readers

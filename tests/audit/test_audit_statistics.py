@@ -14,6 +14,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
+from mgpa.audit.association import (
+    assign_endpoints,
+    assignment_probability,
+    association_auroc,
+    fit_association_heads,
+    shortcut_scores,
+)
 from mgpa.audit.bootstrap import (
     contrast,
     curve_coefficients,
@@ -21,13 +28,6 @@ from mgpa.audit.bootstrap import (
     estimate,
     leave_one_out,
     simultaneous,
-)
-from mgpa.audit.heads import (
-    assign_endpoints,
-    assignment_probability,
-    association_auroc,
-    fit_association_heads,
-    shortcut_scores,
 )
 from mgpa.audit.ranks import participant_auroc
 from random_cases import SEEDS, examples

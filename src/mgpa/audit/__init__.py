@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING
 from .._common.extras import lazy_names
 
 if TYPE_CHECKING:
+    from .association import (
+        assign_endpoints,
+        assignment_probability,
+        association_auroc,
+        fit_association_heads,
+    )
     from .bootstrap import (
         Estimate,
         contrast,
@@ -19,15 +25,7 @@ if TYPE_CHECKING:
         estimate,
     )
     from .diagnostics import PairCheck, check_pairs, cramers_v
-    from .heads import (
-        assign_endpoints,
-        assignment_probability,
-        association_auroc,
-        fit_association_heads,
-        fit_heads,
-        ridge_head,
-        transfer_scores,
-    )
+    from .heads import fit_heads, ridge_head, transfer_scores
     from .information import SourceInformation, identity_auroc, source_information
     from .measure import movement_by_group
     from .method_result import MethodResult
@@ -39,17 +37,15 @@ if TYPE_CHECKING:
     from .scorer import source_scorer
 
 _HOMES: dict[str, tuple[str, ...]] = {
-    ".bootstrap": ("Estimate", "contrast", "curve_coefficients", "curve_minimum", "estimate"),
-    ".diagnostics": ("PairCheck", "check_pairs", "cramers_v"),
-    ".heads": (
+    ".association": (
         "assign_endpoints",
         "assignment_probability",
         "association_auroc",
         "fit_association_heads",
-        "fit_heads",
-        "ridge_head",
-        "transfer_scores",
     ),
+    ".bootstrap": ("Estimate", "contrast", "curve_coefficients", "curve_minimum", "estimate"),
+    ".diagnostics": ("PairCheck", "check_pairs", "cramers_v"),
+    ".heads": ("fit_heads", "ridge_head", "transfer_scores"),
     ".information": ("SourceInformation", "identity_auroc", "source_information"),
     ".measure": ("movement_by_group",),
     ".method_result": ("MethodResult",),

@@ -15,8 +15,9 @@ from sklearn.base import clone, is_classifier
 
 from ..errors import UsageError
 from .fits import Fit
+from .ground import Ground
 from .heads import score_rows
-from .measure import Ground, classes_measured, numbers_measured
+from .measure import classes_measured, numbers_measured
 from .method_result import HEADS, MethodResult
 from .store import Arrays
 

@@ -3,252 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
-from ..errors import UsageError
-from ..estimators.tokens import token_mean
 from ..labels import is_paired
 from ..maps import CorrectionMap
-from ..moments import Standardizer
 from ..operating_point import movement
-from ..tables.rows import corrected_rows
-from ..tables.table import Table
-from .deployed import OnnxClassifier, OnnxRegressor
-from .design import Design, columns_only
-from .fits import has_pairs, is_fitted
-from .heads import (
-    association_auroc,
-    fit_association_heads,
-    fit_heads,
-    fit_pooled_head,
-    outputs,
-    paired_events,
-    score_rows,
-    shortcut_scores,
-)
+from .association import association_auroc, shortcut_scores, views_of
+from .fits import has_pairs
+from .ground import Ground, flat_mean
+from .heads import fit_pooled_head, outputs, score_rows
 from .information import identity_auroc
 from .ranks import between_auroc, twin_accuracy, within_auroc
-from .readers import Scores, moves_tokens_alike, run_readers, run_residual_readers, run_token_readers
-from .store import Arrays, array_digest, cell_key
+from .readers import Scores
+from .store import Arrays
 
 # Rows that a head scores, its scores, and what it takes them for.
 Transfer = tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]
-# Rows of the before/after picture: enough to see clouds, few enough to draw.
-PICTURE_ROWS = 1500
-# Rows that are corrected and standardised at a time: double precision of all of them would take more memory
-# than the table.
-BLOCK = 2048
-# Values of HEAD rows up to which everything is computed by one thread.
-SMALL = 2**22
 
 
-class Ground:
-    """What every method is measured on: HEAD and EVAL rows in FIT's coordinates, and their heads.
+def measure(ground: Ground, m: CorrectionMap, trained: Scores | None = None) -> Arrays:
+    """Return every measurement of one correction.
 
-    Rows are read from the table when they are needed, in blocks: reading again costs less than the memory.
-    The table is in the audit's coordinates and the input's units; the standardizer is that of the FIT rows
-    (of their tokens, for tokens). A fitted ``task_head`` is used as it is, on rows in the input's units,
-    where heads are frozen, as the head of ``head_source`` if that is known; any other is cloned for every
-    fit. With ``pooled``, heads are also refitted on the rows of all sources together. ``directions`` are the
-    (source, label) that go together where shortcut heads are trained; curves of several are averaged.
+    ``trained`` are the scores of those source readers that were trained before, with other corrections'.
     """
-
-    def __init__(
-        self,
-        table: Table,
-        standardizer: Standardizer,
-        design: Design,
-        task_head: Any,
-        device: str,
-        bank: dict[str, Any],
-        directions: tuple[tuple[Any, Any], ...],
-        head_source: Any = None,
-        pooled: bool = False,
-    ) -> None:
-        self.table, self.standardizer, self.design = table, standardizer, design
-        self.task_head, self.device, self.bank, self.directions = task_head, device, bank, directions
-        self.head_source, self.pooled = head_source, pooled
-        self.positions = {role: np.flatnonzero(table.role == role) for role in ("HEAD", "EVAL")}
-        self.head, self.evaluation = (columns_only(table).take(rows) for rows in self.positions.values())
-        self.deployed = task_head is not None and is_fitted(task_head)
-        self.tokens = table.X.ndim == 3
-        # EVAL units, sorted as text (the first axis of whatever is measured), and that of every row.
-        self.units = tuple(np.unique(self.evaluation.participant).tolist())
-        self.unit_codes = np.searchsorted(np.array(self.units), self.evaluation.participant)
-        self.travelled = np.array([unit in design.travellers for unit in self.units])
-        self.classes = self._classes()
-
-    def _classes(self) -> NDArray[np.int64]:
-        """Return the class of every EVAL row within which sources are compared."""
-        if self.design.task == "classification":
-            known = np.unique(np.concatenate([self.head.label, self.evaluation.label]))
-            return np.asarray(np.searchsorted(known, self.evaluation.label))
-        if self.design.task == "regression" and self.design.labels == "between":
-            parts = np.array([self.design.units[unit][1][0] for unit in self.units])
-            return np.asarray(parts[self.unit_codes], dtype=np.int64)
-        return np.zeros(len(self.evaluation), np.int64)
-
-    @cached_property
-    def scored(self) -> NDArray[np.bool_]:
-        """Which EVAL rows task heads can be right about: in a fold, HEAD may lack a rare class."""
-        if self.design.task != "classification":
-            return np.ones(len(self.evaluation), bool)
-        return np.asarray(np.isin(self.evaluation.label, self.head.label))
-
-    @cached_property
-    def key(self) -> str:
-        """A digest of the above, part of the names of measured cells."""
-        scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
-        head = joblib.hash(self.task_head) if self.deployed else self.task_head
-        settings = (head, self.head_source, self.pooled, self.device, self.bank, self.directions)
-        design = (self.design.task, self.design.labels, list(self.design.heads), self.classes)
-        return cell_key("ground", self.table.digest, scaling, settings, design)
-
-    def read(self, role: str, m: CorrectionMap | None = None) -> NDArray[Any]:
-        """Return the rows of a role in FIT's coordinates, uncorrected or corrected by a map.
-
-        Features that were constant in FIT are there too, centred: maps leave them in the rows that users
-        deploy, where readers find them.
-        """
-        X, rows = self.table.X, self.positions[role]
-        H = np.empty((len(rows), *X.shape[1:]), X.dtype)
-        for start in range(0, len(rows), BLOCK):
-            block = rows[start : start + BLOCK]
-            values = X[block] if m is None else corrected_rows(m, self.table.take(block))
-            H[start : start + BLOCK] = self.standardized(values)
-        return H
-
-    def in_input_units(self, H: NDArray[Any]) -> NDArray[Any]:
-        """Return rows in the units in which the table came, which deployed heads know."""
-        return (H * self.standardizer.scale + self.standardizer.center).astype(H.dtype)
-
-    def standardized(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return rows in FIT's coordinates, in their own precision."""
-        H = (X - self.standardizer.center) / self.standardizer.scale
-        return np.asarray(H, dtype=X.dtype)
-
-    def sized(self, H: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows (the mean of tokens) without features that were constant in FIT."""
-        return _flat_mean(H)[:, self.standardizer.varies]
-
-    @cached_property
-    def frozen_heads(self) -> dict[Any, Any]:
-        """Task heads that exist before any correction, by source."""
-        if not self.deployed:
-            return self.fit_heads(self.read("HEAD"))
-        if self.design.task == "classification":
-            trained, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
-            if trained != set(classes.tolist()):
-                raise UsageError(
-                    f"The head was fitted on labels {sorted(map(str, trained))}; the table has "
-                    f"{classes.tolist()}."
-                )
-        owners = self.design.heads if self.head_source is None else [self.head_source]
-        return dict.fromkeys(owners, self.task_head)
-
-    def fit_heads(self, rows: NDArray[Any]) -> dict[Any, Any]:
-        """Return a task head for every source with rows of all classes; none if fewer than two have."""
-        head, task = self.head, self.design.task
-        transfers = list(self.design.heads) if task else []
-        if task == "classification":
-            n_classes = len(np.unique(head.label))
-            transfers = [s for s in transfers if len(np.unique(head.label[head.source == s])) == n_classes]
-        if len(transfers) < 2:
-            return {}
-        X = _flat_mean(rows) if task == "regression" else rows
-        label, source, chosen = head.label, head.source, np.isin(head.source, transfers)
-        if not chosen.all():
-            X, label, source = X[chosen], label[chosen], source[chosen]
-        return fit_heads(X, label, source, self.template, task=task, device=self.device)
-
-    @property
-    def template(self) -> Any:
-        """The head to fit copies of; None is the default."""
-        if isinstance(self.task_head, OnnxClassifier | OnnxRegressor):
-            return None  # which cannot be fitted again
-        return clone(self.task_head) if self.deployed else self.task_head
-
-    def fit_pooled(self, rows: NDArray[Any]) -> Any:
-        """Return a task head of the rows of all sources together."""
-        X = _flat_mean(rows) if self.design.task == "regression" else rows
-        task, device = self.design.task, self.device
-        return fit_pooled_head(X, self.head.label, self.template, task=task, device=device)
-
-    @cached_property
-    def association_heads(self) -> tuple[tuple[Any, Any], ...]:
-        """Shortcut and control heads of every direction, trained on paired events."""
-        if not self.directions:
-            return ()
-        flat = _flat_mean(self.read("HEAD"))
-        return tuple(
-            fit_association_heads(*_views_of(self.head, flat, direction)) for direction in self.directions
-        )
-
-    @cached_property
-    def residual_reading(self) -> Scores:
-        """Scores of readers that see only differences between tokens; a common shift cannot change them."""
-        return self.run_residual_readers(self.read("HEAD"), self.read("EVAL"))
-
-    def run_residual_readers(self, head: NDArray[Any], held: NDArray[Any]) -> Scores:
-        """Return the scores that readers of centred HEAD tokens give EVAL tokens, corrected or not."""
-        schedule = {name: value for name, value in self.bank.items() if name != "bank"}
-        return run_residual_readers(head, self.head.source, held, device=self.device, **schedule)
-
-    @cached_property
-    def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
-        """EVAL rows to draw, their mean and their two leading directions before any correction."""
-        rows = np.sort(np.random.default_rng(0).permutation(len(self.evaluation))[:PICTURE_ROWS])
-        H = self.sized(self.standardized(self.table.X[self.positions["EVAL"][rows]])).astype(np.float64)
-        mean = H.mean(axis=0)
-        return rows, mean, np.linalg.svd(H - mean, full_matrices=False)[2][:2].T
-
-    @property
-    def n_threads(self) -> int | None:
-        """1 for few rows, where parallel libraries slow each other down; else None."""
-        return 1 if len(self.head) * self.table.X[:1].size < SMALL else None
-
-    def run_readers(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Scores:
-        """Return the source readers' scores of corrected EVAL rows."""
-        source, how = self.head.source, {"device": self.device, **self.bank}
-        if self.design.kind != "nested":  # units of one source have nothing to compare their rows with
-            how["participants"] = (self.head.participant, self.evaluation.participant)
-        if not self.tokens:
-            return run_readers(C_head, source, C_eval, **how)
-        pairs = ((self.read("HEAD"), C_head), (self.read("EVAL"), C_eval))
-        # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
-        alike = all(moves_tokens_alike(before, after) for before, after in pairs)
-        residual = self.residual_reading if alike else self.run_residual_readers(C_head, C_eval)
-        return run_token_readers(C_head, source, C_eval, residual=residual, **how)
-
-    def preserves(self, basis: NDArray[Any]) -> bool:
-        """Return whether a gate leaves anything out; of tokens, differences between them always stay."""
-        varies = int(self.standardizer.varies.sum())
-        width = len(self.standardizer.varies)
-        of_means = self.tokens and len(basis) == width
-        return bool(of_means or basis.shape[1] < varies * (len(basis) // width))
-
-    def prepare(self) -> None:
-        """Fit everything shared, so that workers need not fit it again."""
-        _ = self.frozen_heads, self.association_heads, self.picture
-        if self.tokens:
-            _ = self.residual_reading
-
-
-def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(token_mean(H)) if H.ndim == 3 else H
-
-
-def measure(ground: Ground, m: CorrectionMap) -> Arrays:
-    """Return every measurement of one correction."""
     C_head, C_eval = ground.read("HEAD", m), ground.read("EVAL", m)
-    result = source_accessibility(ground, C_head, C_eval)
+    result = source_accessibility(ground, C_head, C_eval, trained)
     result |= task_utility(ground, C_head, C_eval)
     result |= agreement(ground, C_eval)
     head, evaluation = ground.head.participant, ground.evaluation
@@ -288,12 +71,14 @@ def movement_by_group(
     return tuple(names.tolist()), np.array(moved)
 
 
-def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
+def source_accessibility(
+    ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any], trained: Scores | None = None
+) -> Arrays:
     """Return each reader's AUROC on every EVAL unit, and its scores.
 
     Units with several sources are compared within themselves, the others with each other.
     """
-    reading = ground.run_readers(C_head, C_eval)
+    reading = ground.run_readers(C_head, C_eval, trained)
     scores, units = np.stack(list(reading.values()), axis=1), ground.unit_codes
     codes = np.searchsorted(ground.head.sources, ground.evaluation.source)
     values = within_auroc(scores, codes, units)
@@ -336,7 +121,7 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     measures = numbers_measured if design.task == "regression" else classes_measured
     frozen_rows = ground.in_input_units(C_eval) if ground.deployed else C_eval
     flat = design.task == "regression"
-    frozen_rows, rows = (_flat_mean(X) if flat else X for X in (frozen_rows, C_eval))
+    frozen_rows, rows = (flat_mean(X) if flat else X for X in (frozen_rows, C_eval))
     frozen, refitted, source = ground.frozen_heads, ground.fit_heads(C_head), ground.evaluation.source
     pooled = ground.fit_pooled(C_head) if ground.pooled else None
 
@@ -415,7 +200,7 @@ def unseen_utility(
             continue
         learned, scored = rows[0][others], rows[1][to]
         if regression:
-            learned, scored = _flat_mean(learned), _flat_mean(scored)
+            learned, scored = flat_mean(learned), flat_mean(scored)
         head = fit_pooled_head(
             learned, ground.head.label[others], ground.template, task=ground.design.task, device=ground.device
         )
@@ -439,7 +224,7 @@ def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
         keep = np.asarray(is_paired(table.pair_id))
         event = np.unique(table.pair_id, return_inverse=True)[1]
     rows = ground.in_input_units(C_eval) if ground.deployed else C_eval
-    rows = _flat_mean(rows[keep]) if design.task == "regression" else rows[keep]
+    rows = flat_mean(rows[keep]) if design.task == "regression" else rows[keep]
     sources, source = np.unique(table.source[keep], return_inverse=True)
     _, first, event = np.unique(event[keep], return_index=True, return_inverse=True)
     owner, cell = units[keep][first], event * len(sources) + source
@@ -537,10 +322,10 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
 
     Units without paired events of both labels have NaN.
     """
-    flat = _flat_mean(C_eval)
+    flat = flat_mean(C_eval)
     curves: dict[str, list[NDArray[Any]]] = {}
     for direction, heads in zip(ground.directions, ground.association_heads, strict=True):
-        X0, X1, y, people = _views_of(ground.evaluation, flat, direction)
+        X0, X1, y, people = views_of(ground.evaluation, flat, direction)
         for name, head in zip(("shortcut", "control"), heads, strict=True):
             scores = shortcut_scores(head, X0), shortcut_scores(head, X1)
             scored, values = association_auroc(*scores, y, people)
@@ -548,13 +333,6 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
             curve[np.searchsorted(np.array(ground.units), scored)] = values
             curves.setdefault(name, []).append(curve)
     return {name: np.mean(values, axis=0) for name, values in curves.items()}
-
-
-def _views_of(table: Table, flat: NDArray[Any], direction: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
-    """Return events through the other source and the direction's, which have its label, and whose."""
-    (source, label), views = direction, paired_events(table)
-    first, second = views if table.sources[1] == source else views[::-1]
-    return flat[first], flat[second], table.label[first] == label, table.participant[first]
 
 
 def gate_basis(facts: Arrays, scale: NDArray[Any]) -> NDArray[Any]:
@@ -566,21 +344,11 @@ def gate_basis(facts: Arrays, scale: NDArray[Any]) -> NDArray[Any]:
     return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
 
 
-def measure_floor(ground: Ground, basis: NDArray[Any]) -> Arrays:
+def measure_floor(ground: Ground, basis: NDArray[Any], trained: Scores | None = None) -> Arrays:
     """Read the source from what the gate preserves, which no correction in the gate can change.
 
     ``basis`` is the gate's, orthonormal in FIT's coordinates.
     """
-    tokens_alike = ground.tokens and len(basis) == ground.table.X.shape[-1]
-
-    def preserved(H: NDArray[Any]) -> NDArray[Any]:
-        for start in range(0, len(H), BLOCK):
-            rows = H[start : start + BLOCK]
-            if tokens_alike:  # a correction inside the gate shifts all tokens as it shifts their mean
-                rows -= ((token_mean(rows) @ basis) @ basis.T)[:, None, :].astype(H.dtype)
-            else:  # of vectors, or of all tokens together
-                flat = rows.reshape(len(rows), -1)
-                flat[...] = flat - (flat @ basis) @ basis.T
-        return H
-
-    return source_accessibility(ground, preserved(ground.read("HEAD")), preserved(ground.read("EVAL")))
+    return source_accessibility(
+        ground, ground.preserved("HEAD", basis), ground.preserved("EVAL", basis), trained
+    )

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import platform
-import sys
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from joblib import delayed
-from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from .._common.extras import torch_device
-from .._common.progress import in_processes, waiting
+from .._common.progress import waiting
 from ..coordinates import Coordinates
-from ..errors import MissingEvidence, TableError, UsageError, printable
+from ..errors import MissingEvidence, TableError, UsageError
 from ..labels import warn_of_singles
-from ..maps.io.mapfile import map_digest
 from ..tables.columns import ROLES, with_roles
 from ..tables.rows import in_coordinates, person_digest, row_digests
 from ..tables.table import Table
+from .association import choose_directions
+from .cells import Engine, Turn
 from .design import (
     FEW,
     FEWEST_PEOPLE,
+    Design,
     columns_only,
     duplicates,
     find_design,
@@ -48,9 +46,6 @@ from .fits import (
     among_rows,
     common_coordinates,
     count_pairs,
-    cut_back,
-    explain,
-    fit_one,
     has_pairs,
     held_in,
     is_decoder,
@@ -60,17 +55,16 @@ from .fits import (
     pairs_in,
     read_calibration,
     require_applicable,
-    stored_fit,
     tables_of,
 )
-from .heads import check_head, choose_directions
-from .measure import Ground, gate_basis, measure, measure_floor, measure_unseen
+from .ground import Ground
+from .heads import check_head
 from .method_result import MethodResult, people_known
 from .metrics import METRICS
 from .readers import CHECKPOINTS
 from .result import Audit
 from .settings import Options, Settings, bank_of, budgets_of
-from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
+from .store import LIBRARIES, Store, installed, resolve_device
 
 DEFAULT_METHODS = ("identity", "leace", "mgpa")
 
@@ -79,8 +73,6 @@ REPEATS = 3
 
 #: Refits from which a spread can be told.
 FEWEST_REFITS = 3
-
-T = TypeVar("T")
 
 
 def run(
@@ -218,6 +210,11 @@ class AuditPlan:
     3
     """
 
+    design: Design
+    engine: Engine
+    settings: Settings
+    splits: list[Split]
+
     def __init__(
         self, table: Table, methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS, **options: Any
     ) -> None:
@@ -230,12 +227,12 @@ class AuditPlan:
             self._prepare(table.require("source", "participant"), methods)
         folds = [f"Roles rotate over {self.settings.folds} folds."] if self.settings.folds > 1 else []
         for line in (self.design.sentence, *self.design.notes, *folds):
-            self._say(line)
+            self.engine.say(line)
 
     def _prepare(self, table: Table, methods: Iterable[str] | Mapping[str, Any]) -> None:
         """Check everything, and find the design and the splits."""
         o = self.options
-        self.table, self.store, self.pairs = table, Store(o.cache), read_calibration(o.pairs)
+        self.table, self.pairs = table, read_calibration(o.pairs)
         self.bank, self.device = bank_of(o.readers), resolve_device(o.device)
         full = self.bank["bank"] == "full"
         no_networks = full and self.bank["restarts"] > 0 and find_spec("torch") is None
@@ -245,41 +242,25 @@ class AuditPlan:
             torch_device(self.device, "The bank of source readers")
         fits = list(list_fits(methods, o.seeds, self.device))
         self.fits = [fit for fit in fits if not is_decoder(fit.model)]
-        self.decoders = [fit for fit in fits if is_decoder(fit.model)]
         names = list(dict.fromkeys(fit.method for fit in self.fits))
         for what, named in (("budget", o.budget), ("pairs", self.pairs)):
             unknown = set(named) - set(names) if isinstance(named, Mapping) else set()
             if unknown:
                 raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
-        self.budgets = budgets_of(o.budget, names)
-        if o.coordinates is not None and table.info.get("coordinates") != o.coordinates.digest:
-            raise TableError(
-                f"The table is in coordinates {table.info.get('coordinates')}, not in "
-                f"{o.coordinates.digest}; convert it with mgpa.tables.rows.in_coordinates."
-            )
-        self.where = common_coordinates(self.fits, o.coordinates)
-        self.design = find_design(table, o.task)
-        if len(self.design.units) < FEWEST_PEOPLE:
-            raise TableError(
-                f"The table has {len(self.design.units)} {self.design.plural}; an audit needs "
-                f"{FEWEST_PEOPLE} or more: one to fit on, one to train readers on, one to score."
-            )
-        if o.head is not None and self.design.task:
-            check_head(o.head, self.design.task)
-        deployed = o.head is not None and is_fitted(o.head)
-        self.head_source = _head_source(o.head_source, deployed, table)
         if o.refits and (o.refits < FEWEST_REFITS or all(fit.map is not None for fit in self.fits[1:])):
             raise UsageError(
                 f"refits is {o.refits}; expected 0, or {FEWEST_REFITS} or more with methods fitted here."
             )
-        # Rows are recognised as they came and, where these differ, in the audit's coordinates.
-        rows = in_coordinates(self.where, table)
-        self.digests = [row_digests(form.X) for form in ([table] if rows is table else [table, rows])]
-        self.width = rows.X.shape[-1]
+        rows = self._place(table)
+        deployed = self._check_design()
         rotated = self._rotated()
         if not rotated and table.role is not None and len(measured := columns_only(table).rows("EVAL")):
             self.design = find_design(measured, self.design.task or None)
         self.settings = self._settings(rows.X.shape[1:], no_networks, deployed)
+        budgets = budgets_of(o.budget, names)
+        self.needed = ["HEAD", "EVAL", *(["VAL"] if budgets else [])]
+        if any(fit.map is None for fit in self.fits if fit.method != "identity"):
+            self.needed.insert(0, "FIT")
         if rotated:
             self.splits = self._folds(rotated)
             whole = {"folds": len(rotated[0]), "repeats": len(rotated), "data": table.digest[:16]}
@@ -289,6 +270,47 @@ class AuditPlan:
         else:
             self.splits = [self._split(columns_only(table.require("role")))]
             self.settings = self.splits[0].settings
+        self.engine = Engine(
+            self.fits,
+            [fit for fit in fits if is_decoder(fit.model)],
+            budgets,
+            self.design,
+            self.device,
+            Store(o.cache),
+            o.floor,
+            o.n_jobs,
+            o.verbose,
+        )
+
+    def _place(self, table: Table) -> Table:
+        """Return the rows in the audit's coordinates."""
+        stated = self.options.coordinates
+        if stated is not None and table.info.get("coordinates") != stated.digest:
+            raise TableError(
+                f"The table is in coordinates {table.info.get('coordinates')}, not in "
+                f"{stated.digest}; convert it with mgpa.tables.rows.in_coordinates."
+            )
+        self.where = common_coordinates(self.fits, stated)
+        # Rows are recognised as they came and, where these differ, in the audit's coordinates.
+        rows = in_coordinates(self.where, table)
+        self.digests = [row_digests(form.X) for form in ([table] if rows is table else [table, rows])]
+        self.width = rows.X.shape[-1]
+        return rows
+
+    def _check_design(self) -> bool:
+        """Find the design, check the task head, and return whether that is fitted."""
+        o = self.options
+        self.design = find_design(self.table, o.task)
+        if len(self.design.units) < FEWEST_PEOPLE:
+            raise TableError(
+                f"The table has {len(self.design.units)} {self.design.plural}; an audit needs "
+                f"{FEWEST_PEOPLE} or more: one to fit on, one to train readers on, one to score."
+            )
+        if o.head is not None and self.design.task:
+            check_head(o.head, self.design.task)
+        deployed = o.head is not None and is_fitted(o.head)
+        self.head_source = _head_source(o.head_source, deployed, self.table)
+        return deployed
 
     def _rotated(self) -> list[list[dict[str, str]]]:
         """Return the roles in every fold, for every deal; an empty list if the table keeps its roles."""
@@ -374,8 +396,7 @@ class AuditPlan:
         """Check that everything asked for can be done with a table's roles, and note what they are."""
         require_applicable(self.fits, columns, self.width, self.pairs)
         parts = {role: columns.rows(role) for role in ROLES}
-        fits_here = any(fit.map is None for fit in self.fits if fit.method != "identity")
-        for role in (*(["FIT"] if fits_here else []), "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
+        for role in self.needed:
             if not len(parts[role]):
                 why = " A movement budget is chosen on VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
@@ -411,7 +432,7 @@ class AuditPlan:
             ),
         )
 
-    def rows(self, split: Split) -> tuple[FittingData, Ground]:
+    def turn(self, split: Split) -> Turn:
         """Return the fitting data and the measuring data of a split."""
         o, table = self.options, self.table
         if len(split.table) < len(table):
@@ -422,7 +443,7 @@ class AuditPlan:
         pairs = pairs if table.info == rows.info else pairs_in(self.where, pairs)
         data = FittingData(rows, pairs, o.standardize, self.where)
         settings = (o.head, self.device, self.bank, split.directions, self.head_source, self.settings.widen)
-        return data, Ground(rows, data.standardizer, self.design, *settings)
+        return Turn(data, Ground(rows, data.standardizer, self.design, *settings))
 
     def run(self) -> Audit:
         """Compute the unfinished cells, and return the result."""
@@ -430,7 +451,7 @@ class AuditPlan:
         fitted, rotates = self._takes_pairs, self.settings.folds > 1
         if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted:
             warn_of_singles(ids if rotates else ids[self.table.role == "FIT"])
-        audits = [self.run_split(split) for split in self.splits]
+        audits = self._run_each(self.splits)
         result = audits[0]
         if rotates:
             n, whole = self.settings.folds, self.settings
@@ -443,16 +464,22 @@ class AuditPlan:
         result = replace(result, refits=refits, settings=replace(result.settings, refits=len(refits)))
         return replace(result, paired_rows=self._paired_rows(), pairs=self._check_pairs() if fitted else None)
 
+    def _run_each(self, splits: Sequence[Split]) -> list[Audit]:
+        """Return the result of every split: one after another, or all side by side where that saves time."""
+        if self.options.n_jobs == 1 and not self.engine.device.startswith("cuda"):
+            return [self.run_split(split) for split in splits]
+        return self.run_splits(splits)
+
     def _refitted(self, number: int) -> dict[str, dict[str, float]]:
         """Return differences from the identity where methods were fitted on half of the FIT participants."""
         rng = np.random.default_rng(number)
-        audits = []
-        for split in self.splits[: self.settings.folds]:
-            half = self._half_of_fit(split.table, rng)
-            audits.append(
-                self.run_split(replace(split, table=half, turn=f"refit {number + 1}, {split.turn}"))
+        halves = [
+            replace(
+                split, table=self._half_of_fit(split.table, rng), turn=f"refit {number + 1}, {split.turn}"
             )
-        found = Audit.pool(audits)
+            for split in self.splits[: self.settings.folds]
+        ]
+        found = Audit.pool(self._run_each(halves))
         return {
             name: {metric: found.difference(name, metric) for metric in found.metrics}
             for name in found.methods[1:]
@@ -493,18 +520,25 @@ class AuditPlan:
 
     def run_split(self, split: Split) -> Audit:
         """Compute the unfinished cells of one split, and return its result."""
+        return self.run_splits([split])[0]
+
+    def run_splits(self, splits: Sequence[Split]) -> list[Audit]:
+        """Compute the unfinished cells of splits, side by side, and return the result of each."""
         started = time.monotonic()
-        data, ground = self.rows(split)
-        fits, omitted, unattained = self._fit(data, ground, split.turn)
-        unseen = self._fit_unseen(fits, data, ground, split.turn)
-        cells = self._measure(fits, unseen, ground, split.turn)
-        self._say(f"{split.turn}done in {time.monotonic() - started:.0f} s")
+        turns = [self.turn(split) for split in splits]
+        name = splits[0].turn if len(splits) == 1 else f"{len(splits)} folds, "
+        self.engine.run(turns, name)
+        self.engine.say(f"{name}done in {time.monotonic() - started:.0f} s")
+        return [self._collect(split, turn) for split, turn in zip(splits, turns, strict=True)]
+
+    def _collect(self, split: Split, turn: Turn) -> Audit:
+        """Return the result of a split whose cells are computed."""
+        fits, cells, ground = turn.fits, turn.cells, turn.ground
         held, scored = np.isin(split.table.role, ("HEAD", "EVAL")), ground.units
         people, digests = split.table.participant[held], [rows[held] for rows in self._digests(split.table)]
-        results, shared = {}, next((floor for _, floor in cells if floor is not None), None)
-        for name in dict.fromkeys(fit.method for fit in fits):
-            chosen = [i for i, fit in enumerate(fits) if fit.method == name]
-            results[name] = MethodResult.collect(
+        shared = next((floor for _, floor in cells if floor is not None), None)
+        results = {
+            name: MethodResult.collect(
                 [fits[i] for i in chosen],
                 [cells[i][0] for i in chosen],
                 [cells[i][1] for i in chosen],
@@ -513,34 +547,27 @@ class AuditPlan:
                 design=self.design,
                 widen=self.settings.widen,
             )
+            for name, chosen in _by_method(fits).items()
+        }
+        from .decoders import collect
+
+        decoders = {
+            name: collect(
+                [self.engine.decoders[i] for i in chosen],
+                [turn.decoded[i] for i in chosen],
+                design=self.design,
+                widen=self.settings.widen,
+            )
+            for name, chosen in _by_method(self.engine.decoders).items()
+        }
         return Audit(
             results,
             self._counts(split.table.rows("FIT")),
-            replace(split.settings, omitted=omitted, unattained=unattained),
+            replace(split.settings, omitted=turn.omitted, unattained=turn.unattained),
             ground.evaluation.source[ground.picture[0]].astype(str),
             design=self.design,
-            decoders=self._decode(ground, split.turn) if self.decoders else {},
+            decoders=decoders,
         )
-
-    def _decode(self, ground: Ground, turn: str) -> dict[str, MethodResult]:
-        """Return the scores of end-to-end comparators, by name."""
-        from .decoders import collect, decode
-
-        calls: dict[str, tuple[str, Callable[[], Arrays]]] = {}
-        keys = []
-        for fit in self.decoders:
-            keys.append(
-                cell_key("decode", ground.key, type(fit.model).__name__, repr(fit.model.get_params()))
-            )
-            cell = partial(_cell, fit.method, self.store, keys[-1], decode, ground, fit.model)
-            calls[keys[-1]] = fit.method, cell
-        done = self._complete(calls, self.store.get, ground, turn, "decoders")
-        results = {}
-        for name in dict.fromkeys(fit.method for fit in self.decoders):
-            chosen = [i for i, fit in enumerate(self.decoders) if fit.method == name]
-            fits, cells = [self.decoders[i] for i in chosen], [done[keys[i]] for i in chosen]
-            results[name] = collect(fits, cells, design=self.design, widen=self.settings.widen)
-        return results
 
     def _digests(self, table: Table) -> list[Any]:
         """Return the digests of a split's rows; some participants may have no role in it."""
@@ -563,141 +590,13 @@ class AuditPlan:
         )
         return count_rows(rows.source, rows.label) if here and self.design.task == "classification" else {}
 
-    def _fit(
-        self, data: FittingData, ground: Ground, turn: str
-    ) -> tuple[list[Fit], dict[str, str], dict[str, list[int]]]:
-        """Return every fit at its budget, methods to leave out with why, and how many fits miss it."""
-        keys = [data.key(fit) for fit in self.fits]
-        calls: dict[str, tuple[str, Callable[[], Fit]]] = {}
-        for fit, key in zip(self.fits, keys, strict=True):  # arms that differ in their budget share a fit
-            calls.setdefault(key, (fit.method, partial(fit_one, fit, data, self.store, key)))
-        first = dict(zip(reversed(keys), reversed(self.fits), strict=True))
-        made = self._complete(
-            calls, lambda key: stored_fit(first[key], self.store, key), ground, turn, "fits"
-        )
-        whole = [
-            replace(fit, map=made[key].map, facts=made[key].facts)
-            for fit, key in zip(self.fits, keys, strict=True)
-        ]
-        omitted: dict[str, str] = {}
-        unattained = {name: [0, 0] for name in self.budgets}
-        for fit in (fit for fit in whole if fit.method in self.budgets):
-            moved = np.max(fit.facts.get("stage_movement", fit.facts["validation_movement"]), initial=0)
-            unattained[fit.method][1] += 1
-            if moved < self.budgets[fit.method]:
-                unattained[fit.method][0] += 1
-                # A mean over the fits that do get there would be about other fits.
-                omitted[fit.method] = (
-                    f"the budget is {self.budgets[fit.method]:g}, but fit {fit.number} moves VAL rows by "
-                    f"at most {moved:.3g}"
-                )
-                self._say(f"{fit.method} is left out: {omitted[fit.method]}")
-        fits = []
-        for fit, key in zip(whole, keys, strict=True):
-            if fit.method in omitted:
-                continue
-            budget = self.budgets.get(fit.method)
-            if budget is not None:
-                at = cell_key("budget", key, budget)
-                fit = stored_fit(fit, self.store, at) or cut_back(fit, budget, data, self.store, at)
-            fits.append(fit)
-        return fits, omitted, unattained
 
-    def _fit_unseen(
-        self, fits: list[Fit], data: FittingData, ground: Ground, turn: str
-    ) -> dict[str, dict[Any, Fit]]:
-        """Return, by method, its first fit without the rows of each source: what a new device would meet.
-
-        Where there are three sources or more, of methods that are fitted here, on the table's own pairs, and
-        are not told the source.
-        """
-        sources = self.design.heads if self.design.task and ground.pooled else ()
-        if len(data.rows.sources) < 3 or data.pairs is not None or self.budgets:
-            return {}
-        first = {fit.method: fit for fit in reversed(fits)}
-        able = [fit for fit in first.values() if not fit.came_fitted and fit.map.source_blind]
-        unseen: dict[str, dict[Any, Fit]] = {}
-        for source in sources:
-            for fit in self._fit_without(source, able, data, ground, turn):
-                unseen.setdefault(fit.method, {})[source] = fit
-        return unseen
-
-    def _fit_without(
-        self, source: Any, fits: list[Fit], data: FittingData, ground: Ground, turn: str
-    ) -> list[Fit]:
-        """Return methods fitted without the rows of a source, except those that then lack their pairs."""
-        rows = data.rows.take(np.isin(data.rows.role, ("FIT", "VAL")) & (data.rows.source != source))
-        known = rows.rows("FIT")
-        if len(known.sources) < 2:
-            return []
-        without = FittingData(rows, None, data.standardize, data.coordinates)
-        paired = has_pairs(known)
-        fresh = [replace(fit, map=None, facts={}) for fit in fits if paired or not needs_pairs(fit.model)]
-        keyed = {without.key(fit): fit for fit in fresh}
-        calls = {
-            key: (f"{fit.method} without {source}", partial(fit_one, fit, without, self.store, key))
-            for key, fit in keyed.items()
-        }
-
-        def stored(key: str) -> Fit | None:
-            return stored_fit(keyed[key], self.store, key)
-
-        made = self._complete(calls, stored, ground, turn, "fits without a source")
-        return [replace(fit, map=made[key].map) for key, fit in keyed.items()]
-
-    def _measure(
-        self, fits: list[Fit], unseen: dict[str, dict[Any, Fit]], ground: Ground, turn: str
-    ) -> list[tuple[Arrays, Arrays | None]]:
-        """Return each fit's measurements and, for gated methods, the source floor of its gate."""
-        calls: dict[str, tuple[str, Callable[[], Arrays]]] = {}
-        keys: list[tuple[str, str | None, str | None]] = []
-        for fit in fits:
-            key, floor, new = cell_key("measure", ground.key, map_digest(fit.map)), None, None
-            calls[key] = fit.method, partial(_cell, fit.method, self.store, key, measure, ground, fit.map)
-            if self.options.floor and "gate_basis" in fit.facts:
-                basis, what = gate_basis(fit.facts, ground.standardizer.scale), f"the gate of {fit.method}"
-                if ground.preserves(basis):
-                    floor = cell_key("floor", ground.key, array_digest(basis))
-                    calls[floor] = what, partial(_cell, what, self.store, floor, measure_floor, ground, basis)
-            if fit.method in unseen:
-                maps = {source: other.map for source, other in unseen[fit.method].items()}
-                parts = [(str(source), map_digest(m)) for source, m in maps.items()]
-                new, what = cell_key("unseen", ground.key, parts), f"{fit.method} on unseen sources"
-                calls[new] = what, partial(_cell, what, self.store, new, measure_unseen, ground, maps)
-            keys.append((key, floor, new))
-        done = self._complete(calls, self.store.get, ground, turn, "cells to measure")
-        return [
-            (done[key] | ({} if new is None else done[new]), None if floor is None else done[floor])
-            for key, floor, new in keys
-        ]
-
-    def _complete(
-        self,
-        calls: Mapping[str, tuple[str, Callable[[], T]]],
-        stored: Callable[[str], T | None],
-        ground: Ground,
-        turn: str,
-        what: str,
-    ) -> dict[str, T]:
-        """Return every call's result by its key: stored before, or computed now."""
-        results = {key: value for key in calls if (value := stored(key)) is not None}
-        missing = [key for key in calls if key not in results]
-        if results:
-            self._say(f"{turn}{len(calls)} {what}, {len(results)} of them finished before")
-        if missing:
-            # First: that a head cannot be fitted is better known before the maps are.
-            with waiting(f"audit: {turn}heads", self.options.verbose), threadpool_limits(ground.n_threads):
-                ground.prepare()
-        computed = in_processes((delayed(calls[key][1])() for key in missing), self.options.n_jobs)
-        for i, key in enumerate(missing, start=1):
-            with waiting(f"audit: {turn}{i}/{len(missing)} {what}: {calls[key][0]}", self.options.verbose):
-                results[key] = next(computed)
-        return results
-
-    def _say(self, text: str) -> None:
-        if self.options.verbose:
-            sys.stderr.write(f"audit: {printable(text)}\n")
-            sys.stderr.flush()
+def _by_method(fits: Sequence[Fit]) -> dict[str, list[int]]:
+    """Return where the fits of each method are."""
+    places: dict[str, list[int]] = {}
+    for i, fit in enumerate(fits):
+        places.setdefault(fit.method, []).append(i)
+    return places
 
 
 def _with_one_source(rows: Table) -> int:
@@ -724,11 +623,3 @@ def _head_source(stated: Any, deployed: bool, table: Table) -> Any:
     if str(stated) not in named:
         raise UsageError(f"head_source is {stated!r}; expected a source: {', '.join(named)}.")
     return named[str(stated)]
-
-
-def _cell(
-    what: str, store: Store, key: str, measures: Callable[[Ground, Any], Arrays], ground: Ground, of: Any
-) -> Arrays:
-    """Measure a cell and keep it."""
-    with explain(f"measuring {what}", store), threadpool_limits(ground.n_threads):
-        return store.put(key, measures(ground, of))

@@ -28,9 +28,9 @@ from .._common.files import write_atomically
 from .._common.progress import in_processes, progress
 from ..audit.bootstrap import estimate
 from ..audit.design import find_design
+from ..audit.ground import Ground
 from ..audit.heads import ridge_head
 from ..audit.measure import (
-    Ground,
     association,
     movement_by_group,
     source_accessibility,

@@ -9,7 +9,7 @@ that changes spread, covariance or length (docs/audit.md says how they were chos
 
 from __future__ import annotations
 
-from .common import BANKS, CHECKPOINTS, SEED, Scores, check_bank, check_rows
+from .common import BANKS, CHECKPOINTS, SEED, Scores, check_bank, check_rows, source_codes
 from .further import FURTHER, further_scores
 from .logistic import SHRINKAGE
 from .networks import train_networks
@@ -21,10 +21,11 @@ from .tokens import (
     token_residuals,
     token_scaling,
 )
-from .vectors import run_readers, run_readers_on_each
+from .vectors import Reading, run_readers, run_readers_on_each, trained_scores
 
 __all__ = [
-    "BANKS", "CHECKPOINTS", "FURTHER", "SEED", "SHRINKAGE", "Scores", "check_bank", "check_rows",
+    "BANKS", "CHECKPOINTS", "FURTHER", "SEED", "SHRINKAGE", "Reading", "Scores", "check_bank", "check_rows",
     "check_tokens", "further_scores", "moves_tokens_alike", "run_readers", "run_readers_on_each",
-    "run_residual_readers", "run_token_readers", "token_residuals", "token_scaling", "train_networks",
+    "run_residual_readers", "run_token_readers", "source_codes", "token_residuals", "token_scaling",
+    "train_networks", "trained_scores",
 ]  # fmt: skip

@@ -123,9 +123,7 @@ def _as_input(X: Array, device: Any) -> Array:
     return rows.to(device)
 
 
-def network_scores(
-    name: str, trained: Trained, X: Array, checkpoints: Sequence[int] | None = None
-) -> Scores:
+def network_scores(name: str, trained: Trained, X: Array, checkpoints: Sequence[int] | None = None) -> Scores:
     """Return the scores of every restart and checkpoint, by reader name.
 
     Checkpoints after the last at which networks were read have its scores: training further was not worth it.

@@ -25,8 +25,8 @@ from ...audit import (
     curve_minimum,
     fit_association_heads,
 )
+from ...audit.association import shortcut_scores
 from ...audit.fits import Fit, FittingData, explain, list_fits, stored_fit
-from ...audit.heads import shortcut_scores
 from ...audit.store import Store, cell_key, resolve_device
 from ...errors import StudyError
 from ...labels import is_paired

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.parameters import Constraint
-from ...audit.heads import choose_directions
+from ...audit.association import choose_directions
 from ...coordinates import Coordinates, fit_coordinates
 from ...errors import StudyError
 from ...gate import FixedGate, MeasurementGate

@@ -1,0 +1,289 @@
+"""The cells of an audit: fits, their measurements and decoders, each computed once and kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from joblib import delayed
+from threadpoolctl import threadpool_limits
+
+from .._common.extras import torch_device
+from .._common.progress import in_processes, waiting
+from ..errors import printable
+from ..maps.io.mapfile import map_digest
+from .design import Design
+from .fits import Fit, FittingData, cut_back, explain, fit_one, has_pairs, needs_pairs, stored_fit
+from .ground import Ground
+from .measure import gate_basis, measure, measure_floor, measure_unseen
+from .readers import Scores, trained_scores
+from .store import Arrays, Store, array_digest, cell_key
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A computation: what messages call it, where it may be found finished, and how it is done."""
+
+    what: str
+    stored: Callable[[], T | None]
+    compute: Callable[..., T]
+
+
+@dataclass(eq=False)
+class Turn:
+    """One assignment of roles: what methods are fitted and measured on, and what came out."""
+
+    data: FittingData
+    ground: Ground
+    fits: list[Fit] = field(default_factory=list)
+    #: By method, its first fit without the rows of each source.
+    unseen: dict[str, dict[Any, Fit]] = field(default_factory=dict)
+    #: Measurements of each fit and, for gated methods, of what its gate preserves.
+    cells: list[tuple[Arrays, Arrays | None]] = field(default_factory=list)
+    decoded: list[Arrays] = field(default_factory=list)
+    #: Methods that do not reach their budget, with why; and how many of their fits, of how many.
+    omitted: dict[str, str] = field(default_factory=dict)
+    unattained: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """Fits and measures every method in one split or in several together.
+
+    Splits that are computed together have their cells side by side (``n_jobs``); on a GPU the networks of all
+    of them are one program.
+    """
+
+    fits: list[Fit]
+    decoders: list[Fit]
+    budgets: Mapping[str, float]
+    design: Design
+    device: str
+    store: Store
+    floor: bool = True
+    n_jobs: int = 1
+    verbose: bool = True
+
+    def run(self, turns: Sequence[Turn], name: str) -> None:
+        """Compute the unfinished cells of some splits; ``name`` is what messages call these."""
+        self._fit(turns, name)
+        self._fit_unseen(turns, name)
+        self._measure(turns, name)
+        if self.decoders:
+            self._decode(turns, name)
+
+    def say(self, text: str) -> None:
+        """Write a line to stderr, if this is wanted."""
+        if self.verbose:
+            sys.stderr.write(f"audit: {printable(text)}\n")
+            sys.stderr.flush()
+
+    def _fit(self, turns: Sequence[Turn], name: str) -> None:
+        """Fit every method, at its budget."""
+        keyed = [[(turn.data.key(fit), fit) for fit in self.fits] for turn in turns]
+        calls: dict[str, Call[Fit]] = {}
+        for turn, of_turn in zip(turns, keyed, strict=True):
+            for key, fit in of_turn:  # arms that differ in their budget share a fit
+                calls.setdefault(key, self._fitting(fit, turn.data, key, fit.method))
+        made = self._complete(calls, turns, name, "fits")
+        for turn, of_turn in zip(turns, keyed, strict=True):
+            whole = [(key, replace(fit, map=made[key].map, facts=made[key].facts)) for key, fit in of_turn]
+            turn.omitted, turn.unattained = self._beyond_reach([fit for _, fit in whole])
+            turn.fits = [
+                self._at_budget(fit, turn.data, key) for key, fit in whole if fit.method not in turn.omitted
+            ]
+
+    def _fitting(self, fit: Fit, data: FittingData, key: str, what: str) -> Call[Fit]:
+        stored = partial(stored_fit, fit, self.store, key)
+        return Call(what, stored, partial(fit_one, fit, data, self.store, key))
+
+    def _beyond_reach(self, fits: Sequence[Fit]) -> tuple[dict[str, str], dict[str, list[int]]]:
+        """Return methods to leave out, with why, and how many of their fits miss the budget, of how many."""
+        omitted: dict[str, str] = {}
+        unattained = {name: [0, 0] for name in self.budgets}
+        for fit in (fit for fit in fits if fit.method in self.budgets):
+            moved = np.max(fit.facts.get("stage_movement", fit.facts["validation_movement"]), initial=0)
+            unattained[fit.method][1] += 1
+            if moved < self.budgets[fit.method]:
+                unattained[fit.method][0] += 1
+                # A mean over the fits that do get there would be about other fits.
+                omitted[fit.method] = (
+                    f"the budget is {self.budgets[fit.method]:g}, but fit {fit.number} moves VAL rows by "
+                    f"at most {moved:.3g}"
+                )
+                self.say(f"{fit.method} is left out: {omitted[fit.method]}")
+        return omitted, unattained
+
+    def _at_budget(self, fit: Fit, data: FittingData, key: str) -> Fit:
+        budget = self.budgets.get(fit.method)
+        if budget is None:
+            return fit
+        at = cell_key("budget", key, budget)
+        return stored_fit(fit, self.store, at) or cut_back(fit, budget, data, self.store, at)
+
+    def _fit_unseen(self, turns: Sequence[Turn], name: str) -> None:
+        """Fit methods without the rows of each source: what a new device would meet.
+
+        Where there are three sources or more, the first fit of every method that is fitted here, on the
+        table's own pairs, and is not told the source; except where it then lacks its pairs.
+        """
+        made: list[tuple[Turn, Any, str]] = []
+        calls: dict[str, Call[Fit]] = {}
+        for turn in turns:
+            for source, data, fit in self._without_a_source(turn):
+                key = data.key(fit)
+                calls[key] = self._fitting(fit, data, key, f"{fit.method} without {source}")
+                made.append((turn, source, key))
+        if calls:
+            done = self._complete(calls, turns, name, "fits without a source")
+            for turn, source, key in made:
+                turn.unseen.setdefault(done[key].method, {})[source] = done[key]
+
+    def _without_a_source(self, turn: Turn) -> Iterator[tuple[Any, FittingData, Fit]]:
+        data, ground = turn.data, turn.ground
+        if len(data.rows.sources) < 3 or data.pairs is not None or self.budgets:
+            return
+        first = {fit.method: fit for fit in reversed(turn.fits)}
+        able = [fit for fit in first.values() if not fit.came_fitted and fit.map.source_blind]
+        fitted = np.isin(data.rows.role, ("FIT", "VAL"))
+        for source in self.design.heads if self.design.task and ground.pooled else ():
+            rows = data.rows.take(fitted & (data.rows.source != source))
+            known = rows.rows("FIT")
+            if len(known.sources) < 2:
+                continue
+            without = FittingData(rows, None, data.standardize, data.coordinates)
+            paired = has_pairs(known)
+            for fit in able:
+                if paired or not needs_pairs(fit.model):
+                    yield source, without, replace(fit, map=None, facts={})
+
+    def _measure(self, turns: Sequence[Turn], name: str) -> None:
+        """Measure each fit and, for gated methods, what its gate preserves."""
+        calls: dict[str, Call[Arrays]] = {}
+        read: dict[str, tuple[Ground, Any]] = {}  # what source readers read, where this is rows
+        keys: list[list[tuple[str, str | None, str | None]]] = []
+
+        def cell(what: str, key: str, measures: Callable[..., Arrays], ground: Ground, of: Any) -> str:
+            compute = partial(_cell, what, self.store, key, measures, ground, of)
+            calls[key] = Call(what, partial(self.store.get, key), compute)
+            if measures is not measure_unseen:
+                read[key] = ground, of
+            return key
+
+        for turn in turns:
+            ground = turn.ground
+            keys.append([])
+            for fit in turn.fits:
+                key = cell_key("measure", ground.key, map_digest(fit.map))
+                cell(fit.method, key, measure, ground, fit.map)
+                floor = new = None
+                if self.floor and "gate_basis" in fit.facts:
+                    basis = gate_basis(fit.facts, ground.standardizer.scale)
+                    if ground.preserves(basis):
+                        floor = cell_key("floor", ground.key, array_digest(basis))
+                        cell(f"the gate of {fit.method}", floor, measure_floor, ground, basis)
+                if fit.method in turn.unseen:
+                    maps = {source: other.map for source, other in turn.unseen[fit.method].items()}
+                    parts = [(str(source), map_digest(m)) for source, m in maps.items()]
+                    new = cell_key("unseen", ground.key, parts)
+                    cell(f"{fit.method} on unseen sources", new, measure_unseen, ground, maps)
+                keys[-1].append((key, floor, new))
+        done, missing = self._finished(calls, name, "cells to measure")
+        trained = self._train({key: read[key] for key in missing if key in read}, name)
+        for key, scores in trained.items():
+            missing[key] = replace(missing[key], compute=partial(missing[key].compute, trained=scores))
+        done |= self._compute(missing, turns, name, "cells to measure")
+        for turn, of_turn in zip(turns, keys, strict=True):
+            turn.cells = [
+                (done[key] | ({} if new is None else done[new]), None if floor is None else done[floor])
+                for key, floor, new in of_turn
+            ]
+
+    def _train(self, cells: Mapping[str, tuple[Ground, Any]], name: str) -> dict[str, Scores]:
+        """Return the scores of readers that are trained on a GPU, for all cells as one program.
+
+        None elsewhere: each cell has its own then.
+        """
+        grounds = [ground for ground, _ in cells.values()]
+        if not grounds or grounds[0].tokens or not self.device.startswith("cuda"):
+            return {}
+        bank = grounds[0].bank
+        if not bank["restarts"]:
+            return {}
+        with waiting(f"audit: {name}training the readers of {len(cells)} cells", self.verbose):
+            found = trained_scores(
+                (ground.reading(of) for ground, of in cells.values()),
+                bank=bank["bank"],
+                restarts=bank["restarts"],
+                epochs=bank["checkpoints"],
+                seed=bank["seed"],
+                place=torch_device(self.device, "The bank of source readers"),
+            )
+        return dict(zip(cells, found, strict=True))
+
+    def _decode(self, turns: Sequence[Turn], name: str) -> None:
+        """Score end-to-end comparators."""
+        from .decoders import decode
+
+        calls: dict[str, Call[Arrays]] = {}
+        keys: list[list[str]] = []
+        for turn in turns:
+            keys.append([])
+            for fit in self.decoders:
+                kind = type(fit.model).__name__
+                key = cell_key("decode", turn.ground.key, kind, repr(fit.model.get_params()))
+                compute = partial(_cell, fit.method, self.store, key, decode, turn.ground, fit.model)
+                calls[key] = Call(fit.method, partial(self.store.get, key), compute)
+                keys[-1].append(key)
+        done = self._complete(calls, turns, name, "decoders")
+        for turn, of_turn in zip(turns, keys, strict=True):
+            turn.decoded = [done[key] for key in of_turn]
+
+    def _complete(
+        self, calls: Mapping[str, Call[T]], turns: Sequence[Turn], name: str, what: str
+    ) -> dict[str, T]:
+        """Return every call's result by its key: stored before, or computed now."""
+        results, missing = self._finished(calls, name, what)
+        return results | self._compute(missing, turns, name, what)
+
+    def _finished(
+        self, calls: Mapping[str, Call[T]], name: str, what: str
+    ) -> tuple[dict[str, T], dict[str, Call[T]]]:
+        """Return the stored results, and the calls without one."""
+        results = {key: value for key, call in calls.items() if (value := call.stored()) is not None}
+        if results:
+            self.say(f"{name}{len(calls)} {what}, {len(results)} of them finished before")
+        return results, {key: call for key, call in calls.items() if key not in results}
+
+    def _compute(
+        self, calls: Mapping[str, Call[T]], turns: Sequence[Turn], name: str, what: str
+    ) -> dict[str, T]:
+        """Return every call's result, computed now."""
+        if not calls:
+            return {}
+        # First: that a head cannot be fitted is better known before the maps are.
+        with waiting(f"audit: {name}heads", self.verbose):
+            waits = [turn.ground for turn in turns if not turn.ground.prepared]
+            heads = in_processes((delayed(Ground.prepare)(ground) for ground in waits), self.n_jobs)
+            for ground, shared in zip(waits, heads, strict=True):
+                vars(ground).update(shared)
+        computed = in_processes((delayed(call.compute)() for call in calls.values()), self.n_jobs)
+        results = {}
+        for i, (key, call) in enumerate(calls.items(), start=1):
+            with waiting(f"audit: {name}{i}/{len(calls)} {what}: {call.what}", self.verbose):
+                results[key] = next(computed)
+        return results
+
+
+def _cell(
+    what: str, store: Store, key: str, measures: Callable[..., Arrays], ground: Ground, of: Any, **more: Any
+) -> Arrays:
+    """Measure a cell and keep it."""
+    with explain(f"measuring {what}", store), threadpool_limits(ground.n_threads):
+        return store.put(key, measures(ground, of, **more))

@@ -1,0 +1,278 @@
+"""What every correction is measured on: HEAD and EVAL rows, and the heads that exist before it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from threadpoolctl import threadpool_limits
+
+from ..errors import UsageError
+from ..estimators.tokens import token_mean
+from ..maps import CorrectionMap
+from ..moments import Standardizer
+from ..tables.rows import corrected_rows
+from ..tables.table import Table
+from .association import fit_association_heads, views_of
+from .deployed import OnnxClassifier, OnnxRegressor
+from .design import Design, columns_only
+from .fits import is_fitted
+from .heads import fit_heads, fit_pooled_head
+from .readers import (
+    Reading,
+    Scores,
+    check_rows,
+    further_scores,
+    moves_tokens_alike,
+    run_readers,
+    run_residual_readers,
+    run_token_readers,
+    source_codes,
+)
+from .store import array_digest, cell_key
+
+# Rows of the before/after picture: enough to see clouds, few enough to draw.
+PICTURE_ROWS = 1500
+# Rows that are corrected and standardised at a time: double precision of all of them would take more memory
+# than the table.
+BLOCK = 2048
+# Values of HEAD rows up to which everything is computed by one thread.
+SMALL = 2**22
+
+
+class Ground:
+    """What every method is measured on: HEAD and EVAL rows in FIT's coordinates, and their heads.
+
+    Rows are read from the table when they are needed, in blocks: reading again costs less than the memory.
+    The table is in the audit's coordinates and the input's units; the standardizer is that of the FIT rows
+    (of their tokens, for tokens). A fitted ``task_head`` is used as it is, on rows in the input's units,
+    where heads are frozen, as the head of ``head_source`` if that is known; any other is cloned for every
+    fit. With ``pooled``, heads are also refitted on the rows of all sources together. ``directions`` are the
+    (source, label) that go together where shortcut heads are trained; curves of several are averaged.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        standardizer: Standardizer,
+        design: Design,
+        task_head: Any,
+        device: str,
+        bank: dict[str, Any],
+        directions: tuple[tuple[Any, Any], ...],
+        head_source: Any = None,
+        pooled: bool = False,
+    ) -> None:
+        self.table, self.standardizer, self.design = table, standardizer, design
+        self.task_head, self.device, self.bank, self.directions = task_head, device, bank, directions
+        self.head_source, self.pooled = head_source, pooled
+        self.positions = {role: np.flatnonzero(table.role == role) for role in ("HEAD", "EVAL")}
+        self.head, self.evaluation = (columns_only(table).take(rows) for rows in self.positions.values())
+        self.deployed = task_head is not None and is_fitted(task_head)
+        self.tokens = table.X.ndim == 3
+        # EVAL units, sorted as text (the first axis of whatever is measured), and that of every row.
+        self.units = tuple(np.unique(self.evaluation.participant).tolist())
+        self.unit_codes = np.searchsorted(np.array(self.units), self.evaluation.participant)
+        self.travelled = np.array([unit in design.travellers for unit in self.units])
+        self.classes = self._classes()
+
+    def _classes(self) -> NDArray[np.int64]:
+        """Return the class of every EVAL row within which sources are compared."""
+        if self.design.task == "classification":
+            known = np.unique(np.concatenate([self.head.label, self.evaluation.label]))
+            return np.asarray(np.searchsorted(known, self.evaluation.label))
+        if self.design.task == "regression" and self.design.labels == "between":
+            parts = np.array([self.design.units[unit][1][0] for unit in self.units])
+            return np.asarray(parts[self.unit_codes], dtype=np.int64)
+        return np.zeros(len(self.evaluation), np.int64)
+
+    @cached_property
+    def scored(self) -> NDArray[np.bool_]:
+        """Which EVAL rows task heads can be right about: in a fold, HEAD may lack a rare class."""
+        if self.design.task != "classification":
+            return np.ones(len(self.evaluation), bool)
+        return np.asarray(np.isin(self.evaluation.label, self.head.label))
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of the above, part of the names of measured cells."""
+        scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
+        head = joblib.hash(self.task_head) if self.deployed else self.task_head
+        settings = (head, self.head_source, self.pooled, self.device, self.bank, self.directions)
+        design = (self.design.task, self.design.labels, list(self.design.heads), self.classes)
+        return cell_key("ground", self.table.digest, scaling, settings, design)
+
+    def read(self, role: str, m: CorrectionMap | None = None) -> NDArray[Any]:
+        """Return the rows of a role in FIT's coordinates, uncorrected or corrected by a map.
+
+        Features that were constant in FIT are there too, centred: maps leave them in the rows that users
+        deploy, where readers find them.
+        """
+        X, rows = self.table.X, self.positions[role]
+        H = np.empty((len(rows), *X.shape[1:]), X.dtype)
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK]
+            values = X[block] if m is None else corrected_rows(m, self.table.take(block))
+            H[start : start + BLOCK] = self.standardized(values)
+        return H
+
+    def in_input_units(self, H: NDArray[Any]) -> NDArray[Any]:
+        """Return rows in the units in which the table came, which deployed heads know."""
+        return (H * self.standardizer.scale + self.standardizer.center).astype(H.dtype)
+
+    def standardized(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Return rows in FIT's coordinates, in their own precision."""
+        H = (X - self.standardizer.center) / self.standardizer.scale
+        return np.asarray(H, dtype=X.dtype)
+
+    def sized(self, H: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows (the mean of tokens) without features that were constant in FIT."""
+        return flat_mean(H)[:, self.standardizer.varies]
+
+    @cached_property
+    def frozen_heads(self) -> dict[Any, Any]:
+        """Task heads that exist before any correction, by source."""
+        if not self.deployed:
+            return self.fit_heads(self.read("HEAD"))
+        if self.design.task == "classification":
+            trained, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
+            if trained != set(classes.tolist()):
+                raise UsageError(
+                    f"The head was fitted on labels {sorted(map(str, trained))}; the table has "
+                    f"{classes.tolist()}."
+                )
+        owners = self.design.heads if self.head_source is None else [self.head_source]
+        return dict.fromkeys(owners, self.task_head)
+
+    def fit_heads(self, rows: NDArray[Any]) -> dict[Any, Any]:
+        """Return a task head for every source with rows of all classes; none if fewer than two have."""
+        head, task = self.head, self.design.task
+        transfers = list(self.design.heads) if task else []
+        if task == "classification":
+            n_classes = len(np.unique(head.label))
+            transfers = [s for s in transfers if len(np.unique(head.label[head.source == s])) == n_classes]
+        if len(transfers) < 2:
+            return {}
+        X = flat_mean(rows) if task == "regression" else rows
+        label, source, chosen = head.label, head.source, np.isin(head.source, transfers)
+        if not chosen.all():
+            X, label, source = X[chosen], label[chosen], source[chosen]
+        return fit_heads(X, label, source, self.template, task=task, device=self.device)
+
+    @property
+    def template(self) -> Any:
+        """The head to fit copies of; None is the default."""
+        if isinstance(self.task_head, OnnxClassifier | OnnxRegressor):
+            return None  # which cannot be fitted again
+        return clone(self.task_head) if self.deployed else self.task_head
+
+    def fit_pooled(self, rows: NDArray[Any]) -> Any:
+        """Return a task head of the rows of all sources together."""
+        X = flat_mean(rows) if self.design.task == "regression" else rows
+        task, device = self.design.task, self.device
+        return fit_pooled_head(X, self.head.label, self.template, task=task, device=device)
+
+    @cached_property
+    def association_heads(self) -> tuple[tuple[Any, Any], ...]:
+        """Shortcut and control heads of every direction, trained on paired events."""
+        if not self.directions:
+            return ()
+        flat = flat_mean(self.read("HEAD"))
+        return tuple(
+            fit_association_heads(*views_of(self.head, flat, direction)) for direction in self.directions
+        )
+
+    @cached_property
+    def residual_reading(self) -> Scores:
+        """Scores of readers that see only differences between tokens; a common shift cannot change them."""
+        return self.run_residual_readers(self.read("HEAD"), self.read("EVAL"))
+
+    def run_residual_readers(self, head: NDArray[Any], held: NDArray[Any]) -> Scores:
+        """Return the scores that readers of centred HEAD tokens give EVAL tokens, corrected or not."""
+        schedule = {name: value for name, value in self.bank.items() if name != "bank"}
+        return run_residual_readers(head, self.head.source, held, device=self.device, **schedule)
+
+    @cached_property
+    def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+        """EVAL rows to draw, their mean and their two leading directions before any correction."""
+        rows = np.sort(np.random.default_rng(0).permutation(len(self.evaluation))[:PICTURE_ROWS])
+        H = self.sized(self.standardized(self.table.X[self.positions["EVAL"][rows]])).astype(np.float64)
+        mean = H.mean(axis=0)
+        return rows, mean, np.linalg.svd(H - mean, full_matrices=False)[2][:2].T
+
+    @property
+    def n_threads(self) -> int | None:
+        """1 for few rows, where parallel libraries slow each other down; else None."""
+        return 1 if len(self.head) * self.table.X[:1].size < SMALL else None
+
+    def run_readers(
+        self, C_head: NDArray[Any], C_eval: NDArray[Any], trained: Scores | None = None
+    ) -> Scores:
+        """Return the source readers' scores of corrected EVAL rows.
+
+        ``trained`` are those of logistic readers and networks, if these were trained before with others.
+        """
+        source, how = self.head.source, {"device": self.device, **self.bank}
+        if self.design.kind != "nested":  # units of one source have nothing to compare their rows with
+            how["participants"] = (self.head.participant, self.evaluation.participant)
+        if trained is not None:
+            if self.bank["bank"] == "paper":
+                return trained
+            codes, whose = source_codes(source, len(C_head))[0], how.get("participants")
+            return trained | further_scores(C_head, codes, C_eval, self.bank["seed"], whose)
+        if not self.tokens:
+            return run_readers(C_head, source, C_eval, **how)
+        pairs = ((self.read("HEAD"), C_head), (self.read("EVAL"), C_eval))
+        # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
+        alike = all(moves_tokens_alike(before, after) for before, after in pairs)
+        residual = self.residual_reading if alike else self.run_residual_readers(C_head, C_eval)
+        return run_token_readers(C_head, source, C_eval, residual=residual, **how)
+
+    def reading(self, of: CorrectionMap | NDArray[Any]) -> Reading:
+        """Return what source readers read: rows as a map corrects them, or what a gate preserves of them."""
+        head, held = (
+            self.preserved(role, of) if isinstance(of, np.ndarray) else self.read(role, of)
+            for role in ("HEAD", "EVAL")
+        )
+        codes, _ = source_codes(self.head.source, len(head))
+        return Reading(check_rows(head, "X_head"), codes, check_rows(held, "X_eval"))
+
+    def preserved(self, role: str, basis: NDArray[Any]) -> NDArray[Any]:
+        """Return what a gate preserves of the rows of a role; its ``basis`` is in FIT's coordinates."""
+        H = self.read(role)
+        tokens_alike = self.tokens and len(basis) == H.shape[-1]
+        for start in range(0, len(H), BLOCK):
+            rows = H[start : start + BLOCK]
+            if tokens_alike:  # a correction inside the gate shifts all tokens as it shifts their mean
+                rows -= ((token_mean(rows) @ basis) @ basis.T)[:, None, :].astype(H.dtype)
+            else:  # of vectors, or of all tokens together
+                flat = rows.reshape(len(rows), -1)
+                flat[...] = flat - (flat @ basis) @ basis.T
+        return H
+
+    def preserves(self, basis: NDArray[Any]) -> bool:
+        """Return whether a gate leaves anything out; of tokens, differences between them always stay."""
+        varies = int(self.standardizer.varies.sum())
+        width = len(self.standardizer.varies)
+        of_means = self.tokens and len(basis) == width
+        return bool(of_means or basis.shape[1] < varies * (len(basis) // width))
+
+    def prepare(self) -> dict[str, Any]:
+        """Fit everything shared, so that workers need not fit it again, and return it by name."""
+        shared = ["frozen_heads", "association_heads", "picture", *["residual_reading"] * self.tokens]
+        with threadpool_limits(self.n_threads):
+            return {name: getattr(self, name) for name in shared}
+
+    @property
+    def prepared(self) -> bool:
+        """Whether everything shared has been fitted."""
+        return "picture" in vars(self)
+
+
+def flat_mean(H: NDArray[Any]) -> NDArray[Any]:
+    """Return rows, of tokens their means."""
+    return np.asarray(token_mean(H)) if H.ndim == 3 else H
