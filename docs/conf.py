@@ -34,6 +34,7 @@ extensions = [
     "command_help",
     "diagrams",
     "idea_picture",
+    "interval_figure",
     "site_facts",
     "stored_figure",
     "table_figure",

@@ -38,7 +38,7 @@ from mgpa.position import projection
 
 # %%
 # Rows in which the source depends on the content
-# ----------------------------------------------
+# -----------------------------------------------
 # Five features are context, two form the gate.
 
 rng = np.random.default_rng(1)
