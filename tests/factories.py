@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mgpa import IterativeMGPA
-from mgpa.maps import AffineMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
+from mgpa.maps import AffineMap, MapInfo, PosteriorMap, ProjectiveMap, RoutedMap, StagedMap
 
 
 def embeddings(n: int = 50, dtype: Any = np.float32, seed: int = 1, d: int = 10) -> np.ndarray:
@@ -201,6 +201,26 @@ def random_affine_map(
         "info": random_info(d),
     }
     return AffineMap(**(arguments | changes))
+
+
+def random_posterior_map(
+    seed: int = 0, d: int = 7, r: int | None = None, n_sources: int = 2, readings: int = 4, **changes: Any
+) -> PosteriorMap:
+    """Return a map far from zero; ``r`` None moves rows in all d features."""
+    rng = np.random.default_rng(seed)
+    rank = d if r is None else r
+    arguments = {
+        "center": 20 + rng.normal(size=d),
+        "scale": 0.5 + rng.random(d),
+        "square": rng.normal(size=(readings, d)) / np.sqrt(d),
+        "square_weight": rng.normal(size=(readings, n_sources)) / 4,
+        "linear": rng.normal(size=(n_sources, d)) / np.sqrt(d),
+        "bias": rng.normal(size=n_sources),
+        "edit": rng.normal(size=(n_sources, d, rank)) / 3,
+        "edit_offset": rng.normal(size=(n_sources, rank)),
+        "direction": None if r is None else np.linalg.qr(rng.normal(size=(d, r)))[0].T,
+    }
+    return PosteriorMap(**(arguments | changes))
 
 
 def random_projective_map(

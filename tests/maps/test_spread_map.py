@@ -6,26 +6,13 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa.maps import PosteriorMap
+from factories import random_posterior_map
 
 
 @pytest.fixture(scope="module", params=["full", "low rank", "three sources"])
 def stored(request):
-    rng = np.random.default_rng(0)
-    d, r, K, q = 7, 7 if request.param == "full" else 2, 3 if "three" in request.param else 2, 4
-    direction = None if r == d else np.linalg.qr(rng.normal(size=(d, r)))[0].T
-    return PosteriorMap(
-        center=20 + rng.normal(size=d),
-        scale=0.5 + rng.random(d),
-        square=rng.normal(size=(q, d)),
-        square_weight=rng.normal(size=(q, K)) / 4,
-        linear=rng.normal(size=(K, d)),
-        bias=rng.normal(size=K),
-        edit=rng.normal(size=(K, d, r)) / 3,
-        edit_offset=rng.normal(size=(K, r)),
-        direction=direction,
-        strength=0.8,
-    )
+    sizes = {"full": {}, "low rank": {"r": 2}, "three sources": {"r": 2, "n_sources": 3}}
+    return random_posterior_map(strength=0.8, **sizes[request.param])
 
 
 @pytest.fixture(scope="module", params=[None, 1])

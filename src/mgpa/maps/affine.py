@@ -16,7 +16,7 @@ from .adaptation import require_population
 from .base import CorrectionMap, Floats
 from .info import MapInfo
 from .runtime.compiled import kernels, n_threads, on_blocks
-from .runtime.folding import Folded, fold_affine, fold_spread
+from .runtime.folding import Folded, fold_affine, fold_spread, uncentred
 
 # Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
 # loading the compiler would cost more than it saves.
@@ -323,11 +323,7 @@ class PosteriorMap(CorrectionMap):
     def _weights(self, dtype: np.dtype[Any]) -> Folded:
         """Return the folded weights in one type; float64 rows are not centred, which would cost a pass."""
         folded = fold_spread(self)
-        if dtype == np.float64:
-            q, K = folded.square_weight.shape
-            constant, folded.center = -folded.center @ folded.first, None
-            folded.square_constant, folded.bias = constant[:q], folded.bias + constant[q : q + K]
-            folded.edit_offset = folded.edit_offset + constant[q + K :].reshape(K, -1)
+        folded = uncentred(folded) if dtype == np.float64 else folded
         return folded.cast(partial(np.ascontiguousarray, dtype=dtype))
 
     def _describe(self) -> str:
@@ -336,18 +332,16 @@ class PosteriorMap(CorrectionMap):
 
 
 def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
-    """Return posteriors, (n, K), and blended edits, (n, r), from all products of some rows."""
+    """Return posteriors, (n, K), and blended edits, (n, r), from the products of rows, overwriting them."""
     q, K = weights.square_weight.shape
-    scores = products[:, q : q + K] + weights.bias
-    if q:
-        readings = products[:, :q]
-        if weights.square_constant is not None:
-            readings += weights.square_constant
-        scores += np.square(readings) @ weights.square_weight
+    products += weights.constant
+    scores = products[:, q : q + K] + np.square(products[:, :q]) @ weights.square_weight
     scores -= scores.max(axis=1, keepdims=True)
     p = np.exp(scores, out=scores)
     p /= p.sum(axis=1, keepdims=True)
-    edits = products[:, q + K :].reshape(len(p), K, -1)
-    blended = np.matmul(p[:, None, :], edits)[:, 0]
-    blended += p @ weights.edit_offset
+    edits = np.split(products[:, q + K :], K, axis=1)
+    blended = p[:, :1] * edits[0]
+    for s in range(1, K):
+        edits[s] *= p[:, s : s + 1]
+        blended += edits[s]
     return p, blended

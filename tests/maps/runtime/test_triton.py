@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from factories import random_affine_map, random_staged_map
+from factories import random_affine_map, random_posterior_map, random_staged_map
 
 torch = pytest.importorskip("torch")
 torch_module = pytest.importorskip("mgpa.maps.runtime.torch_module")
@@ -23,6 +23,16 @@ STAGES = [
     {"anchored": True, "n_linear": 0},
     {"anchored": True, "d": 33, "r": 5, "hidden": 20},
 ]
+
+
+POSTERIORS = [
+    {},
+    {"readings": 0},
+    {"r": 3, "n_sources": 8, "readings": 5},
+    {"n_sources": 9},
+    {"d": 150, "r": 130, "readings": 100},
+]
+MAPS = [random_staged_map(), random_affine_map(), random_posterior_map()]
 
 
 def rows(n, d, seed=0):
@@ -72,6 +82,35 @@ def test_an_affine_correction_in_one_kernel_agrees_with_numpy(k, n, d):
 
 
 @cuda
+@pytest.mark.parametrize("n", [1, 53])
+def test_rows_that_overflow_float32_in_a_step_are_bounded_by_it_all_the_same(n):
+    """The multiplier is found in float32 first; where it does not fit, in float64."""
+    pytest.importorskip("triton")
+    m = random_staged_map(stages=2)
+    X = rows(n, m.n_features)
+    X[0] *= 1e13
+    Y = m.to_torch().to("cuda")(torch.from_numpy(X).cuda()).cpu().numpy()
+    moved, expected = (Y - X)[0], (reference(m, X) - X)[0]
+    np.testing.assert_allclose(moved, expected, atol=2 * np.spacing(np.abs(X[0])).max())
+    np.testing.assert_allclose(Y[1:], reference(m, X)[1:], atol=1e-5)
+
+
+@cuda
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("sizes", POSTERIORS, ids=str)
+@pytest.mark.parametrize("n", [1, 53])
+def test_edits_by_posterior_agree_with_numpy(sizes, dtype, n):
+    m = random_posterior_map(**sizes).with_strength(0.7)
+    X = rows(n, m.n_features).astype(dtype)
+    module = m.to_torch().to("cuda")
+    weights = module._weights(torch.float32, module.center.device)
+    kernels = torch_module._kernels_for(module.center)
+    assert kernels is None or kernels.fits_spread(weights) == (sizes.get("n_sources", 2) <= 8)
+    Y = module(torch.from_numpy(X).cuda()).cpu().numpy()
+    np.testing.assert_allclose(Y, reference(m, X), rtol=0, atol=1e-4 if dtype == "float32" else 1e-11)
+
+
+@cuda
 def test_rows_of_any_memory_layout_are_corrected():
     m = random_affine_map(d=130, k=2)
     X = rows(40, 130)
@@ -80,7 +119,7 @@ def test_rows_of_any_memory_layout_are_corrected():
 
 
 @cuda
-@pytest.mark.parametrize("m", [random_staged_map(), random_affine_map()], ids=["staged", "affine"])
+@pytest.mark.parametrize("m", MAPS, ids=lambda m: m.kind)
 def test_derivatives_do_not_go_through_a_kernel(m):
     module = m.to_torch().to("cuda")
     X = torch.from_numpy(rows(5, m.n_features)).cuda().requires_grad_()
@@ -90,7 +129,7 @@ def test_derivatives_do_not_go_through_a_kernel(m):
 
 
 @cuda
-@pytest.mark.parametrize("m", [random_staged_map(), random_affine_map()], ids=["staged", "affine"])
+@pytest.mark.parametrize("m", MAPS, ids=lambda m: m.kind)
 def test_a_nan_is_refused_by_a_kernel_too(m):
     X = rows(5, m.n_features)
     X[3, 1] = np.nan
@@ -99,7 +138,7 @@ def test_a_nan_is_refused_by_a_kernel_too(m):
 
 
 @cuda
-@pytest.mark.parametrize("m", [random_staged_map(), random_affine_map()], ids=["staged", "affine"])
+@pytest.mark.parametrize("m", MAPS, ids=lambda m: m.kind)
 def test_without_triton_corrections_are_the_same(m, monkeypatch):
     X = torch.from_numpy(rows(40, m.n_features)).cuda()
     with_kernel = m.to_torch().to("cuda")(X)

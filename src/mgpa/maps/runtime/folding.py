@@ -114,6 +114,12 @@ def fold_stages(m: Any) -> Folded:
     )
 
 
+def uncentred(folded: Folded) -> Folded:
+    """Return the weights of :func:`fold_spread` for rows as they are: centring them costs a pass."""
+    constant = folded.constant - folded.center @ folded.first
+    return Folded(**{**vars(folded), "center": None, "constant": constant})
+
+
 def linear_gram(linear_gate: Array) -> Array:
     """Return the Gram matrices of the linear scores, (S, L, L), in float64.
 
@@ -129,24 +135,20 @@ def fold_spread(m: Any) -> Folded:
 
     Arrays
     ------
-    first : (d, q + K + K r)
+    first, constant : (d, q + K + K r), (q + K + K r,)
         Readings to be squared, linear scores, and the edits of each source.
-    square_weight, bias : (q, K), (K,)
-        What squares add to the scores, and what is added to all rows'.
-    square_constant : (q,) or None
-        Added to the readings; a runtime that does not centre rows has one.
-    edit_offset : (K, r)
+    square_weight : (q, K)
+        What squares add to the scores.
     """
     scale = double(m.scale)
     unit = scale if m.direction is None else 1.0
     edits = (double(m.edit) * unit).swapaxes(0, 1).reshape(m.n_features, -1)
     first = np.concatenate([double(m.square).T, double(m.linear).T, edits], axis=1)
+    edit_offset = double(m.edit_offset) * unit
     return Folded(
         center=double(m.center),
         first=first / scale[:, None],
+        constant=np.concatenate([np.zeros(len(m.square)), double(m.bias), edit_offset.ravel()]),
         square_weight=double(m.square_weight),
-        square_constant=None,
-        bias=double(m.bias),
-        edit_offset=double(m.edit_offset) * unit,
         back=None if m.direction is None else double(m.direction) * scale,
     )

@@ -80,17 +80,18 @@ def _spread(X: Tensor, m: Any) -> Tensor:
         return X.graph.constant(np.ascontiguousarray(array, dtype=np.float32))
 
     def product(first: int, last: int) -> Tensor:
-        return centred @ constant(folded.first[:, first:last])
+        return centred @ constant(folded.first[:, first:last]) + constant(folded.constant[first:last])
 
     centred = X - constant(folded.center)
-    scores = product(q, q + K) + constant(folded.bias)
+    scores = product(q, q + K)
     if q:
         squares = product(0, q)
         scores = scores + (squares * squares) @ constant(folded.square_weight)
     p = scores.op("Softmax", axis=1)
-    edit: Tensor = p @ constant(folded.edit_offset)
-    for s in range(K):
-        edit = edit + p @ constant(np.eye(K)[:, s : s + 1]) * product(q + K + s * r, q + K + (s + 1) * r)
+    edit: Tensor = functools.reduce(
+        operator.add,
+        (p @ constant(np.eye(K)[:, [s]]) * product(q + K + s * r, q + K + (s + 1) * r) for s in range(K)),
+    )
     edit = edit * m.strength
     edit = edit if folded.back is None else edit @ constant(folded.back)
     return X + edit

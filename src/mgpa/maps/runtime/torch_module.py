@@ -7,6 +7,7 @@ The weights are those of :mod:`mgpa.maps.runtime.folding`. The algebra is that o
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from ..._common.checks import require_finite
 from ...errors import MapError
 from ...trust_region import multiplier, step_coefficients
-from .folding import Folded, fold_affine, fold_spread, fold_stages
+from .folding import Folded, fold_affine, fold_spread, fold_stages, linear_gram, uncentred
 from .numpy_replay import run_stages, weighted_coefficients
 
 Tensor = Any  # torch.Tensor
@@ -69,17 +70,21 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
                 self._require_finite(X, X)
             return X.clone()
         # Under autocast the products would run in half precision.
-        with torch.autocast(X.device.type, enabled=False):
+        autocast = _tracing() or torch.is_autocast_enabled(X.device.type)
+        with torch.autocast(X.device.type, enabled=False) if autocast else nullcontext():
             weights = self._weights(X.dtype, X.device)
             try:
                 coordinates = self._coordinates(X, weights)
             except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # what some decompositions make of NaN
-                coordinates = torch.full((), torch.nan)
-            if not _tracing():
-                self._require_finite(coordinates, X)
+                self._require_finite(torch.full((), torch.nan), X)
+                raise
             if weights.back is None:
-                return torch.add(X, coordinates, alpha=self.strength)
-            return torch.addmm(X, coordinates, weights.back, alpha=self.strength)
+                corrected = torch.add(X, coordinates, alpha=self.strength)
+            else:
+                corrected = torch.addmm(X, coordinates, weights.back, alpha=self.strength)
+            if not _tracing():  # last: it waits for the device
+                self._require_finite(coordinates, X)
+            return corrected
 
     def _coordinates(self, X: Tensor, weights: Any) -> Tensor:
         raise NotImplementedError
@@ -101,7 +106,8 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
             raise NotImplementedError("A correction has no forward-mode derivative; use reverse mode.")
 
     def _require_finite(self, coordinates: Tensor, X: Tensor) -> None:
-        if not torch.isfinite(coordinates).all():
+        # A sum is one pass; where it overflows, every number is looked at.
+        if not (math.isfinite(coordinates.detach().sum()) or torch.isfinite(coordinates).all()):
             require_finite(X.detach().cpu().numpy(), "X")
             raise MapError("The correction overflows: X is many orders of magnitude from the fitting data.")
 
@@ -113,13 +119,15 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
                 f"The correction's weights were cast to {self.center.dtype}, not precise enough; make "
                 "the module again with to_torch() and keep it out of half precision."
             )
-        stored = Folded(**{name: getattr(self, name) for name in self.array_names})
         # Cast weights never need a graph, and a later call may want one: no inference tensors here.
         with torch.inference_mode(False), torch.no_grad():
-            weights = stored.cast(lambda tensor: tensor.to(dtype).contiguous())
+            weights = self._stored(dtype).cast(lambda tensor: tensor.to(dtype).contiguous())
         if not _tracing():  # a traced tensor holds no numbers and must not outlive its trace
             self._prepared[dtype, device] = weights
         return weights
+
+    def _stored(self, dtype: Any) -> Folded:
+        return Folded(**{name: getattr(self, name) for name in self.array_names})
 
     def _read_scalars(self) -> None:
         for name, value in zip(self.scalar_names, self.scalars.tolist(), strict=True):
@@ -158,13 +166,24 @@ class AffineModule(MapModule):
 class SpreadModule(MapModule):
     """:class:`~mgpa.maps.PosteriorMap` as a module."""
 
+    def _stored(self, dtype: Any) -> Folded:
+        stored = super()._stored(dtype)
+        return uncentred(stored) if dtype == torch.float64 else stored
+
     def _coordinates(self, X: Tensor, weights: Folded) -> Tensor:
         q, K = weights.square_weight.shape
-        products = (X - weights.center) @ weights.first
-        scores = products[:, :q].square() @ weights.square_weight + products[:, q : q + K] + weights.bias
-        p = torch.softmax(scores, dim=1)
-        edits = products[:, q + K :].unflatten(1, (K, -1))
-        return (p[:, :, None] * edits).sum(1) + p @ weights.edit_offset
+        centred = X if weights.center is None else X - weights.center
+        kernels = None if _tracing() else _kernels_for(X)
+        if kernels is not None and kernels.fits_spread(weights):
+            return kernels.blend(centred @ weights.first, weights)
+        products = torch.addmm(weights.constant, centred, weights.first)
+        scores = torch.addmm(products[:, q : q + K], products[:, :q].square(), weights.square_weight)
+        p = torch.softmax(scores, dim=1).split(1, dim=1)
+        edits = products[:, q + K :].chunk(K, dim=1)
+        blended = p[0] * edits[0]
+        for share, edit in zip(p[1:], edits[1:], strict=True):
+            blended = torch.addcmul(blended, share, edit)
+        return blended
 
 
 class StagedModule(MapModule):
@@ -179,7 +198,8 @@ class StagedModule(MapModule):
         kernels = _kernels_for(X)
         if kernels is not None and not kernels.fits_stages(weights):
             kernels = None
-        return torch.cat([self._stages(block, weights, kernels) for block in X.split(rows)])
+        blocks = [self._stages(block, weights, kernels) for block in X.split(rows)]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
     def _stages(self, X: Tensor, weights: Folded, kernels: Any = None) -> Tensor:
         """Return Δz after the last stage for one block of rows: stage by stage, or all in one kernel."""
@@ -190,9 +210,7 @@ class StagedModule(MapModule):
         else:
             z = X.new_zeros(X.shape[0], weights.hidden_gate.shape[1])  # len(X) would be fixed in a trace
         if kernels is not None:
-            constants = [self.damping, self.radius, self.stabilizer, self.fraction]
-            constants = torch.tensor(constants, dtype=torch.float64, device=X.device)
-            kernels.run_stages(first, z, weights, constants)
+            kernels.run_stages(first, z, weights, *self._constants(weights, X.device))
             return z
         point = None
         if weights.anchor_gate is not None:
@@ -201,6 +219,15 @@ class StagedModule(MapModule):
         numbers = {"damping": self.damping, "radius": self.radius, "stabilizer": self.stabilizer}
         solve = partial(_coefficients, **numbers)
         return run_stages(first, point, z, weights, self.fraction, solve, _gelu_and_slope)
+
+    def _constants(self, weights: Folded, device: Any) -> tuple[Tensor, Tensor]:
+        """Return what the kernel wants beside the weights; sending it each time would wait each time."""
+        if ("constants", device) not in self._prepared:
+            numbers = [self.damping, self.radius, self.stabilizer, self.fraction]
+            constants = torch.tensor(numbers, dtype=torch.float64, device=device)
+            self._prepared["constants", device] = linear_gram(weights.linear_gate), constants
+        gram, constants = self._prepared["constants", device]
+        return gram, constants
 
 
 def _gelu_and_slope(u: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""GPU kernels: all stages of a staged map in one kernel, and affine maps of few directions.
+"""GPU kernels: all stages of a staged map in one kernel, affine maps of few directions, edits by posterior.
 
 Launched one by one, a stage is some two hundred kernels of a few microseconds. Here a program takes a block
 of rows, keeps its Δz in registers, and walks through the stages: two small products, GELU and its derivative,
@@ -8,6 +8,8 @@ float32 but for its last bits; plain float32 takes ten times as long. The algebr
 
 Affine corrections read, correct and write rows at once. With torch's own operations, a centred copy of all
 rows goes to memory and back first; here a second reading of the rows is mostly the cache's.
+
+A map that reads the source first makes two products; between them, one kernel takes the place of ten.
 
 Triton comes with torch's CUDA builds; where it is missing, :mod:`mgpa.maps.runtime.torch_module` uses torch's
 operations.
@@ -22,19 +24,23 @@ import triton
 import triton.language as tl
 
 from ...trust_region import BLIND_NEWTON_STEPS
-from .folding import Folded, linear_gram
+from .folding import Folded
 
 Tensor = Any  # torch.Tensor
 
-# Rows of a program, and its warps: few rows, so that ten thousand are enough programs for a GPU.
+# Rows of a program, and its warps: few rows, so that ten thousand are enough programs for a GPU. Where there
+# are many, programs of more rows read the weights less often.
 ROWS = 16
 WARPS = 4
+LONG_ROWS, MANY_ROWS = 64, 50_000
+BLENDED_ROWS = 8
 # Stages of this many weights are loaded while the one before is at work; larger ones would not fit twice.
 PREFETCHED = 64 * 128
 # Beyond these, a stage's weights do not fit at all.
 MOST_RANK = 128
 MOST_HIDDEN = 256
 MOST_DIRECTIONS = 64
+MOST_READINGS, MOST_SOURCES = 128, 8
 
 
 def fits_stages(weights: Folded) -> bool:
@@ -46,11 +52,12 @@ def fits_stages(weights: Folded) -> bool:
     return bool(few and weights.first.dtype == torch.float32)
 
 
-def run_stages(first: Tensor, z: Tensor, weights: Folded, constants: Tensor) -> None:
+def run_stages(first: Tensor, z: Tensor, weights: Folded, gram: Tensor, constants: Tensor) -> None:
     """Move Δz, ``z`` (n, r), in place through all stages that :func:`fits_stages` accepts.
 
-    ``first`` is ``h₀ @ weights.first + weights.constant``. ``constants`` (4,) are damping, radius, stabilizer
-    and the fraction of the last stage, in float64: as plain arguments they would arrive in float32.
+    ``first`` is ``h₀ @ weights.first + weights.constant``, ``gram`` what :func:`~.folding.linear_gram` gives.
+    ``constants`` (4,) are damping, radius, stabilizer and the fraction of the last stage, in float64: as
+    plain arguments they would arrive in float32.
     """
     if not len(z):
         return
@@ -60,13 +67,15 @@ def run_stages(first: Tensor, z: Tensor, weights: Folded, constants: Tensor) -> 
     n_anchor = weights.anchor_gate.shape[1] if anchored else 0
     # The products of a GPU want sides of powers of two, from 16; what is beyond the real sizes is zero.
     R, H, A = (max(16, triton.next_power_of_2(size)) for size in (rank, n_hidden, n_anchor))
-    _stages[(triton.cdiv(len(z), ROWS),)](
+    small = R * H <= PREFETCHED
+    rows = LONG_ROWS if small and len(z) >= MANY_ROWS else ROWS
+    _stages[(triton.cdiv(len(z), rows),)](
         first, z, weights.hidden_gate, weights.linear_gate, weights.output, weights.gradient_gate,
-        weights.anchor_gate if anchored else weights.hidden_gate, linear_gram(weights.linear_gate),
+        weights.anchor_gate if anchored else weights.hidden_gate, gram,
         constants, len(z), first.stride(0), n_stages,
         rank=rank, n_hidden=n_hidden, n_anchor=n_anchor,
-        LINEAR=n_linear, NETWORK=n_network, NEWTON=BLIND_NEWTON_STEPS, R=R, H=H, A=A, ROWS=ROWS,
-        num_warps=WARPS, num_stages=2 if R * H <= PREFETCHED else 1,
+        LINEAR=n_linear, NETWORK=n_network, NEWTON=BLIND_NEWTON_STEPS, R=R, H=H, A=A, ROWS=rows,
+        num_warps=WARPS, num_stages=2 if small and rows == ROWS else 1,
     )  # fmt: skip
 
 
@@ -166,7 +175,10 @@ def _one_score(g, e, damping, radius, stabilizer):
 
 @triton.jit
 def _two_scores(g11, g22, g12, e1, e2, damping, radius, NEWTON: tl.constexpr):
-    """Return what :func:`mgpa.trust_region.two_scores` does, after a fixed number of Newton steps."""
+    """Return what :func:`mgpa.trust_region.two_scores` does, after a fixed number of Newton steps.
+
+    All but the last step are in float32, whose division and root cost a tenth: it doubles their digits.
+    """
     mean, half = 0.5 * (g11 + g22), 0.5 * (g11 - g22)
     gap = tl.sqrt(half * half + g12 * g12)
     tilt = (half * (e1 * e1 - e2 * e2) + 2.0 * g12 * e1 * e2) / (gap + 1e-37)
@@ -176,18 +188,36 @@ def _two_scores(g11, g22, g12, e1, e2, damping, radius, NEWTON: tl.constexpr):
     b = tl.maximum(0.5 * (total - tilt), 0.0) * low
     high, low = high + damping, low + damping
     per_radius = 1.0 / radius
+    short = _multiplier(
+        a.to(tl.float32), b.to(tl.float32), high.to(tl.float32), low.to(tl.float32),
+        per_radius.to(tl.float32), NEWTON,
+    )  # fmt: skip
+    nu = short.to(tl.float64)
+    if tl.max((short < 1e30).to(tl.int32) == 0, 0):  # beyond what float32 holds, or not a number in it
+        nu = _multiplier(a, b, high, low, per_radius, NEWTON)
+    nu = _newton_step(nu, a, b, high, low, per_radius)
+    t = damping + nu
+    per_determinant = 1.0 / ((g11 + t) * (g22 + t) - g12 * g12)
+    return ((g22 + t) * e1 - g12 * e2) * per_determinant, ((g11 + t) * e2 - g12 * e1) * per_determinant
+
+
+@triton.jit
+def _multiplier(a, b, high, low, per_radius, NEWTON: tl.constexpr):
     nu = tl.maximum(tl.maximum(tl.sqrt(a) * per_radius - high, tl.sqrt(b) * per_radius - low), 0.0)
     for _ in tl.static_range(NEWTON):
-        over, under = high + nu, low + nu
-        both = 1.0 / (over * under)
-        p, q = under * both, over * both
-        c, d = a * p * p, b * q * q
-        length2 = c + d
-        newton = length2 / (c * p + d * q + 1e-37) * (tl.sqrt(length2) * per_radius - 1.0)
-        nu = tl.maximum(nu + newton, 0.0)
-    t = damping + nu
-    determinant = (g11 + t) * (g22 + t) - g12 * g12
-    return ((g22 + t) * e1 - g12 * e2) / determinant, ((g11 + t) * e2 - g12 * e1) / determinant
+        nu = _newton_step(nu, a, b, high, low, per_radius)
+    return nu
+
+
+@triton.jit
+def _newton_step(nu, a, b, high, low, per_radius):
+    over, under = high + nu, low + nu
+    both = 1.0 / (over * under)
+    p, q = under * both, over * both
+    c, d = a * p * p, b * q * q
+    length2 = c + d
+    newton = length2 / (c * p + d * q + 1e-37) * (tl.sqrt(length2) * per_radius - 1.0)
+    return tl.maximum(nu + newton, 0.0)
 
 
 def fits_affine(weights: Folded) -> bool:
@@ -260,3 +290,59 @@ def _correct(
         )
         corrected = tl.dot(coordinates, back, x, input_precision="tf32x3")
         tl.store(out_at + row[:, None] * out_row + feature[None, :] * out_feature, corrected, mask=mask)
+
+
+def fits_spread(weights: Folded) -> bool:
+    """Return whether the kernel can blend these edits: few sources, told apart by few readings."""
+    q, n_sources = weights.square_weight.shape
+    return bool(q <= MOST_READINGS and n_sources <= MOST_SOURCES)
+
+
+def blend(products: Tensor, weights: Folded) -> Tensor:
+    """Return the edits of every row, (n, r), blended by its posterior: products are ``h @ weights.first``."""
+    (n, width), (q, n_sources) = products.shape, weights.square_weight.shape
+    rank = (width - q - n_sources) // n_sources
+    blended = products.new_empty(n, rank)
+    if n:
+        _blend[(triton.cdiv(n, BLENDED_ROWS),)](
+            products, weights.constant, weights.square_weight, blended, n, q, rank,
+            SOURCES=n_sources, K=max(2, triton.next_power_of_2(n_sources)),
+            Q=max(2, triton.next_power_of_2(q)), ROWS=BLENDED_ROWS, COLUMNS=64, num_warps=WARPS,
+        )  # fmt: skip
+    return blended
+
+
+@triton.jit
+def _blend(
+    products_at, constant_at, square_weight_at, blended_at, n, q, rank,
+    SOURCES: tl.constexpr, K: tl.constexpr, Q: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    reading, source, column = tl.arange(0, Q), tl.arange(0, K), tl.arange(0, COLUMNS)
+    real, used, known = row < n, reading < q, source < SOURCES
+    row_at = products_at + row * (q + SOURCES + SOURCES * rank)
+    readings = tl.load(row_at[:, None] + reading[None, :], mask=real[:, None] & used[None, :], other=0.0)
+    readings += tl.load(constant_at + reading, mask=used, other=0.0)[None, :]
+    square_weight = tl.load(
+        square_weight_at + reading[:, None] * SOURCES + source[None, :],
+        mask=used[:, None] & known[None, :],
+        other=0.0,
+    )
+    scores = tl.load(row_at[:, None] + q + source[None, :], mask=real[:, None] & known[None, :], other=0.0)
+    scores += tl.load(constant_at + q + source, mask=known, other=0.0)[None, :]
+    scores += tl.sum((readings * readings)[:, :, None] * square_weight[None, :, :], 1)
+    scores = tl.where(known[None, :], scores, -float("inf"))
+    p = tl.exp(scores - tl.max(scores, 1)[:, None])
+    p = p / tl.sum(p, 1)[:, None]
+    for start in range(0, rank, COLUMNS):
+        at = start + column
+        inside = at < rank
+        blended = tl.zeros((ROWS, COLUMNS), dtype=products_at.dtype.element_ty)
+        for s in tl.static_range(SOURCES):
+            here = q + SOURCES + s * rank + at
+            edit = tl.load(row_at[:, None] + here[None, :], mask=real[:, None] & inside[None, :], other=0.0)
+            edit += tl.load(constant_at + here, mask=inside, other=0.0)[None, :]
+            blended += tl.sum(tl.where((source == s)[None, :], p, 0.0), 1)[:, None] * edit
+        tl.store(
+            blended_at + row[:, None] * rank + at[None, :], blended, mask=real[:, None] & inside[None, :]
+        )
