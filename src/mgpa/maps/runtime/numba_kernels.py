@@ -19,9 +19,10 @@ from .folding import ERFC, LOG_DENSITY, P
 
 Floats = NDArray[Any]
 
-# OpenBLAS keeps products of up to this many multiplications on the calling thread, where the data is.
-BLAS_SIZE = 2**18
-MOST_BLAS_ROWS = 64
+# OpenBLAS keeps products of up to this many multiplications on the calling thread, where the data is. Larger
+# ones are faster where it has one thread.
+BLAS_SIZE, LONG_BLAS_SIZE = 2**18, 2**20
+MOST_BLAS_ROWS = 128
 # The start is not as near to the root as the one that eigenvalues give; five steps are usual.
 MAX_NEWTON_STEPS = 40
 TINY = 1e-37
@@ -105,7 +106,7 @@ def inner(a: Floats, b: Floats) -> float:
 def run_stages(
     first: Floats, point: Floats, z: Floats, hidden_gate: Floats, linear_gate: Floats, linear_gram: Floats,
     output: Floats, gradient_gate: Floats, anchor_gate: Floats, constants: Floats,
-    metric: Floats, squares: Floats,
+    metric: Floats, squares: Floats, blas_size: int,
 ) -> None:  # fmt: skip
     """Move Δz, ``z`` (n, r), through all stages, in place.
 
@@ -113,13 +114,13 @@ def run_stages(
     coordinates of the anchored point, if a > 0. The weights are those of :func:`~.folding.fold_stages`, but
     ``output`` is (S, N, H), and ``anchor_gate`` (S, 0, H) if nothing is anchored. ``constants`` (4,) are
     damping, radius, stabilizer and the fraction of the last stage. ``squares`` (S,), unless it is empty,
-    receives the sums of Δzᵀ metric Δz after each stage.
+    receives the sums of Δzᵀ metric Δz after each stage. Products have up to ``blas_size`` multiplications.
     """
     n, r = z.shape
     n_stages, n_network, n_hidden = output.shape
     n_scores = linear_gate.shape[1] + n_network
     width = n_hidden + n_scores
-    rows = max(1, min(BLAS_SIZE // max(1, n_hidden * r * n_network), MOST_BLAS_ROWS, n))
+    rows = max(1, min(blas_size // max(1, n_hidden * r * n_network), MOST_BLAS_ROWS, n))
     slope, gradients = np.empty((rows, n_hidden), z.dtype), np.empty((rows, n_network * r), z.dtype)
     residual, y = np.empty((rows, n_scores)), np.empty((rows, n_scores))
     gram = np.empty((rows, n_scores, n_scores))

@@ -98,7 +98,7 @@ class Replay:
         self.solve = partial(
             weighted_coefficients, damping=m.damping, radius=m.radius, stabilizer=m.stabilizer
         )
-        none = np.zeros((S, 0, H), dtype)
+        none, self.identity = np.zeros((S, 0, H), dtype), np.eye(m.rank)
         self.compiled = (
             w.hidden_gate, w.linear_gate, linear_gram(w.linear_gate),
             np.ascontiguousarray(w.output.swapaxes(1, 2)), w.gradient_gate,
@@ -118,8 +118,8 @@ class Replay:
         """
         compiled = kernels() if self.n_scores <= 2 else None
         sums = np.zeros((-(-len(X) // CACHE_ROWS), 0 if squares is None else len(squares)))
-        metric = np.eye(len(self.weights.back)) if metric is None else metric
-
+        metric = self.identity if metric is None else metric
+        several = len(X) > CACHE_ROWS  # blocks, each with one thread of BLAS; see on_blocks
         scratch = threading.local()  # every thread's own: fresh memory for each block would cost a fifth
 
         def correct(rows: slice) -> bool:
@@ -129,7 +129,8 @@ class Replay:
             with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
                 first, point, z = self._product(X[rows], scratch.product)
                 if compiled is not None:
-                    compiled.run_stages(first, point, z, *self.compiled, metric, added)
+                    blas_size = compiled.LONG_BLAS_SIZE if several else compiled.BLAS_SIZE
+                    compiled.run_stages(first, point, z, *self.compiled, metric, added, blas_size)
                 else:
                     z = self._run(first, point, z, metric, added)
                 z *= strength
