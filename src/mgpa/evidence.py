@@ -12,6 +12,7 @@ therefore asks pairs of other people.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,23 +91,28 @@ def unit_rows(contrasts: Floats) -> Floats:
     return np.asarray(rows)
 
 
-def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]:
-    """Return right singular vectors (columns, largest entry positive) and squared singular values of rows."""
-    if not len(rows):
-        return np.zeros((n_features, 0)), np.zeros(n_features)
+def principal_directions(
+    rows: Floats, n_features: int, count: int | Callable[[Floats], int] | None = None
+) -> tuple[Floats, Floats]:
+    """Return right singular vectors (columns, largest entry positive) and squared singular values of rows.
+
+    Of the vectors, only the leading ``count``, a number or a function of the squared singular values.
+    """
     few = 2 * len(rows) < n_features
     energy, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
     energy, vectors = energy[::-1], vectors[:, ::-1]
-    resolved = energy > energy[0] * max(rows.shape) * np.finfo(np.float64).eps
-    vectors = vectors[:, resolved]
+    resolved = energy > energy.max(initial=0.0) * max(rows.shape) * np.finfo(np.float64).eps
+    padded = np.zeros(n_features)
+    padded[: resolved.sum()] = energy[resolved]
+    k = count(padded) if callable(count) else count
+    energy, vectors = energy[resolved][:k], vectors[:, resolved][:, :k]
     if few:
-        vectors = rows.T @ (vectors / np.sqrt(energy[resolved]))
+        vectors = rows.T @ (vectors / np.sqrt(energy))
+    if few and len(energy):
         # Products of rows cost the weak directions some digits of their right angles: restore them.
         lower = np.linalg.cholesky(vectors.T @ vectors)
         vectors = scipy.linalg.solve_triangular(lower, vectors.T, lower=True, overwrite_b=True).T
     vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
-    padded = np.zeros(n_features)
-    padded[: resolved.sum()] = energy[resolved]
     return vectors, padded
 
 
@@ -188,7 +194,7 @@ def supported_directions(
         n_supported = k if supported.all() else int(np.argmin(supported))
     chosen = leading[:, :n_supported]
     if has_mean and n_mean > n_supported:
-        chosen = orthonormal(principal_directions(means, contrasts.shape[1])[0][:, :n_shared], chosen)
+        chosen = orthonormal(principal_directions(means, contrasts.shape[1], n_shared)[0], chosen)
     for j in range(min(n_mean, n_shared), n_effects):
         if not clear[j] > 0:
             break

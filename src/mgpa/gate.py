@@ -169,15 +169,17 @@ class MeasurementGate(Gate):
         shortest = np.quantile(norms[moving], self.norm_quantile) if moving.any() else 0.0
         selected = unit_rows(contrasts[some][norms >= shortest])
         self.n_contrasts_ = len(selected)
-        vectors, energy = principal_directions(selected, contrasts.shape[1])
-        rank = choose_rank(ENERGY if self.rank == "auto" else self.rank, energy, len(selected), "contrasts")
-        basis = vectors[:, :rank]
-        if self.rank == "auto" and rank:
+        wanted = ENERGY if self.rank == "auto" else self.rank
+        leading, energy = principal_directions(
+            selected, contrasts.shape[1], lambda e: choose_rank(wanted, e, len(selected), "contrasts")
+        )
+        basis = leading
+        if self.rank == "auto" and leading.size:
             kind, groups = (None if labels is None else np.asarray(labels)[some] for labels in (kind, groups))
             basis = supported_directions(contrasts[some], basis, kind, groups, rows, self.norm_quantile)
-            if not np.array_equal(basis, vectors[:, : basis.shape[1]]):  # the mean came first
+            if not np.array_equal(basis, leading[:, : basis.shape[1]]):  # the mean came first
                 along = selected @ basis
-                _, rest = principal_directions(selected - along @ basis.T, len(energy))
+                _, rest = principal_directions(selected - along @ basis.T, len(energy), 0)
                 energy = np.concatenate([np.sum(along**2, axis=0), rest])[: len(energy)]
         return self._set_basis(basis, cumulative_share(energy), contrasts.mean(axis=0))
 
@@ -200,9 +202,10 @@ class PCAGate(Gate):
         """Fit on (standardised) embeddings, one per row."""
         check_parameters(self)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        vectors, energy = principal_directions(X - X.mean(axis=0), X.shape[1])
-        rank = choose_rank(self.rank, energy, len(X), "rows")
-        return self._set_basis(vectors[:, :rank], cumulative_share(energy), np.zeros(X.shape[1]))
+        basis, energy = principal_directions(
+            X - X.mean(axis=0), X.shape[1], lambda e: choose_rank(self.rank, e, len(X), "rows")
+        )
+        return self._set_basis(basis, cumulative_share(energy), np.zeros(X.shape[1]))
 
 
 class RandomGate(Gate):

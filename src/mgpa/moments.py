@@ -87,29 +87,38 @@ class SourceMoments:
 
     @classmethod
     def _from_tensor(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp]) -> SourceMoments:
-        """Summarise rows where they are, in two passes; a device has room for larger blocks than a cache."""
+        """Summarise rows where they are; a device has room for larger blocks than a cache."""
         import torch
 
         n, d = len(rows), X.shape[1]
         here = {"device": X.device, "dtype": torch.float64}
         w = None if weight is None else torch.as_tensor(weight, **here)
         index = torch.as_tensor(rows, device=X.device)
-        total, squares = (float(n), float(n)) if w is None else (float(w.sum()), float(w @ w))
+        total, squares = (
+            (float(n), float(n)) if weight is None else (float(weight.sum()), float(weight @ weight))
+        )
+        pieces = blocks(n, max(1, DEVICE_BLOCK // d))
+        center = torch.zeros(d, **here)
+        if w is None:
+            center += X[index[torch.linspace(0, n - 1, min(n, CENTER_ROWS), **here).long()]].double().mean(0)
+        elif total:
+            for piece in pieces:
+                center += w[piece] @ X[index[piece]].double() / total
         sums, scatter = torch.zeros(d, **here), torch.zeros(d, d, **here)
         checksum = torch.zeros(d, device=X.device, dtype=torch.int64)
-        pieces = blocks(n, max(1, DEVICE_BLOCK // d))
         for piece in pieces:
-            F = X.index_select(0, index[piece]).double()
+            F = X[index[piece]].double()
             checksum += F.view(torch.int64).sum(0)  # modulo 2^64, as in content_checksum
+            F -= center
             sums += F.sum(0) if w is None else w[piece] @ F
-        mean = sums / total if total else sums
-        for piece in pieces if total else []:
-            F = X.index_select(0, index[piece]).double().sub_(mean)
             if w is not None:
                 F *= w[piece, None].sqrt()
             scatter.addmm_(F.T, F)
-        spread = Scatter(scatter.cpu().numpy()) if total else Scatter.from_rows(np.zeros((0, d)))
-        return cls(n, total, squares, mean.cpu().numpy(), spread, checksum.cpu().numpy().view(np.uint64))
+        gap = sums / total if total else sums
+        scatter -= total * torch.outer(gap, gap)
+        host = torch.cat([(center + gap)[None], scatter]).cpu().numpy()
+        spread = Scatter(host[1:]) if total else Scatter.from_rows(np.zeros((0, d)))
+        return cls(n, total, squares, host[0], spread, checksum.cpu().numpy().view(np.uint64))
 
     @property
     def scatter(self) -> Floats:
@@ -153,9 +162,14 @@ class Moments:
         A tensor on a CUDA device is summed up there, in another order than an array; any other tensor is the
         array that it holds, to the last bit.
         """
-        X, labels = X if on_cuda(X) else to_numpy(X), np.asarray(source)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        distinct, codes = coded(labels)
+        return cls.from_codes(X if on_cuda(X) else to_numpy(X), *coded(np.asarray(source)), weight)
+
+    @classmethod
+    def from_codes(
+        cls, X: Any, distinct: NDArray[Any], codes: NDArray[np.int64], weight: Floats | None = None
+    ) -> Moments:
+        """Summarise rows X whose sources are counted: each is one of the ``distinct`` labels."""
         parts = {}
         for code, label in enumerate(distinct):
             rows = np.flatnonzero(codes == code)
@@ -412,7 +426,9 @@ def _first_by_hash(rows: Array, most: int) -> Array:
         number[part] = bits.sum(1) * GOLDEN
     number = (number ^ ((number >> 32) & (2**32 - 1))) ^ LOWEST  # in the order of numbers without a sign
     if len(number) > most:
-        last = np.partition(number, most - 1)[most - 1] if xp is np else number.kthvalue(most).values
+        last = (
+            np.partition(number, most - 1)[most - 1] if xp is np else number.topk(most, largest=False)[0][-1]
+        )
         rows = xp.where(number <= last)[0]
     else:
         rows = xp.arange(len(number), **({} if xp is np else {"device": number.device}))

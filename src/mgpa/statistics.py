@@ -120,7 +120,7 @@ class Statistics:
         people, task = rows.participant, rows.task
         repeated = np.zeros(0, np.intp) if pairs is None else rows_among_views(X, rows.codes, pairs)
         return cls(
-            Moments.from_rows(X, rows.source, weight),
+            Moments.from_codes(X, rows.sources, rows.codes, weight),
             aligned=() if pairs is None else (pairs,),
             repeated=Moments.from_rows(X[repeated], rows.source[repeated]) if len(repeated) else Moments({}),
             paired_rows=() if rows.pair_id is None else (rows.paired(),),
@@ -223,7 +223,7 @@ def scale_doubt(sample: Any, standardizer: Standardizer) -> str:
     """
     if sample is None:
         return ""
-    low, high = np.quantile(np.asarray(sample, dtype=np.float64), [0.25, 0.75], axis=0)
+    low, high = _quartiles(np.asarray(sample, dtype=np.float64))
     features = np.flatnonzero((high > low) & (standardizer.scale > FAR_OUT * (high - low)))
     if not len(features):
         return ""
@@ -233,6 +233,16 @@ def scale_doubt(sample: Any, standardizer: Standardizer) -> str:
         f"deviation {standardizer.scale[first]:.3g}, and half of its rows lie within "
         f"{high[first] - low[first]:.3g}): find and leave out these rows."
     )
+
+
+def _quartiles(rows: Floats) -> tuple[Floats, Floats]:
+    """Return the lower and upper quartile of every column; sorting is several times as fast as numpy's."""
+    at = np.array([0.25, 0.75]) * (len(rows) - 1)
+    columns = rows.T.copy()
+    columns.sort(axis=1)
+    below, above = columns[:, np.floor(at).astype(int)], columns[:, np.ceil(at).astype(int)]
+    low, high = (below + (at - np.floor(at)) * (above - below)).T
+    return low, high
 
 
 def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:

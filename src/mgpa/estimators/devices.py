@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
+from .._common.checks import is_tensor
 from ..labels import coded, to_numpy
+from ..linalg import blocks
 from ..maps.check import FittedRange
 from ..maps.population import RATE, Population, alike, log_density_of, log_spread, shape_of
 from ..moments import sample_rows
@@ -22,6 +25,7 @@ Floats = NDArray[np.float64]
 
 WINDOW = 50  # rows of one participant and source that follow each other
 SHORTEST = 10
+TOGETHER = 500  # windows that are fetched from a device at once
 EACH, NUMBERS, MOST = 6, 2**21, 400  # windows of one participant and source; numbers, windows kept in all
 AXES = 64
 BALL = 0.02  # of the covariance, shared by all directions
@@ -54,13 +58,14 @@ class Window:
 
 def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
     """Return windows of some rows, a bounded number of each source and participant."""
-    people = np.zeros(len(rows), dtype=np.int64) if rows.participant is None else rows.participant
-    whose = coded(people)[1]
-    cell = rows.codes * (int(whose.max(initial=0)) + 1) + whose
+    cell = rows.codes
+    if rows.participant is not None:
+        whose = coded(rows.participant)[1]
+        cell = cell * (int(whose.max(initial=0)) + 1) + whose
     small = cell.max(initial=0) < 2**16  # which numpy sorts in one pass
     order = np.argsort(cell.astype(np.uint16) if small else cell, kind="stable")
     most = MOST if rows.participant is None else EACH
-    windows = []
+    chosen = []
     for members in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
         n_parts = -(-len(members) // WINDOW)
         if rows.participant is None:  # windows stand for participants, and some are needed
@@ -69,13 +74,22 @@ def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
         several = (
             np.unique(np.linspace(0, n_parts - 1, min(most, n_parts)).astype(int)) if n_parts > 1 else [0]
         )
-        for i in several:
-            window = members[starts[i] : starts[i + 1]][:WINDOW]
-            part = np.asarray(to_numpy(rows.X[window]), dtype=np.float32)
-            who = None if rows.participant is None else rows.participant[members[0]].item()
-            if len(part) > 1:
-                windows.append(Window(part, rows.source[members[0]].item(), who, zlib.crc32(part.tobytes())))
+        chosen += [members[starts[i] : starts[i + 1]][:WINDOW] for i in several]
+    chosen = [window for window in chosen if len(window) > 1]
+    windows = []
+    for window, part in zip(chosen, _rows_of(rows.X, chosen), strict=True):
+        who = None if rows.participant is None else rows.participant[window[0]].item()
+        windows.append(Window(part, rows.source[window[0]].item(), who, zlib.crc32(part.tobytes())))
     return keep_windows(tuple(windows))
+
+
+def _rows_of(X: Any, windows: list[NDArray[np.intp]]) -> Iterator[NDArray[np.float32]]:
+    """Yield the rows of every window; of a tensor, many at a time, as every copy to the host waits for it."""
+    many = TOGETHER if is_tensor(X) else 1
+    for part in blocks(len(windows), many):
+        together = np.asarray(to_numpy(X[np.concatenate(windows[part])]), dtype=np.float32)
+        ends = np.cumsum([len(window) for window in windows[part]])[:-1]
+        yield from [rows.copy() for rows in np.split(together, ends)] if many > 1 else [together]
 
 
 def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:

@@ -35,6 +35,7 @@ from .views import (
     comparable,
     exchangeable,
     exchanged,
+    medians,
     near,
     robust_scale,
     robust_slope,
@@ -224,12 +225,12 @@ def far_off(pairs: Pairs) -> NDArray[np.intp]:
             continue
         # A draw of many pairs says what is usual; all are compared with it, a block at a time.
         draw = some[np.argsort(row_keys(pairs.a[some]))[:MOST]]  # whatever their order
-        center = [np.median(side[draw], axis=0) for side in (pairs.a, pairs.b)]
+        center = [medians(side[draw].T) for side in (pairs.a, pairs.b)]
         X = np.concatenate([pairs.a[draw] - center[0], pairs.b[draw] - center[1]])
         scale = robust_scale(X)
         varies = scale > 0
         X = np.clip(X[:, varies] / scale[varies], -CLIP, CLIP)
-        axes = principal_directions(X - X.mean(axis=0), X.shape[1])[0][:, :MOST_AXES]
+        axes = principal_directions(X - X.mean(axis=0), X.shape[1], MOST_AXES)[0]
         slope, distance = robust_slope(*np.split(X @ axes, 2)), np.empty(len(some))
         for part in blocks(len(some), max(1, BLOCK // (8 * X.shape[1]))):
             a, b = (

@@ -49,8 +49,9 @@ def comparable(A: Floats, B: Floats, kind: Ints) -> tuple[Floats, Floats]:
 
 def medians(rows: Floats) -> Floats:
     """Return the median of every row; of few numbers each, sorting is several times as fast as numpy's."""
-    rows, k = np.sort(rows, axis=1), rows.shape[1] // 2
-    return np.asarray(rows[:, k] if rows.shape[1] % 2 else (rows[:, k - 1] + rows[:, k]) / 2)
+    rows, k = rows.copy(order="C"), rows.shape[1]
+    rows.sort(axis=1)
+    return np.asarray((rows[:, (k - 1) // 2] + rows[:, k // 2]) / 2)
 
 
 def exchangeable(units: Ints, kind: Ints) -> Ints:
