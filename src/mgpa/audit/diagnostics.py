@@ -22,7 +22,6 @@ from ..maps.affine import PosteriorMap
 from ..pair_checks import PairExamination, doubt, examine_pairs
 from ..position import Effect
 from ..reading.spread import FEWEST_UNITS, SpreadEvidence
-from ..reading.words import spread_in_words
 from ..statistics import LabelledRows
 from ..tables import fit_table
 from ..tables.columns import in_units, require_columns
@@ -111,7 +110,7 @@ class PairCheck:
     def _shown(self) -> str:
         """What pairs and rows show, of pairs that are right."""
         if self.effect is None and self.spread is not None and self.spread.is_shown:
-            return f"The pairs show no common shift, but {spread_in_words(self.spread)}."
+            return f"The pairs show no common shift, but {self.spread}."
         if self.effect is None:
             return (
                 f"These {self.n_pairs} pairs show no common difference. Check that ids join views of the "
@@ -149,7 +148,7 @@ class PairCheck:
             f"pairs {np.median(self.shuffled[:, k]):.1%}",
             "matched": f"distance within pairs is {self.closeness:.2f} of that in mismatched pairs"
             + self._copies,
-            "spread": spread_in_words(self.spread) if self.spread else "not tested",
+            "spread": str(self.spread) if self.spread else "not tested",
             "MGPA()": acts,
         } | self._candidates
 

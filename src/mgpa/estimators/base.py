@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,10 @@ from ..pairs import Pairs, check_views
 from ..position import Position
 from ..statistics import LabelledRows, Statistics, require_several
 from .devices import Window, fit_population, keep_windows, sample_windows
+
+if TYPE_CHECKING:
+    from ..reading.edits import Action, Reading
+    from ..reading.spread import SpreadEvidence
 
 Floats = NDArray[Any]
 # X_val and source_val, as they were passed: read by the methods that hold rows out.
@@ -72,9 +76,9 @@ class Fitted:
     map: CorrectionMap
     gate: Any = None
     position: Position | None = None
-    spread: Any = None  # of MGPA: SpreadEvidence,
-    action: Any = None  # what is done with rows,
-    reading: Any = None  # and how well their source is read
+    spread: SpreadEvidence | None = None  # of MGPA: what held-out pairs say about spread,
+    action: Action | None = None  # what is done with rows,
+    reading: Reading | None = None  # and how well their source is read
 
 
 class Described:

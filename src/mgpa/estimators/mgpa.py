@@ -15,7 +15,6 @@ import numpy as np
 
 from .._common.parameters import Constraint, flag, gate, nothing, number, one_of, source_name
 from ..errors import MissingEvidence
-from ..evidence import LEVEL
 from ..gate import FixedGate, Gate, no_gate
 from ..labels import reference_code, source_names
 from ..maps import AffineMap, PosteriorMap
@@ -23,17 +22,16 @@ from ..moments import Standardizer
 from ..pair_checks import usable_pairs
 from ..pairs import Pairs
 from ..position import Position, solve_position
-from ..reading.edits import Action, Fit, Reading, decide, posterior_map, read_sources
+from ..reading.edits import Action, Fit, Reading, ReadingSettings, decide, posterior_map, read_sources
 from ..reading.posterior import Posterior, fit_posterior
 from ..reading.spread import SpreadEvidence, show_spread
 from ..reading.views import Views, read_views, unpaired_scatters
-from ..reading.words import in_words
 from ..statistics import Statistics
 from .base import Fitted
 from .closed_form import GatedMomentEstimator
 
 PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
-NOT_ASKED = (1.0, 0, "")
+NOT_ASKED = SpreadEvidence(1.0, 0, "")
 
 
 class MGPA(GatedMomentEstimator):
@@ -139,27 +137,25 @@ class MGPA(GatedMomentEstimator):
         data.require_sources()
         data, pairs, doubt, left_out = usable_pairs(data)
         standardizer = data.standardizer(self.standardize)
-        target, divisor, moments = (
-            reference_code(self.reference, data.sources),
-            standardizer.divisor,
-            data.moments,
-        )
+        target = reference_code(self.reference, data.sources)
         position = self._position_of(data, pairs, standardizer, target)
-        views = read_views(pairs, moments.within_scaled(divisor), moments.count, standardizer)
+        within = data.moments.within_scaled(standardizer.divisor)
+        views = read_views(pairs, within, data.moments.count, standardizer)
         collapsed = views.after(position.map, pairs, standardizer)
-        n_pairs, mean_contrast = len(pairs), (pairs.b.mean(axis=0) - pairs.a.mean(axis=0)) / divisor
+        n_pairs, apart = len(pairs), pairs.b.mean(axis=0) - pairs.a.mean(axis=0)
         del pairs  # which are as large as the views
         result = self._edits(data, views, collapsed, standardizer, position, target)
         facts: dict[str, Any] = {}
         if result.gate is not position.gate:
-            result.gate.mean_contrast_ = mean_contrast
+            result.gate.mean_contrast_ = apart / standardizer.divisor
             facts["gate_energy"] = float(result.gate.cumulative_energy_[0])
         name = "" if target is None else source_names(data.sources)[target]
-        words = in_words(result.action, position.effect, result.spread, result.reading, name)
-        words = "; ".join(filter(None, (words, left_out)))
+        words = [_evidence_in_words(result, name), left_out]
         if position.effect is not None and result.action is not Action.NOTHING:
             doubt = " ".join(filter(None, (doubt, position.effect.doubt)))
-        info = self._pairs_info(data, n_pairs, result.gate, words, reference=name, doubt=doubt, **facts)
+        info = self._pairs_info(
+            data, n_pairs, result.gate, "; ".join(filter(None, words)), reference=name, doubt=doubt, **facts
+        )
         return replace(result, map=replace(result.map, strength=float(self.strength), info=info))
 
     def _position_of(
@@ -187,23 +183,26 @@ class MGPA(GatedMomentEstimator):
         """Return edits by the source that is read from the row, or the closed form, or nothing."""
         effect, has_position = position.effect, position.map.rank > 0
         shown = show_spread(views) if self.spread != "never" else NOT_ASKED
-        has_spread = self.spread == "always" or shown[0] <= LEVEL
+        has_spread = self.spread == "always" or shown.is_shown
+        evidence = None if self.spread == "never" else shown
         if not (has_position or has_spread) or not views.folds:
             action = Action.COLLAPSE if has_position else Action.NOTHING
-            evidence = None if self.spread == "never" else SpreadEvidence(*shown)
             return Fitted(position.map, position.gate, position, evidence, action)
         paired = data.paired_moments(among_rows=True)
         rows = unpaired_scatters(data.moments, paired, views.axes, standardizer.divisor)
         posterior = fit_posterior(views, rows)
         same_scale = effect is not None and effect.matches_pairs
-        is_precise = same_scale and effect is not None and effect.error < PRECISE
-        settings: dict[str, Any] = {"target": target, "spread": self.spread, "is_precise": is_precise}
-        settings["is_absent"] = effect is not None and effect.is_absent
-        fit = read_sources(views, rows, posterior, shown=shown, **settings)
+        settings = ReadingSettings(
+            target,
+            self.spread,
+            is_precise=effect is not None and same_scale and effect.error < PRECISE,
+            is_absent=effect is not None and effect.is_absent,
+        )
+        fit = read_sources(views, rows, posterior, shown, settings)
         reading = fit.reading
         action = decide(fit, has_position=has_position, same_scale=same_scale, collapse=self.collapse)
         if action is Action.COLLAPSE and has_spread:
-            fit = read_sources(collapsed, rows, posterior, shown=show_spread(collapsed), **settings)
+            fit = read_sources(collapsed, rows, posterior, show_spread(collapsed), settings)
             action = Action.COLLAPSE_AND_READ if fit.slopes else action
         evidence = None if self.spread == "never" else fit.spread
         if action in (Action.NOTHING, Action.COLLAPSE):
@@ -214,8 +213,7 @@ class MGPA(GatedMomentEstimator):
     @property
     def spread_(self) -> SpreadEvidence | None:
         """What held-out pairs say about spread."""
-        evidence: SpreadEvidence | None = self._fitted.spread
-        return evidence
+        return self._fitted.spread
 
     @property
     def action_(self) -> str:
@@ -225,8 +223,19 @@ class MGPA(GatedMomentEstimator):
     @property
     def reading_(self) -> Reading | None:
         """How well the source of held-out views is read; None where nothing had to be read."""
-        reading: Reading | None = self._fitted.reading
-        return reading
+        return self._fitted.reading
+
+
+def _evidence_in_words(result: Fitted, reference: str) -> str:
+    """Return what pairs and rows show, and what is done about it."""
+    effect = None if result.position is None else result.position.effect
+    parts = ["pairs show no common shift" if effect is None else str(effect)]
+    if result.spread is not None:
+        parts.append(str(result.spread))
+    action = result.action or Action.NOTHING
+    if result.reading is not None and action is not Action.NOTHING:
+        parts.append(str(result.reading))
+    return "; ".join([*parts, action.in_words(reference)])
 
 
 def _edit_map(

@@ -50,6 +50,18 @@ class Action(Enum):
     READ = "read"  # edits weighted by the posterior of the source
     COLLAPSE_AND_READ = "collapse, then read"  # edits of collapsed rows
 
+    def in_words(self, reference: str) -> str:
+        """Return what is done with rows, toward a source of this name or, if it is empty, the mean of all."""
+        view = f"the view of {reference!r}" if reference else "the mean of all views"
+        level = f"the level of {reference!r}" if reference else "the mean level of all sources"
+        collapse = f"the direction in which sources differ is collapsed to {level}"
+        return {
+            Action.NOTHING: "not corrected",
+            Action.COLLAPSE: f"correction applied: {collapse}",
+            Action.READ: f"correction applied: the source is read from each row, and the row moves to {view}",
+            Action.COLLAPSE_AND_READ: f"correction applied: {collapse}, then rows move to {view}",
+        }[self]
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -71,6 +83,12 @@ class Reading:
     def suffices(self) -> bool:
         """Whether rows may be edited as if the source were told."""
         return self.expected <= self.allowed
+
+    def __str__(self) -> str:
+        return (
+            f"the source is read right in {self.right:.0%} of held-out views, and edits miss "
+            f"{self.missed:.1%} of what they would do if the source were told"
+        )
 
 
 @dataclass(frozen=True)
@@ -96,36 +114,41 @@ class Fit:
     slopes: bool  # whether differences in spread are corrected
 
 
+@dataclass(frozen=True)
+class ReadingSettings:
+    """What is asked of the edits, and what rows show of the pairs' shift."""
+
+    target: int | None  # the source whose view rows are taken to; None: the mean of all
+    spread: str  # "auto", "always" or "never"
+    is_precise: bool  # rows clearly show the pairs' shift, at its size
+    is_absent: bool  # rows lack it
+
+
 def read_sources(
     views: Views,
     rows: list[tuple[float, Floats]],
     posterior: Posterior,
-    *,
-    shown: tuple[float, int, str],
-    target: int | None,
-    spread: str,
-    is_precise: bool,
-    is_absent: bool = False,
+    shown: SpreadEvidence,
+    settings: ReadingSettings,
 ) -> Fit:
     """Fit the edits of views to the target, and test them on held-out pairs.
 
-    ``shown`` is :func:`mgpa.reading.spread.show_spread` of the views, ``spread`` "auto", "always" or "never";
-    ``is_precise`` says that rows clearly show the pairs' shift, at its size; ``is_absent`` that they lack it.
+    ``shown`` is :func:`mgpa.reading.spread.show_spread` of the views.
     """
-    evidence = SpreadEvidence(*shown, is_absent=is_absent)
+    evidence, spread = replace(shown, is_absent=settings.is_absent), settings.spread
     try_slopes = spread == "always" or (spread == "auto" and evidence.is_shown)
     regressions = fit_regressions(views, slopes=try_slopes)
-    tested = hold_out(views, posterior, regressions, target)
+    tested = hold_out(views, posterior, regressions, settings.target)
     right = share_right(posterior, views)
     if try_slopes:
         evidence = weigh_slopes(evidence, views, rows, regressions, tested, right)
-    matches = evidence.matches_rows or is_precise
+    matches = evidence.matches_rows or settings.is_precise
     slopes = spread == "always" or (try_slopes and evidence.is_shown and evidence.helps and matches)
     if not slopes:
         regressions = {step: regression.constant() for step, regression in regressions.items()}
     told = max(float(tested.told[int(slopes)].sum()), TINY)
     missed = float(tested.missed[int(slopes)].sum()) / told
-    allowed = MISSED if target is None else MISSED_WITH_REFERENCE
+    allowed = MISSED if settings.target is None else MISSED_WITH_REFERENCE
     return Fit(views, regressions, evidence, Reading(right, missed, 2 * len(views), allowed), slopes)
 
 

@@ -24,6 +24,7 @@ SIGN_FLIPS = 1999
 FEWEST_UNITS = 3  # that can tell whether a slope is shared
 SURE = 0.02  # chance of a common slope, where no other rows can confirm it
 ALL_NOISE = 0.99  # share of noise from which on there is nothing to undo
+STILL_READABLE = 0.65  # an AUROC that is worth a sentence
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,31 @@ class SpreadEvidence:
             return self.p_value <= SURE and self.removed > 2.0 * self.error
         return 0.4 <= self.scale <= 2.5
 
+    def __str__(self) -> str:
+        if self.n_units < FEWEST_UNITS:
+            unit = self.unit if self.n_units > 1 else self.unit.replace("participants", "participant")
+            return f"a difference in spread cannot be tested with {self.n_units} {unit}"
+        tested = f"(p = {self.p_value:.2g}, {self.n_units} {self.unit})"
+        if not self.is_shown:
+            return f"no difference in spread {tested}"
+        words = (
+            f"sources differ in spread {tested}: gain {self.gain:.0%}, rotation {self.rotation:.0%}, noise "
+            f"{self.noise:.0%} of the paired differences beyond the shift"
+        )
+        if self.noise >= ALL_NOISE:
+            return f"{words}; noise cannot be undone, so the source stays readable from it"
+        if not self.helps:
+            return f"{words}; correcting it brings held-out pairs no closer"
+        if not self.matches_rows:
+            return f"{words}; rows do not show it"
+        words += f"; correcting it removes {self.removed:.0%} of the difference of held-out pairs"
+        if self.by_length < STILL_READABLE:
+            return words
+        return f"{words}; what stays readable is the length of embeddings (AUROC {self.by_length:.2f})"
 
-def show_spread(views: Views) -> tuple[float, int, str]:
-    """Return :func:`shared_slope` of the pairs, the number of units, and what the units are."""
+
+def show_spread(views: Views) -> SpreadEvidence:
+    """Return whether the pairs differ in spread: :func:`shared_slope`, over which units."""
     units, whose = views.units, views.participants
     n_units = int(units.max()) + 1
     unit = "groups of pairs"
@@ -79,7 +102,7 @@ def show_spread(views: Views) -> tuple[float, int, str]:
     centred = centre(views.contrasts(pairs), views.kind)
     scatter = centred.T @ centred / len(centred)
     if not np.trace(scatter) > np.finfo(np.float64).eps * views.variance.sum():
-        return 1.0, n_units, unit  # a shift is all there is
+        return SpreadEvidence(1.0, n_units, unit)  # a shift is all there is
     # Directions of much variance are scaled down.
     scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
     lower = np.linalg.cholesky(scatter)
@@ -87,7 +110,7 @@ def show_spread(views: Views) -> tuple[float, int, str]:
     for part in views.blocks(pairs):
         centred[part] = scipy.linalg.solve_triangular(lower, centred[part].T, lower=True).T
         midpoints[part] = (views.moved(part) + views.moved(part + len(views))) * (views.weight / 2.0)
-    return shared_slope(centred, midpoints, views.kind, units), n_units, unit
+    return SpreadEvidence(shared_slope(centred, midpoints, views.kind, units), n_units, unit)
 
 
 def shared_slope(
