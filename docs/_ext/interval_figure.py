@@ -174,12 +174,9 @@ class IntervalFigure(Directive):
             columns, rows = wanted, {name: [row[i] for i in at] for name, row in rows.items()}
         svg = DRAWN[self.options.get("as", "panels")](columns, rows)
         name = re.sub(r"\W+", "-", f"{page.stem}-{marker}".lower())
+        picture = themed(svg, name, self.options["alt"])
         return [
-            nodes.raw(
-                "",
-                f'<figure class="mgpa-figure">{themed(svg, name, self.options["alt"])}</figure>',
-                format="html",
-            )
+            nodes.raw("", f'<figure class="mgpa-figure mgpa-intervals">{picture}</figure>', format="html")
         ]
 
 

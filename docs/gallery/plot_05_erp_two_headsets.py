@@ -116,7 +116,7 @@ with plots.style():
     for name, (color, line) in looks.items():
         ax.plot(centres, waves[name][CHANNELS.index("Pz")], line, color=color, label=name)
     ax.axvspan(350, 400, color="#88888833", lw=0)
-    ax.set(xlabel="ms after a rare event", ylabel="µV at Pz")
+    ax.set(xlabel="ms after a rare event", ylabel="µV at Pz", ylim=(-17, 18))
     ax.legend(loc="lower left", fontsize=7)
     for place, (name, wave) in enumerate(waves.items(), 1):
         ax = figure.add_subplot(grid[place])

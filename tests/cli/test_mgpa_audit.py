@@ -110,3 +110,4 @@ def test_rows_of_every_source_without_a_pair_id_are_asked_about(tmp_path, no_fig
     )
     line = refused("check-pairs", "sites.parquet", *options[3:], "participant", folder=tmp_path)
     assert "lacks pair_id; it has participant, source, visit. If it is there under another name" in line
+    assert "pass --rename.NAME pair_id." in line

@@ -415,7 +415,7 @@ RAGGED = {"embedding": [[1.0, 2.0]] * 4 + [[1.0]] + [[1.0, 2.0]]}
         (
             {"e_0": [1.0], "e_1": [2.0], "e_2": [2.0]},
             {},
-            r"3 columns .* begin with 'e_': .* pass embedding e_",
+            r"3 columns .* begin with 'e_': .* pass embedding='e_'",
         ),
         ({"a": [[1.0]], "b": [[2.0]]}, {}, r"Several columns could be the embedding \(a, b\)"),
         (

@@ -112,10 +112,11 @@ def in_shell(text: str, arguments: list[str] | None) -> str:
     names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
 
     def with_value(found: re.Match[str]) -> str:
-        option, value = options[found[1]], found[2]
+        option, value = options[found[1]], found[3]
         return option if value in ("", "True") else f"{option} {value}"
 
-    text = re.sub(rf"(?<![\w'.-])({names})=((?:[\w+-]|\.(?=\d))*)", with_value, text)
+    text = re.sub(r"rename=\{'(.+?)': '(\w+)'\}", r"--rename.\1 \2", text)
+    text = re.sub(rf"(?<![\w'.-])({names})=(')?((?:[\w+-]|\.(?=\d))*)(?(2)')", with_value, text)
     text = re.sub(r",? or None(?=[;.])", "", text)
     # At the beginning of a sentence, where the word can only be the option.
     begins = rf"(?:^|(?<=[.;:] ))({names})(?= (?:is|must)\b)"

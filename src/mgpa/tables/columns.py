@@ -44,7 +44,7 @@ def require_columns(wanted: Iterable[str], columns: Iterable[str], table: Any = 
     if named and others:
         # Which of them it is only the user knows, unless it is the very name in other letters.
         same = next((name for name in others if name.lower() == named), "NAME")
-        hint += f" If it is there under another name, rename {same} to {named}."
+        hint += f" If it is there under another name, pass rename={{{same!r}: {named!r}}}."
     if "participant" in missing and "pair_id" in present:
         hint += " If every pair_id is its own unit, rename it to both: pair_id+participant."
     raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(present)}.{hint}")

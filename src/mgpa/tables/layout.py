@@ -23,8 +23,8 @@ from .columns import COLUMNS, RESERVED, Columns, require_alike
 
 EMBEDDING_NAMES = ("embedding", "X", "tokens")
 HOW_TO_NAME = (
-    "Name it with embedding: a column, several columns, a range (1100:2492), a prefix, or numeric for all "
-    "columns of numbers."
+    "Name it with embedding=, which takes a column, several columns, a range (1100:2492), a prefix, or "
+    "numeric for all columns of numbers."
 )
 MAX_CHUNK_ROWS = 2**14
 # Files of a folder of parts.
@@ -160,7 +160,7 @@ def _likely(fields: Mapping[str, Field]) -> str:
     stems = Counter(name.rstrip("0123456789") for name, f in fields.items() if _is_number(f) and not f.shape)
     stem, n = stems.most_common(1)[0] if stems else ("", 0)
     return (
-        f"{n} columns of numbers begin with {stem!r}: if those are it, pass embedding {stem}. "
+        f"{n} columns of numbers begin with {stem!r}: if those are it, pass embedding={stem!r}. "
         if stem and n > 2
         else ""
     )
