@@ -30,7 +30,7 @@ def bare_step(device, rows):
     import torch
     import torch.nn.functional as F
 
-    from mgpa.networks import CUDA_PARTS, parameters_of
+    from mgpa.networks import CUDA_PARTS, AdamW
 
     shapes = [(RESTARTS, HIDDEN, D), (RESTARTS, 1, HIDDEN), (RESTARTS, 2, HIDDEN), (RESTARTS, 1, 2)]
     sizes = [int(np.prod(shape)) for shape in shapes]
@@ -41,8 +41,7 @@ def bare_step(device, rows):
     x = torch.randn(RESTARTS, rows, D, device=device)
     onehot = F.one_hot(torch.randint(0, 2, (RESTARTS, rows), device=device), 2).float()
     on_cuda = x.device.type == "cuda"
-    parameters = parameters_of(flat, gradient, CUDA_PARTS if on_cuda else 1)
-    optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=1e-3, fused=True, capturable=on_cuda)
+    optimizer = AdamW([flat], [gradient], CUDA_PARTS if on_cuda else 1, 1e-3, 1e-3)
 
     def step():
         u = torch.baddbmm(b1, x, W1.mT)

@@ -160,18 +160,10 @@ class Training:
         for n, members in groupby(range(len(sizes)), key=sizes.__getitem__):
             sets = list(members)
             of_group = slice(sets[0] * len(seeds), (sets[-1] + 1) * len(seeds))
-            if len(sets) == len(sizes):
-                parts = parameters_of(self._flat, gradient, n_parts)
-            else:
+            flat = [[self._flat], [gradient]]
+            if len(sets) < len(sizes):
                 flat = [[stack[of_group].view(-1) for stack in part] for part in stacks]
-                parts = [one for p, g in zip(*flat, strict=True) for one in parameters_of(p, g, n_parts)]
-            optimizer = torch.optim.AdamW(
-                parts,
-                lr=learning_rate,
-                weight_decay=weight_decay,
-                fused=True,
-                capturable=device.type == "cuda",
-            )
+            optimizer = AdamW(flat[0], flat[1], n_parts, learning_rate, weight_decay)
             shuffles = [torch.Generator().manual_seed(s % MAX_SEED) for s in shuffle_seeds or seeds]
             first_rows = torch.tensor([starts[i] for i in sets], device=device)
             self._groups.append(Group(n, first_rows, shuffles, Operands.of(*stacks, of_group), [optimizer]))
@@ -183,7 +175,7 @@ class Training:
             with torch.no_grad():
                 self._full_step = as_cuda_graph(self._full_step, R * batch_size, self._flat, self._optimizers)
 
-    def _step(self, operands: Operands, optimizers: Sequence[Any], batch: Array) -> None:
+    def _step(self, operands: Operands, optimizers: Sequence[AdamW], batch: Array) -> None:
         parameters, gradients = operands.parameters, operands.gradients
         x = self._rows.index_select(0, batch).view(*operands.stack, -1, self._rows.shape[1])
         logits, activations = self.network.forward(parameters, x)
@@ -249,7 +241,7 @@ class Group:
     first_rows: Array
     shuffles: list[Any]
     operands: Operands
-    optimizers: list[Any]
+    optimizers: list[AdamW]
 
     def orders(self, device: Any) -> Array:
         """Return the rows that each network meets in the next epoch, (networks, n)."""
@@ -268,14 +260,42 @@ def network_logits(network: Architecture, parameters: list[Array], X: Array) -> 
         return network.forward(parameters, x.expand(len(parameters[0]), *x.shape))[0]
 
 
-def parameters_of(flat: Array, gradient: Array, n_parts: int) -> list[Any]:
-    """Return ``n_parts`` parameters that are views of a vector and its gradient."""
-    size = -(-len(flat) // n_parts)
-    parameters = []
-    for part, its_gradient in zip(flat.split(size), gradient.split(size), strict=True):
-        parameters.append(torch.nn.Parameter(part))
-        parameters[-1].grad = its_gradient
-    return parameters
+class AdamW:
+    """torch's fused AdamW of vectors in place, each in ``n_parts`` parts.
+
+    Without ``torch.optim``: its first optimiser imports torch's compiler, which takes seconds, and calling
+    its steps would be a good part of training small networks.
+    """
+
+    def __init__(
+        self, vectors: list[Array], gradients: list[Array], n_parts: int, learning_rate: float, decay: float
+    ) -> None:
+        parameters, slopes = (
+            [part for vector in tensors for part in vector.split(-(-len(vector) // n_parts))]
+            for tensors in (vectors, gradients)
+        )
+        self._means, self._squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+        self._steps = [torch.zeros((), device=p.device) for p in parameters]
+        self._tensors: tuple[list[Array], ...] = parameters, slopes, self._means, self._squares, [], self._steps
+        self._settings: dict[str, Any] = {
+            "lr": learning_rate,
+            "weight_decay": decay,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "eps": 1e-8,
+            "amsgrad": False,
+            "maximize": False,
+        }
+
+    def step(self) -> None:
+        """Change the parameters by their gradients."""
+        torch._foreach_add_(self._steps, 1)
+        torch._fused_adamw_(*self._tensors, **self._settings)
+
+    def forget(self) -> None:
+        """Begin anew, with the parameters as they are."""
+        for tensor in (*self._means, *self._squares, *self._steps):
+            tensor.zero_()
 
 
 def affine(x: Array, W: Array, b: Array) -> Array:
@@ -316,7 +336,7 @@ def initial_weights(layers: tuple[tuple[int, int], ...], seed: int) -> list[Arra
 
 
 def as_cuda_graph(
-    step: Callable[[Array], None], batch_size: int, flat: Array, optimizers: Sequence[Any]
+    step: Callable[[Array], None], batch_size: int, flat: Array, optimizers: Sequence[AdamW]
 ) -> Callable[[Array], None]:
     """Record a full-batch step as a CUDA graph: launching its kernels singly would be most of its time."""
     batch = torch.zeros(batch_size, dtype=torch.int64, device=flat.device)
@@ -331,9 +351,7 @@ def as_cuda_graph(
         step(batch)
     flat.copy_(start)
     for optimizer in optimizers:
-        for state in optimizer.state.values():
-            for tensor in state.values():
-                tensor.zero_()
+        optimizer.forget()
 
     def run(rows: Array) -> None:
         batch.copy_(rows)
