@@ -273,12 +273,15 @@ class Means:
         kinds = [coded(values) for values in labels]
         combined = np.ravel_multi_index([codes for _, codes in kinds], [len(names) for names, _ in kinds])
         order = np.argsort(combined, kind="stable")
+        firsts = np.flatnonzero(np.diff(combined[order], prepend=-1))
+        several = [values[order[firsts]].tolist() for values in labels]
         parts = {}
-        for rows in np.split(order, np.flatnonzero(np.diff(combined[order])) + 1):
-            names = tuple(values[rows[0]].item() for values in labels)
-            chosen, total = double(X[rows]), float(weight[rows].sum())
-            sums = to_numpy(cast(weight[rows], chosen) @ chosen)  # added up where the rows are
-            parts[names if len(labels) > 1 else names[0]] = total, sums / total if total else sums
+        for name, rows in zip(zip(*several, strict=True), np.split(order, firsts[1:]), strict=True):
+            chosen, weights = double(X[rows]), weight[rows]
+            if not isinstance(X, np.ndarray):
+                weights = cast(weights, chosen)  # added up where the rows are
+            total, sums = float(weights.sum()), to_numpy(weights @ chosen)
+            parts[name if len(labels) > 1 else name[0]] = total, sums / total if total else sums
         return cls(parts)
 
     def __add__(self, other: Means) -> Means:

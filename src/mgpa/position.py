@@ -224,6 +224,8 @@ def solve_position(
             moments, data.participants, data.calibration_moments(), standardizer, shift,
             ridge=None if ridge == "auto" else float(ridge), do_no_harm=do_no_harm, **level,
         )  # fmt: skip
+        if len(data.names) > 1:  # of whom the means may be those of groups
+            effect = replace(effect, units=f"{len(data.names)} people")
     return Position(gate, stored, shift.mean, C, effect)
 
 

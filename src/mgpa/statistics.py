@@ -8,6 +8,7 @@ event may come in different batches.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .effects_without_each import MOST_PEOPLE
 from .errors import MissingEvidence
 from .labels import coded, is_paired, require_distinct, source_names, to_numpy
 from .moments import Means, Moments, Standardizer, fingerprint, row_checksums, sample_rows
@@ -23,6 +25,7 @@ from .pairs import Codes, Pairs, matched_rows, row_keys
 
 Floats = NDArray[np.float64]
 
+MOST_NAMED = 10_000  # participants whose means are kept; of more, those of groups
 FAR_OUT = 50.0  # times the range of the middle half of rows; of normal rows the deviation is .74 of it
 
 NO_PAIRS = (
@@ -108,7 +111,8 @@ class Statistics:
     repeated: Moments = field(default_factory=lambda: Moments({}))  # of rows that are views of aligned pairs
     calibration: tuple[LabelledRows, ...] = ()
     paired_rows: tuple[LabelledRows, ...] = ()  # rows that have pair ids
-    participants: Means = field(default_factory=lambda: Means({}))  # by (source, participant)
+    participants: Means = field(default_factory=lambda: Means({}))  # by (source, participant or group)
+    names: frozenset[Any] = frozenset()  # of the participants
     task: Means = field(default_factory=lambda: Means({}))
     n_features: int | None = None  # None before anything was seen
     sample: Floats | None = None  # of the rows, the same one however they were split
@@ -118,6 +122,7 @@ class Statistics:
         """Reduce one batch."""
         X, weight, nothing = rows.X, rows.sample_weight, Means({})
         people, task = rows.participant, rows.task
+        names = frozenset() if people is None else frozenset(np.unique(people).tolist())
         repeated = np.zeros(0, np.intp) if pairs is None else rows_among_views(X, rows.codes, pairs)
         return cls(
             Moments.from_codes(X, rows.sources, rows.codes, weight),
@@ -126,7 +131,8 @@ class Statistics:
             paired_rows=() if rows.pair_id is None else (rows.paired(),),
             participants=nothing
             if people is None
-            else Means.from_rows(X, rows.source, people, sample_weight=weight),
+            else in_groups(Means.from_rows(X, rows.source, people, sample_weight=weight), names),
+            names=names,
             task=nothing if task is None else Means.from_rows(X, task, sample_weight=weight),
             n_features=X.shape[1],
             sample=sample_rows(X),
@@ -134,13 +140,15 @@ class Statistics:
 
     def __add__(self, other: Statistics) -> Statistics:
         samples = [sample for sample in (self.sample, other.sample) if sample is not None]
+        names = self.names | other.names
         return Statistics(
             self.moments + other.moments,
             self.aligned + other.aligned,
             self.repeated + other.repeated,
             self.calibration + other.calibration,
             self.paired_rows + other.paired_rows,
-            self.participants + other.participants,
+            in_groups(self.participants, names) + in_groups(other.participants, names),
+            names,
             self.task + other.task,
             other.n_features or self.n_features,
             sample_rows(*samples[::-1]) if samples else None,
@@ -214,6 +222,26 @@ class Statistics:
     @property
     def _labelled(self) -> tuple[LabelledRows, ...]:
         return self.paired_rows + self.calibration
+
+
+class Group(int):
+    """The number of a group of participants."""
+
+
+def in_groups(participants: Means, names: frozenset[Any]) -> Means:
+    """Return the means of participants, or of groups of them if there are too many ``names`` to keep each.
+
+    A participant's group follows from the name, so it is the same one in every batch.
+    """
+    if len(names) <= MOST_NAMED:
+        return participants
+
+    def cell(label: tuple[Any, Any]) -> tuple[Any, Group]:
+        source, who = label
+        group = who if isinstance(who, Group) else Group(zlib.crc32(repr(who).encode()) % MOST_PEOPLE)
+        return source, group
+
+    return participants.grouped(cell)
 
 
 def scale_doubt(sample: Any, standardizer: Standardizer) -> str:

@@ -57,6 +57,27 @@ def test_batch_streamed_and_merged_fits_are_one(seed, n_batches, kind, weighted)
         assert info == expected
 
 
+def test_means_of_very_many_participants_are_kept_by_group(monkeypatch):
+    """Memory then no longer grows with participants; the map, the batches and the count do not change."""
+    data = several_sources(3, K=2, events=200, unpaired=0)
+    people = np.array([f"p{event % 80}" for event in data.pair_id])
+    named = ClosedFormMGPA().fit(data.X, **data.evidence(), groups=people)
+    monkeypatch.setattr("mgpa.statistics.MOST_NAMED", 30)
+    grouped = ClosedFormMGPA().fit(data.X, **data.evidence(), groups=people)
+    streamed = ClosedFormMGPA()
+    for rows in np.array_split(np.arange(400), 7):  # the first few batches name their participants
+        batch = data.rows(rows)
+        streamed.partial_fit(batch.X, **batch.evidence(), groups=people[rows])
+    X = new_rows(data)
+    effects = [model._fitted.position.effect for model in (named, grouped, streamed)]
+    assert len(named._data.participants.parts) > 128 >= len(streamed._data.participants.parts)
+    assert {effect.units for effect in effects} == {"80 people"}
+    assert effects[1].error == pytest.approx(effects[2].error)
+    assert effects[1].error == pytest.approx(effects[0].error, rel=0.5)  # of other groups
+    for other in (grouped, streamed):
+        assert_close(other.transform(X), named.transform(X), 1e-10)
+
+
 def test_merging_checks_what_it_merges():
     data = two_sources()
     X, source, pairs = data.X, data.source, data.pairs

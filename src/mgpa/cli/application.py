@@ -57,13 +57,20 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
     return convert(kind, tokens)
 
 
+def _shown(default: Any) -> str | None:
+    """Return a default as the help shows it: nothing for an option that is off."""
+    if default is None or default is False:
+        return None
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
 app = App(
     name="mgpa",
     help="Remove how it was measured, keep what was measured: correct embeddings and audit the result.",
     suppress_keyboard_interrupt=False,
     version=__version__,
-    help_format="plaintext",
-    default_parameter=Parameter(converter=_read_value),
+    help_format="markdown",  # which fills lines, where plain text keeps the docstring's
+    default_parameter=Parameter(converter=_read_value, show_default=_shown),
 )
 
 app.register_install_completion_command()

@@ -68,8 +68,8 @@ def fit(
     method
         As listed by `mgpa methods`.
     reference
-        The source whose rows stay where they are, and to which rows of the others go: the device that your
-        decoder or calibration was trained on. Without it MGPA goes to the mean of all sources.
+        Correct all rows to this source, the device that your decoder or calibration was trained on. Its own
+        rows stay, as far as they can be recognised. Without it, MGPA corrects to the mean of all sources.
     rank
         For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or what held-out
         pairs support (auto). For NCM, which has no gate: the directions it removes.
@@ -145,9 +145,9 @@ def apply(
 
     Example: mgpa apply adapter.safetensors recordings.parquet --out corrected.parquet
 
-    Streams: memory does not grow with the table. Into a folder (a name without suffix), finished parts are
-    kept, and running it again continues there. The exit status is 3 if no device of the fit explains the
-    rows.
+    Rows are streamed, so memory does not grow with the table. In a folder (a name without suffix), finished
+    parts are kept, and the same command continues there. The exit status is 3 if rows look like those of a
+    device that was not in the fit.
 
     Parameters
     ----------
@@ -164,11 +164,12 @@ def apply(
     force
         Correct a table that was corrected before, or whose sources the map does not know.
     strict
-        Write nothing, and fail, if rows are not like those the map was fitted on. Without it, that is said.
+        Write nothing, and fail, if rows are not like those the map was fitted on. Without it, a line says so.
     unknown
-        What to do with rows that no device of the fit explains: correct them all the same; adapt to them, as
-        `mgpa adapt` does; or leave them as they are, if that is true of all rows. `mgpa leave-one-out` says
-        what is best. For a model of corrected rows that is adapt; leave is for one of uncorrected rows.
+        What to do with rows of a device that was not in the fit: correct them all the same; adapt to them, as
+        `mgpa adapt` does; or leave them as they are, if all rows are such. Choose adapt for a model that was
+        trained on corrected rows, and leave for one trained on uncorrected rows; `mgpa leave-one-out`
+        measures both.
     """
     from ..maps import AffineMap, PosteriorMap, load_map
     from ..tables import apply_to_file, check_table

@@ -28,8 +28,10 @@ def simulate(
     ----------
     out
         A .parquet or .npz file.
-    people, sources
-        Participants, and devices that recorded them.
+    people
+        Number of participants.
+    sources
+        Number of devices that recorded each of them, from 2 to 4.
     tokens
         Tokens per event; 0 for vectors.
     """
