@@ -33,10 +33,9 @@ from numpy.typing import NDArray
 
 from .linalg import PrincipalAxes, outside
 from .moments import Means, Moments
+from .statistics import MOST_PEOPLE
 
 Floats = NDArray[np.float64]
-
-MOST_PEOPLE = 64  # more are left out in groups
 
 
 def _groups(participants: Means) -> dict[Any, int]:

@@ -17,7 +17,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .effects_without_each import MOST_PEOPLE
 from .errors import MissingEvidence
 from .labels import coded, is_paired, require_distinct, source_names, to_numpy
 from .moments import Means, Moments, Standardizer, fingerprint, row_checksums, sample_rows
@@ -25,7 +24,8 @@ from .pairs import Codes, Pairs, matched_rows, row_keys
 
 Floats = NDArray[np.float64]
 
-MOST_NAMED = 10_000  # participants whose means are kept; of more, those of groups
+MOST_PEOPLE = 64  # more are left out of an effect in groups
+MOST_NAMED = 10_000  # participants whose means are kept; of more, those of such groups
 FAR_OUT = 50.0  # times the range of the middle half of rows; of normal rows the deviation is .74 of it
 
 NO_PAIRS = (

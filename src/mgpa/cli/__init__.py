@@ -28,11 +28,11 @@ from ..errors import (
 )
 
 # Importing a module adds its commands.
-from . import audits, bench, corrections, devices, machine, simulate
+from . import audits, bench, corrections, devices, machine, simulate, tables
 from .application import UserError, app
 from .ending import about_signal, stoppable
 
-__all__ = ["app", "audits", "bench", "corrections", "devices", "machine", "main", "simulate"]
+__all__ = ["app", "audits", "bench", "corrections", "devices", "machine", "main", "simulate", "tables"]
 
 # So does this one; by its name, since nothing depends on the paper's room.
 import_module("mgpa.paper.commands")

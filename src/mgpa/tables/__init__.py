@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .columns import COLUMNS, ROLES, Columns, assign_roles
     from .files import TableFile, open_table, write_table
     from .fitting import fit_table
-    from .parquet import TableWriter
+    from .parquet_folder import TableWriter
     from .rows import apply_to_file, apply_to_table, check_table, rows_for
     from .simulate import simulate_table
     from .table import Table
@@ -25,7 +25,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ".columns": ("COLUMNS", "Columns", "ROLES", "assign_roles"),
     ".files": ("TableFile", "open_table", "write_table"),
     ".fitting": ("fit_table",),
-    ".parquet": ("TableWriter",),
+    ".parquet_folder": ("TableWriter",),
     ".rows": ("check_table", "apply_to_table", "apply_to_file", "rows_for"),
     ".simulate": ("simulate_table",),
     ".table": ("Table",),

@@ -37,8 +37,8 @@ THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+([.][0-9]*)?")
 UNPAIRED = re.compile(r"-[0-9]+(\.0*)?")
 
 
-def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, Columns, bool]:
-    """Return a CSV file's layout, its columns, text wherever a number would change it, and if it has commas.
+def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[str, Any], Columns]:
+    """Return a CSV file's layout, its info and its columns, text wherever a number would change it.
 
     Fields are separated by what a first line ``sep=;`` says, or by whatever separates most names; where that
     is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around names and
@@ -75,7 +75,8 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, Columns
         made[name] = np.array(column) if as_text else _column(column, name, called[name], decimal_comma)
     stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
     kinds = {name: "text" if dtype.kind == "U" else str(dtype) for name, dtype in stored.items()}
-    return replace(layout, kinds=dict.fromkeys(layout.columns, "text") | kinds), made, decimal_comma
+    layout = replace(layout, kinds=dict.fromkeys(layout.columns, "text") | kinds)
+    return layout, layout.info({"decimal": ","} if decimal_comma else {}), made
 
 
 def _rows(path: Place, separator: str, skip: int) -> Iterator[list[str]]:

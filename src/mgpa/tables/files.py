@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,31 +19,12 @@ import numpy as np
 
 from .._common.files import no_such_file, path_taken, replacing, special_kind
 from .._common.remote import Given, Place, RemotePath, as_place
-from .._common.untrusted import (
-    SEAL,
-    require_names,
-    require_plausible,
-    require_sealed,
-    require_unicode,
-    seal_end,
-)
 from ..errors import TableError, first_few
 from ..labels import check_pair_id, is_paired
-from . import csv_file
+from . import csv_file, npz_file
 from .carried import in_plain, require_complete, say_unlabelled
 from .columns import COLUMNS, Columns, check_columns, require_columns
-from .layout import (
-    MAX_CHUNK_ROWS,
-    Field,
-    Layout,
-    block_rows,
-    blocks_of,
-    find_embedding,
-    read_head,
-    reading,
-    require_place,
-    write_head,
-)
+from .layout import MAX_CHUNK_ROWS, Layout, block_rows, blocks_of, reading, require_place, write_head
 from .table import Table
 
 FORMATS = ".npz, .csv, a .parquet file or a folder of them"
@@ -253,16 +233,15 @@ def open_table(
         kind = _format_of(place)
         if skip_rows and kind != "csv":
             raise TableError("skip_rows is for CSV files; this one has no lines.")
-        if kind == "npz":
-            file = _open_npz(place, choice)
-        elif kind == "csv":
-            layout, arrays, comma = csv_file.read_csv(place, skip_rows, **choice)
-            n, info = len(arrays[layout.embedding[0]]), layout.info({"decimal": ","} if comma else {})
-            file = TableFile(place, layout, info, (0, n), partial(_slices, arrays))
-        else:
+        if kind == "parquet":
             from .parquet import open_parquet
 
             file = TableFile(place, *open_parquet(place, choice))
+        else:
+            read = partial(csv_file.read_csv, skip=skip_rows) if kind == "csv" else npz_file.read_npz
+            layout, info, arrays = read(place, **choice)
+            ends = (0, len(arrays[layout.embedding[0]]))
+            file = TableFile(place, layout, info, ends, partial(_slices, arrays))
     return file if replicates is None else _settle_replicates(file, replicates)
 
 
@@ -328,54 +307,6 @@ def _settle_replicates(file: TableFile, how: str) -> TableFile:
     return _in_memory(file, columns)
 
 
-def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
-    """Open numpy's archive of arrays; its arrays are never unpickled."""
-    arrays: Columns = {}
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-        members = archive.zip.infolist()
-        if archive.zip.comment:  # others write none
-            require_sealed(stream)
-        require_plausible(sum(member.file_size for member in members), stream.seek(0, 2))
-        require_names(archive.files)
-        if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
-            raise TableError("its arrays are compressed as numpy never does; save them with numpy.savez.")
-        for name in archive.files:
-            try:
-                arrays[name] = archive[name]
-                require_unicode(arrays[name], name)
-            except TableError:
-                raise
-            except (ValueError, MemoryError, EOFError) as error:
-                hint = "Python objects, which can run any code; save arrays of numbers or text"
-                what = f"holds {hint}" if "pickle" in str(error) else f"is damaged: {error}"
-                raise TableError(f"array {name!r} {what}.") from None
-    head = arrays.pop("mgpa", None)
-    shape, info = read_head(None if head is None else str(head))
-    arrays = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
-    if not arrays:
-        raise TableError("the archive has no arrays; write it with numpy.savez.")
-    fields = {name: _npz_field(name, array, None) for name, array in arrays.items()}
-    n = len(arrays[find_embedding(fields, choice["embedding"])[0]])
-    fields = {name: _npz_field(name, array, n) for name, array in arrays.items()}
-    layout = Layout.choose(fields.values(), shape=shape, **choice)
-    content = {name: np.ascontiguousarray(arrays[name]) for name in layout.names}
-    return TableFile(path, layout, layout.info(info), (0, n), partial(_slices, content))
-
-
-def _npz_field(name: str, array: Any, n: int | None) -> Field:
-    """Describe an array; one with a different number of rows than the embedding is marked unusable."""
-    dtype: np.dtype[Any] | None = np.dtype("U") if array.dtype.kind in "US" else array.dtype.newbyteorder("=")
-    raw = f"raw {array.dtype.itemsize}-byte values, as bfloat16 becomes; save float32"
-    kind = {"U": "text", "S": "text", "V": raw}.get(array.dtype.kind, str(array.dtype))
-    kind = " ".join([*" × ".join(map(str, array.shape[1:])).split(), kind])
-    rows = len(array) if array.shape else 1
-    if n not in (None, rows):
-        kind = f"{kind} in {rows} rows, not {n}"
-    if not array.shape or array.dtype.kind not in "biufUSM" or n not in (None, rows):
-        dtype = None
-    return Field(name, array.shape[1:], dtype, kind)
-
-
 def write_table(
     table: Table | Iterable[Table], path: Given, *, overwrite: bool = False, as_columns: bool = False
 ) -> Place:
@@ -405,7 +336,7 @@ def write_table(
     if first is None:
         raise TableError(f"No tables to write to {place}; the list is empty.")
     if kind == "folder":
-        from .parquet import TableWriter
+        from .parquet_folder import TableWriter
 
         with TableWriter(place, first, overwrite=overwrite, as_columns=as_columns) as writer:
             writer.write(0, chain([first], rest))
@@ -413,21 +344,10 @@ def write_table(
     head, blocks = write_head(first.X.shape[1:], first.info), blocks_of(chain([first], rest), first)
     with replacing(place, new=not overwrite) as temporary:
         if kind == "npz":
-            with zipfile.ZipFile(temporary, "w") as archive:  # numpy.savez takes no array called "file"
-                for name, values in (
-                    in_plain(_joined(list(blocks)), ".npz") | {"mgpa": np.array(head)}
-                ).items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                        np.lib.format.write_array(stream, values, allow_pickle=False)
-                archive.comment = SEAL + bytes(64)
-            seal_end(temporary)
+            npz_file.write_npz(temporary, in_plain(_joined(list(blocks)), ".npz"), head)
         elif kind == "csv":
-            csv_file.write_csv(
-                temporary,
-                (in_plain(block, "CSV") for block in blocks),
-                first.info,
-                "\t" if place.suffix == ".tsv" else ",",
-            )
+            plain = (in_plain(block, "CSV") for block in blocks)
+            csv_file.write_csv(temporary, plain, first.info, "\t" if place.suffix == ".tsv" else ",")
         else:
             from .parquet import column_for_each, write_parquet
 
@@ -446,10 +366,7 @@ def _format_of(path: Place) -> str:
         raise TableError(f"a folder with {first_few(names, 5) or 'nothing'}, not a table. Tables: {FORMATS}.")
     if kind := special_kind(path):
         raise TableError(f"{kind}, not a table; write it to a file first. Tables: {FORMATS}.")
-    start = b""
-    if isinstance(path, RemotePath) or path.stat().st_size:  # reading what has no size may take for ever
-        with path.open("rb", buffering=0) as stream:
-            start = stream.read(8) or b""
+    start = _first_bytes(path)
     if start.startswith(b"PAR1"):
         return "parquet"
     if start.startswith(b"PK\x03\x04") and path.suffix.lower() != ".xlsx":
@@ -462,6 +379,14 @@ def _format_of(path: Place) -> str:
         f"not a table ({hint}). Tables: {FORMATS}. Save a spreadsheet as CSV; make a table of arrays with "
         "mgpa.tables.Table, of a data frame with Table.from_frame, of epochs with mgpa.eeg.table_from_epochs."
     )
+
+
+def _first_bytes(path: Place) -> bytes:
+    """Return the first eight bytes of a file; reading what has no size may take for ever."""
+    if not isinstance(path, RemotePath) and not path.stat().st_size:
+        return b""
+    with path.open("rb", buffering=0) as stream:
+        return stream.read(8) or b""
 
 
 def format_from_name(path: Place) -> str:

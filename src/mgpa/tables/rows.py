@@ -49,8 +49,7 @@ def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
     """Return a table in these coordinates (None: its own); one that is in them already stays as it is."""
     if coordinates is None or _is_in(coordinates, table):
         return table
-    noted = table.info.get("coordinates")
-    if noted is not None:
+    if (noted := table.info.get("coordinates")) is not None:
         raise TableError(
             f"The table is in coordinates {noted}; bringing it into {coordinates.digest} needs the raw "
             "features. Pass the original table."
@@ -173,7 +172,7 @@ def apply_to_file(
         tables = _corrected(m, file, like, verbose)
         write_table(tables, place, overwrite=overwrite, as_columns=as_columns)
         return file.n_rows
-    from .parquet import TableWriter
+    from .parquet_folder import TableWriter
 
     parts = file.parts
     rows = [part.n_rows for part in parts]
@@ -394,9 +393,8 @@ def seen_people(seen: str, digests: Digests, participants: NDArray[Any]) -> tupl
     digests, participants : (n,) arrays
         Of the rows in question. A row that several people share, such as zeros, identifies none of them.
     """
-    sample = np.frombuffer(base64.b64decode(seen), "<u8")
     names, codes = np.unique(participants, return_inverse=True)
     whose = np.unique(np.stack([digests, codes.astype(np.uint64)]), axis=1)
     rows, counts = np.unique(whose[0], return_counts=True)
-    telling = np.intersect1d(rows[counts == 1], sample)
+    telling = np.intersect1d(rows[counts == 1], np.frombuffer(base64.b64decode(seen), "<u8"))
     return tuple(names[np.unique(codes[np.isin(digests, telling)])].tolist())

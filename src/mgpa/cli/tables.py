@@ -1,0 +1,141 @@
+"""Commands that describe a file and that convert tables."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from .._common.progress import waiting
+from ..errors import first_few, printable
+from . import application as shared
+from .application import AS_IT_IS, AnyOut, AnyPlace, AsJson, Overwrite, Seed, TableOptions, app
+from .corrections import map_facts
+
+
+@app.command
+def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
+    """Describe a map or a table.
+
+    Example: mgpa inspect adapter.safetensors
+
+    Parameters
+    ----------
+    path
+        A stored map, or a table.
+    """
+    if path.suffix == ".safetensors" or (isinstance(path, Path) and (path / "model.json").is_file()):
+        from ..maps import load_map
+
+        m = load_map(path)
+        shared.show(map_facts(m), m.summary(), json_)
+        return
+    from ..tables.files import open_table
+
+    file = open_table(path)
+    facts = {
+        "rows": file.n_rows,
+        "shape": list(file.shape),
+        "dtype": str(file.dtype),
+        "columns": list(file.columns),
+        "parts": len(file.parts),
+        **({"info": file.info} if file.info else {}),
+    }
+    counts = _counts(file)
+    summary = facts | {"columns": first_few(list(file.columns))}
+    lines = [f"{name:<12}{_shortened(value)}" for name, value in summary.items()]
+    lines += [f"{name}: " + first_few([f"{k} {n}" for k, n in c.items()], 12) for name, c in counts.items()]
+    shared.show(facts | {"counts": counts}, "\n".join(map(printable, lines)), json_)
+
+
+@app.command
+def convert(
+    table: AnyPlace,
+    *more: AnyPlace,
+    out: AnyOut,
+    reading: TableOptions = AS_IT_IS,
+    roles: bool = False,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Convert a table or CSV files: rename columns, assign roles to participants.
+
+    Example: mgpa convert raw.csv --out table.parquet --embedding f --rename.device source --roles
+
+    Parameters
+    ----------
+    table
+        A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
+    more
+        More files with the same columns, one per instrument or site, say: their rows follow. Without a source
+        column, the name of a file is the source of its rows.
+    out
+        A .parquet, .npz or .csv file; also by an address (s3://…, gs://…).
+    roles
+        Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL. Participants with the same
+        sources and labels, with pairs and without, are spread evenly over the roles.
+    """
+    from dataclasses import replace
+
+    from ..tables import assign_roles
+    from ..tables.columns import feature_names
+    from ..tables.files import format_from_name, write_table
+
+    shared.refuse_existing(out, overwrite, table, *more)
+    format_from_name(out)  # before the work, not after it
+    with waiting("convert: reading"):
+        read = reading.open([table, *more] if more else table).read()
+    if more:
+        print(printable(f"mgpa: {_about_stacked(read, [table, *more])}"), file=sys.stderr)
+    if roles:
+        read.require("participant")
+        alike = _strata_of(read) if read.source is not None else None
+        read = replace(read, role=assign_roles(read.participant, stratify=alike, random_state=seed))
+    with waiting("convert: writing"):
+        write_table(read, out, overwrite=overwrite)
+    names = feature_names(read.info)
+    features = f" of {len(names)} features ({names[0]} … {names[-1]})" if names else ""
+    print(printable(f"{len(read)} rows{features} with {', '.join(read.columns) or 'no columns'} in {out}"))
+
+
+def _strata_of(rows: Any) -> list[str]:
+    """Return what each row's participant has: sources, labels, and whether there are pairs."""
+    from ..audit.design import columns_only, find_design, units_with_pairs
+
+    units, paired = find_design(columns_only(rows)).units, units_with_pairs(rows)
+    return [f"{units[who]} {who in paired}" for who in rows.participant.tolist()]
+
+
+def _about_stacked(rows: Any, files: list[Any]) -> str:
+    """Return what was taken for the source and the pairs of rows from several files."""
+    names = [file.stem for file in files]
+    by_name = sorted({*names}) == rows.sources.tolist()
+    text = f"The rows of {len(files)} files follow each other; "
+    text += f"the source is the name of the file ({', '.join(names)}); " if by_name else ""
+    if rows.pair_id is None:
+        return f"{text}no pairs: if a column names the sample in every file, add --rename.COLUMN pair_id."
+    views = rows.paired_views() if len(rows.sources) == 2 else None
+    n_pairs = f"{len(views[0])} pairs: " if views else ""
+    return f"{text}{n_pairs}rows with the same pair_id are views of one event."
+
+
+def _shortened(value: Any) -> Any:
+    """Return what a file says about itself, with five names of a long list and one line of a text."""
+    if isinstance(value, dict):
+        return {key: _shortened(inner) for key, inner in value.items()}
+    if isinstance(value, str) and "\n" in value:
+        return f"{value.splitlines()[0]} …"
+    if isinstance(value, list | tuple) and len(value) > 5:
+        return first_few([str(entry) for entry in value], 5)
+    return value
+
+
+def _counts(file: Any) -> dict[str, dict[str, int]]:
+    """Return how many rows each source, role and label has, over all parts."""
+    counts = {name: Counter[str]() for name in ("source", "role", "label") if name in file.columns}
+    for part in file.parts:
+        rows = part.read()
+        for name, total in counts.items():
+            total.update(map(str, getattr(rows, name).tolist()))
+    return {name: dict(sorted(total.items())) for name, total in counts.items()}
