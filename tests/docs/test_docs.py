@@ -420,7 +420,7 @@ def test_the_studies_on_the_page_are_studies(tmp_path):
 
 def test_the_rehearsal_of_the_paper_needs_no_weights(tmp_path):
     from mgpa.paper import load_study
-    from mgpa.paper.studies.config import read_study
+    from mgpa.paper.studies.load import read_study
     from mgpa.paper.studies.setup import deviations
 
     page = (DOCS / "reproduce.md").read_text()

@@ -184,7 +184,7 @@ def test_a_pipe_is_no_table(tmp_path):
 
 
 def test_a_pipe_is_no_study(tmp_path):
-    studies = pytest.importorskip("mgpa.paper.studies.config")
+    studies = pytest.importorskip("mgpa.paper.studies.load")
     os.mkfifo(tmp_path / "study.toml")
     with pytest.raises(ValueError, match=r"study\.toml is a device, pipe or socket"):
         studies.load_study(tmp_path / "study.toml")

@@ -15,8 +15,9 @@ from .matching import CORAL, ComBat
 from .predictors import AwAR, SlopeBias, task_scores, transfer_scores
 from .projections import EPO, INLP, NCM, PISCO, Identity
 from .registry import MethodTable, list_methods, make_method
+from .riemannian import RiemannianProcrustes, RiemannianRecentring
 from .sdda import SDDA
-from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes, RiemannianRecentring
+from .signals import CMMN, EuclideanAlignment
 from .traveling import SourceSplit, TravelingSubjects, split_source_difference
 
 __all__ = [

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 
-from .._common.checks import require_memory
+from .._common.checks import as_float_matrix, require_finite, require_memory
 from ..errors import MapError, MissingEvidence, ParameterError, UsageError, first_few
 from ..estimators.base import MethodTags, MomentEstimator
-from ..labels import encode_source, source_names
+from ..labels import encode_source, source_names, to_numpy
 from ..maps import AffineMap, MapInfo, RoutedMap
 from ..moments import Moments, Standardizer
 from ..pairs import Pairs
@@ -132,19 +133,36 @@ def require_matrices(number: int, d: int, method: str) -> None:
 
 
 class Decoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of end-to-end comparators: classes from scores, which a subclass computes."""
+    """Base of end-to-end comparators: classes from scores, which a subclass computes in ``_scores``."""
 
     classes_: NDArray[Any]
 
+    def _scores(self, X: Any) -> NDArray[Any]:
+        """Return scores (n, n_classes); of two classes, the second's may stand alone (n,)."""
+        raise NotImplementedError
+
     def decision_function(self, X: Any, *, source: Any = None) -> NDArray[Any]:
         """Return scores (n, n_classes); of two classes (n,), that of the second."""
-        raise NotImplementedError
+        check_is_fitted(self, "classes_")
+        return self._scores(X)
 
     def predict(self, X: Any, *, source: Any = None) -> NDArray[Any]:
         """Return the most likely class of each row."""
         scores = self.decision_function(X)
         likely = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[likely])
+
+
+def two_as_one(logits: NDArray[Any]) -> NDArray[Any]:
+    """Return logits (n, n_classes); of two classes (n,), the second's against the first's."""
+    return np.asarray(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
+
+
+def finite_rows(X: Any, name: str = "X", n_features: int | None = None) -> NDArray[Any]:
+    """Return embeddings as a float array, (n, d); raise unless they are finite, and as wide as expected."""
+    rows = as_float_matrix(to_numpy(X), name=name, n_features=n_features)
+    require_finite(rows, name)
+    return rows
 
 
 def one_per_row(values: Any, n: int, name: str) -> NDArray[Any]:
@@ -203,3 +221,16 @@ class ReferencedMethod(SourceAware):
         """The label of the reference."""
         sources = self.sources_
         return sources[reference_index(self.reference, sources)].item()
+
+
+class MaybeReferencedMethod(ReferencedMethod):
+    """Base of methods that map all sources to what they have in common, unless they are given a reference."""
+
+    @property
+    def reference_(self) -> Any:
+        """The label of the reference; None if all sources move to what they have in common."""
+        return None if self.reference is None else super().reference_
+
+    def _target(self, sources: NDArray[Any]) -> int | None:
+        """Return the position of the reference."""
+        return None if self.reference is None else reference_index(self.reference, sources)

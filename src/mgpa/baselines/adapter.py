@@ -140,7 +140,7 @@ class AugmentationInvariance(CorrectionEstimator):
         for s in range(K):
             if s != target:
                 *views, people = views_of(every, data.sources, s, target)
-                A, B = (np.where(standardizer.varies, standardizer.apply(view), 0.0) for view in views)
+                A, B = map(standardizer.apply, views)
                 rows.append(A)
                 goals.append(B)
                 # A single pair is its own check.

@@ -159,7 +159,22 @@ class PairedTransfer(ReferencedMethod):
         return f"{direction_words(target, sources)} ({'; '.join(sorted(settings))})"
 
 
-class SST(PairedTransfer):
+class ComponentTransfer(PairedTransfer):
+    """Base of transfers by leading components: as many as given, or as held-out pairs choose."""
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "reference": source_label | nothing, "n_components": whole(1) | auto, "standardize": flag,
+    }  # fmt: skip
+
+    def __init__(
+        self, *, reference: Any = None, n_components: int | str = "auto", standardize: bool = False
+    ) -> None:
+        self.reference = reference
+        self.n_components = n_components
+        self.standardize = standardize
+
+
+class SST(ComponentTransfer):
     """Spectral space transformation: from one instrument's loadings to the other's.
 
     Reference: Du, Chen, Chen, Yu, Huang, Wang, "Maintaining the predictive abilities of multivariate
@@ -177,17 +192,6 @@ class SST(PairedTransfer):
     reference, standardize
         As in :class:`FEATMAP`.
     """
-
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "reference": source_label | nothing, "n_components": whole(1) | auto, "standardize": flag,
-    }  # fmt: skip
-
-    def __init__(
-        self, *, reference: Any = None, n_components: int | str = "auto", standardize: bool = False
-    ) -> None:
-        self.reference = reference
-        self.n_components = n_components
-        self.standardize = standardize
 
     def _settings(self, A: Floats) -> list[dict[str, Any]]:
         most = max(1, min(15, fewest_training(A) - 1))
@@ -211,7 +215,7 @@ class SST(PairedTransfer):
         return np.asarray(rows[values > ROUNDING * values[0]])
 
 
-class DS(PairedTransfer):
+class DS(ComponentTransfer):
     """Direct standardisation: regress each feature of the reference on all features of a source.
 
     Reference: Wang, Veltkamp, Kowalski, "Multivariate instrument standardization", Analytical Chemistry 63,
@@ -229,17 +233,6 @@ class DS(PairedTransfer):
     reference, standardize
         As in :class:`FEATMAP`.
     """
-
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "reference": source_label | nothing, "n_components": whole(1) | auto, "standardize": flag,
-    }  # fmt: skip
-
-    def __init__(
-        self, *, reference: Any = None, n_components: int | str = "auto", standardize: bool = False
-    ) -> None:
-        self.reference = reference
-        self.n_components = n_components
-        self.standardize = standardize
 
     def _settings(self, A: Floats) -> list[dict[str, Any]]:
         most = max(1, min(30, A.shape[1], fewest_training(A) - 1))

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_float_matrix, require_finite
 from .._common.extras import torch_device
@@ -16,7 +15,7 @@ from ..errors import MissingEvidence, UsageError
 from ..estimators.base import MethodTags, forget
 from ..labels import encode_source, to_numpy
 from ..moments import Standardizer
-from ._base import Decoder, Floats, task_classes
+from ._base import Decoder, Floats, finite_rows, task_classes, two_as_one
 
 Codes = NDArray[np.int64]
 MAX_SEED = 2**31 - 1
@@ -214,8 +213,7 @@ class CIRCEHead(Decoder):
 
         from ..networks import initial_weights
 
-        rows = as_float_matrix(to_numpy(X))
-        require_finite(rows, "X")
+        rows = finite_rows(X)
         if source is None:
             raise MissingEvidence("CIRCEHead needs sources: pass source=, one label per row.")
         classes, task = task_classes(y, len(rows))
@@ -224,7 +222,7 @@ class CIRCEHead(Decoder):
         draw = np.random.default_rng(first_seed)
         held = draw.permutation(len(rows)) < max(1, len(rows) // 10)
         residuals = source_residuals(codes, task, held, self.ridge)
-        H = np.where(standardizer.varies, standardizer.apply(rows), 0.0)
+        H = standardizer.apply(rows)
         h, u = (torch.as_tensor(part, dtype=torch.float32, device=device) for part in (H, residuals))
         target = torch.as_tensor(task, device=device)
         shapes = ((self.hidden, h.shape[1]), (len(classes), self.hidden))
@@ -248,12 +246,7 @@ class CIRCEHead(Decoder):
         self.classes_, self.n_features_in_ = classes, rows.shape[1]
         return self
 
-    def decision_function(self, X: Any, *, source: Any = None) -> NDArray[Any]:
-        """Return logits (n, n_classes); of two classes, (n,), that of the second against the first."""
-        check_is_fitted(self, "classes_")
-        rows = as_float_matrix(to_numpy(X), n_features=self.n_features_in_)
-        require_finite(rows, "X")
+    def _scores(self, X: Any) -> NDArray[Any]:
         W1, b1, W2, b2 = self._weights
-        H = np.where(self._standardizer.varies, self._standardizer.apply(rows), 0.0)
-        logits = np.maximum(H @ W1.T + b1, 0.0) @ W2.T + b2
-        return np.asarray(logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits)
+        H = self._standardizer.apply(finite_rows(X, n_features=self.n_features_in_))
+        return two_as_one(np.maximum(H @ W1.T + b1, 0.0) @ W2.T + b2)

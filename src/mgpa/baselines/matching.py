@@ -13,8 +13,8 @@ from ..moments import Moments
 from ..statistics import Statistics
 from ._base import (
     Floats,
+    MaybeReferencedMethod,
     ReferencedMethod,
-    SourceAware,
     Transport,
     direction_words,
     reference_index,
@@ -139,7 +139,7 @@ def shrink_to_prior(location: Floats, variance: Floats, n: float) -> tuple[Float
     raise ValueError(f"ComBat's priors did not converge in {MAX_ITERATIONS} rounds; try eb=False.")
 
 
-class ComBat(SourceAware):
+class ComBat(MaybeReferencedMethod):
     """Give each feature the same mean and variance in all sources, with estimates shrunk across features.
 
     References: Johnson, Li, Rabinovic, Biostatistics 2007; Fortin et al., NeuroImage 2018. Fitted from
@@ -172,18 +172,12 @@ class ComBat(SourceAware):
         self.mean_only = mean_only
         self.reference = reference
 
-    @property
-    def reference_(self) -> Any:
-        """The label of the reference; None if all sources move to the pooled mean and variance."""
-        sources = self.sources_
-        return None if self.reference is None else sources[reference_index(self.reference, sources)].item()
-
     def _solve(self, data: Statistics) -> RoutedMap:
         K = data.require_sources()
         moments, standardizer = data.moments, data.standardizer(True)
         weights = moments.weights
         require_variance(moments)
-        target = None if self.reference is None else reference_index(self.reference, data.sources)
+        target = self._target(data.sources)
         # Features that never vary have no scale to adjust and no place in the priors.
         varying = np.flatnonzero(standardizer.varies)
         means = ((moments.means - standardizer.center) / standardizer.scale)[:, varying]
@@ -197,22 +191,16 @@ class ComBat(SourceAware):
         if not (pooled > 0).all():
             names = "the reference" if target is not None else "each source"
             raise ValueError(f"{int((pooled <= 0).sum())} feature(s) are constant within {names}.")
-        sigma = np.sqrt(pooled)
+        sigma, d = np.sqrt(pooled), len(standardizer.scale)
         transports: list[Transport] = []
         for s in range(K):
             if s == target:
                 transports.append(None)
                 continue
-            location = (means[s] - grand) / sigma
-            variance = scatters[s] / (weights[s] - 1) / pooled
-            if self.eb and len(varying) > 1 and self.mean_only:
-                # As the reference implementations have it: with variances left alone, one observation, not n.
-                spread = location.var(ddof=1)
-                location = (spread * location + location.mean()) / (spread + 1.0)
-            elif self.eb and len(varying) > 1:
-                location, variance = shrink_to_prior(location, variance, float(weights[s]))
-            gain = np.ones(len(standardizer.scale))
-            start, end = np.zeros_like(gain), np.zeros_like(gain)
+            location, variance = self._shrunk(
+                (means[s] - grand) / sigma, scatters[s] / (weights[s] - 1) / pooled, float(weights[s])
+            )
+            gain, start, end = np.ones(d), np.zeros(d), np.zeros(d)
             if not self.mean_only:
                 if not (variance > 0).all():
                     raise ValueError(
@@ -224,3 +212,13 @@ class ComBat(SourceAware):
             transports.append((gain, start, end))
         words = "" if target is None else direction_words(target, data.sources)
         return routed_map(standardizer, transports, self._evidence_info(data, evidence=words))
+
+    def _shrunk(self, location: Floats, variance: Floats, n: float) -> tuple[Floats, Floats]:
+        """Return the location and variance of a source of n rows, shrunk across features as ``eb`` says."""
+        if not self.eb or len(location) < 2:
+            return location, variance
+        if not self.mean_only:
+            return shrink_to_prior(location, variance, n)
+        # As the reference implementations have it: with variances left alone, one observation, not n.
+        spread = location.var(ddof=1)
+        return (spread * location + location.mean()) / (spread + 1.0), variance

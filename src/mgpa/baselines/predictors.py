@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted
 
-from .._common.checks import as_float_matrix, require_finite, require_memory
+from .._common.checks import as_float_matrix, require_memory
 from .._common.parameters import (
     Constraint,
     check_parameters,
@@ -38,9 +38,7 @@ from ..labels import check_pair_id, encode_source, require_distinct, source_name
 from ..moments import Standardizer
 from ..pairs import check_views, matched_rows
 from ..statistics import NO_PAIRS
-from ._base import Decoder, one_per_row, reference_index, task_classes
-
-Floats = NDArray[np.float64]
+from ._base import Decoder, Floats, finite_rows, one_per_row, reference_index, task_classes
 
 
 class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -246,14 +244,10 @@ class AwAR(Decoder):
         forget(self)
         if X_target is None:
             raise MissingEvidence("AwAR fits to a target: pass X_target, unlabelled rows of the new source.")
-        rows = as_float_matrix(to_numpy(X))
+        rows = finite_rows(X)
         d = rows.shape[1]
-        unlabelled = as_float_matrix(to_numpy(X_target), name="X_target", n_features=d)
-        calibration = np.empty((0, d))
-        if X_labelled is not None:
-            calibration = as_float_matrix(to_numpy(X_labelled), name="X_labelled", n_features=d)
-        for part, name in ((rows, "X"), (unlabelled, "X_target"), (calibration, "X_labelled")):
-            require_finite(part, name)
+        unlabelled = finite_rows(X_target, "X_target", d)
+        calibration = np.empty((0, d)) if X_labelled is None else finite_rows(X_labelled, "X_labelled", d)
         n, known, m = len(rows), len(calibration), len(unlabelled)
         require_memory(
             24.0 * (n + known + m) ** 2, f"AwAR's kernel of {n + known + m} rows", "Use fewer rows."
@@ -294,11 +288,8 @@ class AwAR(Decoder):
         squares = np.square(rows).sum(1)[:, None] + np.square(self._rows).sum(1) - 2 * product
         return np.asarray(np.exp(-squares / (2 * rows.shape[1])))
 
-    def decision_function(self, X: Any, *, source: Any = None) -> Floats:
-        """Return scores (n, n_classes); of two classes (n,), that of the second."""
-        check_is_fitted(self, "classes_")
-        rows = as_float_matrix(to_numpy(X), n_features=self.n_features_in_)
-        require_finite(rows, "X")
+    def _scores(self, X: Any) -> Floats:
+        rows = finite_rows(X, n_features=self.n_features_in_)
         scores = self._kernel(self._standardised(rows)) @ self.coef_
         return np.asarray(scores[:, 1] if len(self.classes_) == 2 else scores)
 

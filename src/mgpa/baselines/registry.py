@@ -20,8 +20,9 @@ from .mance import MANCE
 from .matching import CORAL, ComBat
 from .predictors import AwAR, SlopeBias
 from .projections import EPO, INLP, NCM, PISCO, Identity
+from .riemannian import RiemannianProcrustes, RiemannianRecentring
 from .sdda import SDDA
-from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes, RiemannianRecentring
+from .signals import CMMN, EuclideanAlignment
 from .traveling import TravelingSubjects
 
 # Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.

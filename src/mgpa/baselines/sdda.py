@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_floats, require_finite
 from .._common.extras import torch_device
@@ -15,7 +14,7 @@ from .._common.parameters import Constraint, check_parameters, nothing, number, 
 from ..errors import MissingEvidence, UsageError
 from ..estimators.base import MethodTags, forget
 from ..labels import to_numpy
-from ._base import Decoder, task_classes
+from ._base import Decoder, task_classes, two_as_one
 from .signals import EuclideanAlignment
 
 Array = Any  # torch.Tensor
@@ -168,9 +167,7 @@ class SDDA(Decoder):
                     optimizer.step()
         return [w.detach().cpu() for w in student]
 
-    def decision_function(self, X: Any, *, source: Any = None) -> NDArray[Any]:
-        """Return logits (n, n_classes) of the target's trials; of two classes (n,)."""
-        check_is_fitted(self, "classes_")
+    def _scores(self, X: Any) -> NDArray[Any]:
         import torch
 
         trials = as_trials(X, "X")
@@ -178,8 +175,9 @@ class SDDA(Decoder):
             raise UsageError(f"X has shape {trials.shape}; this decoder is for trials of {self.shape_in_}.")
         aligned = self._align.transform(trials, source=np.zeros(len(trials), int))
         with torch.no_grad():
-            logits = forward(self._student, torch.as_tensor(aligned, dtype=torch.float32))[1].numpy()
-        return np.asarray(logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits)
+            return two_as_one(
+                forward(self._student, torch.as_tensor(aligned, dtype=torch.float32))[1].numpy()
+            )
 
 
 def as_trials(X: Any, name: str) -> NDArray[Any]:

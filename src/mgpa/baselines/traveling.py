@@ -21,7 +21,7 @@ from ..maps import RoutedMap
 from ..moments import Standardizer
 from ..pairs import check_views
 from ..statistics import NO_PAIRS, Statistics, join_rows, require_two_sources, source_codes
-from ._base import Floats, SourceAware, direction_words, reference_index, routed_map
+from ._base import Floats, MaybeReferencedMethod, direction_words, routed_map
 
 Codes = NDArray[np.int64]
 MAX_BLOCKS = 40  # parts that the jackknife leaves out one after another
@@ -45,7 +45,7 @@ def measurement_biases(X: Floats, codes: Codes, events: Codes, n_sources: int) -
     return np.asarray(np.linalg.pinv(normal) @ (within.T @ X))
 
 
-class TravelingSubjects(SourceAware):
+class TravelingSubjects(MaybeReferencedMethod):
     """Subtract each source's measurement bias, estimated from subjects measured by several sources.
 
     Reference: Yamashita et al., "Harmonization of resting-state functional MRI data across multiple imaging
@@ -73,19 +73,12 @@ class TravelingSubjects(SourceAware):
     def __init__(self, *, reference: Any = None) -> None:
         self.reference = reference
 
-    @property
-    def reference_(self) -> Any:
-        """The label of the reference; None if all sources move to their mean."""
-        sources = self.sources_
-        return None if self.reference is None else sources[reference_index(self.reference, sources)].item()
-
     def _solve(self, data: Statistics) -> RoutedMap:
         K, standardizer = data.require_sources(), data.standardizer(True)
         X, codes, events = paired_events(data)
         biases = measurement_biases(np.where(standardizer.varies, X, 0.0), codes, events, K)
         words = "each source's measurement bias"
-        if self.reference is not None:
-            target = reference_index(self.reference, data.sources)
+        if (target := self._target(data.sources)) is not None:
             biases = biases - biases[target]
             words = f"{words}: {direction_words(target, data.sources)}"
         biases /= standardizer.scale
@@ -192,12 +185,7 @@ def split_source_difference(
     people = np.arange(n) if groups is None else check_labels(groups, n, "groups")
     rows = Rows(values[:, varies] / standardizer.scale[varies], codes, classes, people)
     if pairs is None:
-        ids = check_pair_id(pair_id, n)
-        if not (keep := is_paired(ids)).any():
-            raise MissingEvidence(NO_PAIRS)
-        events = np.unique(ids[keep], return_inverse=True)[1]
-        paired = Rows(rows.X[keep], codes[keep], events, events if groups is None else people[keep])
-        shared = groups is not None
+        paired, shared = _labelled_pairs(rows, pair_id, groups is not None)
     else:
         if len(sources) > 2:
             raise UsageError("pairs=(A, B) is for two sources; with more use pair_id=.")
@@ -212,12 +200,7 @@ def split_source_difference(
         k, c = np.argwhere(absent)[0]
         names = sources[k].item(), np.asarray(labels[c]).item()
         raise UsageError(f"No rows of source {names[0]!r} with label {names[1]!r}; leave that label out.")
-    noise: Any = 0.0  # of squared lengths per feature
-    variance: Any = 0.0  # of lengths
-    for samples in without_each_block(rows, paired, shared):
-        left = np.stack([difference_parts(*sample, *shape) for sample in samples])
-        noise = noise + jackknife_variance(left).mean(axis=-1)
-        variance = variance + jackknife_variance(np.sqrt(np.square(left).mean(axis=-1)))
+    noise, variance = _jackknifed(rows, paired, shared, shape)
     lengths, errors = np.sqrt(np.maximum(np.square(whole).mean(axis=-1) - noise, 0.0)), np.sqrt(variance)
     table = []
     for (k, name), (c, label) in product(enumerate(sources.tolist()), enumerate(labels.tolist())):
@@ -243,6 +226,26 @@ class Rows:
     def take(self, keep: NDArray[np.bool_]) -> Rows:
         """Return some rows."""
         return Rows(self.X[keep], self.codes[keep], self.kinds[keep], self.owners[keep])
+
+
+def _labelled_pairs(rows: Rows, pair_id: Any, grouped: bool) -> tuple[Rows, bool]:
+    """Return the rows that have an event's id, and whether they have the rows' owners."""
+    ids = check_pair_id(pair_id, len(rows.X))
+    if not (keep := is_paired(ids)).any():
+        raise MissingEvidence(NO_PAIRS)
+    events = np.unique(ids[keep], return_inverse=True)[1]
+    return Rows(rows.X[keep], rows.codes[keep], events, rows.owners[keep] if grouped else events), grouped
+
+
+def _jackknifed(rows: Rows, paired: Rows, shared: bool, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Return the jackknife's variances of squared lengths per feature, and of lengths."""
+    noise: Any = 0.0
+    variance: Any = 0.0
+    for samples in without_each_block(rows, paired, shared):
+        left = np.stack([difference_parts(*sample, *shape) for sample in samples])
+        noise = noise + jackknife_variance(left).mean(axis=-1)
+        variance = variance + jackknife_variance(np.sqrt(np.square(left).mean(axis=-1)))
+    return noise, variance
 
 
 def difference_parts(rows: Rows, paired: Rows, n_sources: int, n_labels: int) -> Floats:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .encoder import EEGPT_WEIGHTS, eegpt, load_checkpoint
     from .simulate.erp import simulate_flex
     from .simulate.ssvep import simulate_ssvep
-    from .studies.config import Study, load_study, presets
+    from .studies.config import Study
+    from .studies.load import load_study, presets
     from .studies.results import write_results
     from .studies.run import StudyResult, plan_study, run_study
     from .transport import Transport, calibration_subset, fit_transport, virtual_views
@@ -30,7 +31,8 @@ _NAMES = {
     ".encoder": "EEGPT_WEIGHTS eegpt load_checkpoint",
     ".simulate.erp": "simulate_flex",
     ".simulate.ssvep": "simulate_ssvep",
-    ".studies.config": "Study load_study presets",
+    ".studies.config": "Study",
+    ".studies.load": "load_study presets",
     ".studies.results": "write_results",
     ".studies.run": "StudyResult plan_study run_study",
     ".transport": "Transport calibration_subset fit_transport virtual_views",

@@ -92,13 +92,7 @@ def eegpt(
     import mne
     import torch
 
-    table = [name.upper() for name in importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS]
-    names = [str(name).upper() for name in channels]
-    if unknown := [name for name, upper in zip(channels, names, strict=True) if upper not in table]:
-        raise ValueError(
-            f"EEGPT was not trained with {', '.join(map(str, unknown))}; drop them, or rename them to "
-            f"the same electrodes among its {len(table)}: {', '.join(table)}."
-        )
+    _require_known(channels)
     parameters = {"chan_proj_type": "none", "return_encoder_output": True, **(architecture or {})}
     # Building draws random weights; the caller's random numbers must not change by it.
     with torch.random.fork_rng(devices=[]), quiet():
@@ -133,6 +127,16 @@ def eegpt(
 
     settings |= {"scaling": scaling, "sfreq": sfreq, "tokens": tokens, "identity": identity}
     return TorchEncoder(model, channels, n_times, **settings)
+
+
+def _require_known(channels: Sequence[str]) -> None:
+    """Raise unless EEGPT was trained with these channels."""
+    table = [name.upper() for name in importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS]
+    if unknown := [str(name) for name in channels if str(name).upper() not in table]:
+        raise ValueError(
+            f"EEGPT was not trained with {', '.join(unknown)}; drop them, or rename them to "
+            f"the same electrodes among its {len(table)}: {', '.join(table)}."
+        )
 
 
 def load_checkpoint(

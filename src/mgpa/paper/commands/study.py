@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -18,17 +19,35 @@ study = App(name="study", help="Run a packaged study or your own, from recording
 app.command(study)
 
 Which = Annotated[str, Parameter(help="The name of a packaged study (`mgpa study list`), or a TOML file.")]
-Data = Annotated[
-    Path | None,
-    Parameter(
-        name="--data",
-        help="Folder with the provider's recordings (or a table). Without it, packaged studies simulate "
-        "recordings.",
-    ),
-]
-Weights = Annotated[
-    Path | None, Parameter(name="--checkpoint", help="File with the encoder's weights, for offline machines.")
-]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a study is run on.
+
+    Parameters
+    ----------
+    data
+        Folder with the provider's recordings (or a table). Without it, packaged studies simulate recordings.
+    checkpoint
+        File with the encoder's weights, for offline machines.
+    quick
+        A run of minutes, with less of everything, as the study's [quick] section says.
+    """
+
+    data: Path | None = None
+    checkpoint: Path | None = None
+    quick: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As :func:`mgpa.paper.load_study` takes them."""
+        return {"recordings": self.data, "checkpoint": self.checkpoint, "quick": self.quick}
+
+
+#: Without any of them.
+NO_INPUTS = Inputs()
 
 
 @study.command(name="list")
@@ -37,7 +56,7 @@ def list_(*, json_: AsJson = False) -> None:
 
     Example: mgpa study list
     """
-    from ..studies.config import presets
+    from ..studies.load import presets
 
     titles = presets()
     show({"studies": titles}, "\n".join(f"{name:<18}{title}" for name, title in titles.items()), json_)
@@ -49,7 +68,7 @@ def show_(which: Which) -> None:
 
     Example: mgpa study show template > mine.toml
     """
-    from ..studies.config import read_study
+    from ..studies.load import read_study
 
     print(read_study(which)[0], end="")
 
@@ -59,9 +78,7 @@ def plan(
     which: Which,
     *,
     out: Folder,
-    data: Data = None,
-    checkpoint: Weights = None,
-    quick: bool = False,
+    inputs: Inputs = NO_INPUTS,
     json_: AsJson = False,
 ) -> None:
     """Check everything a study needs, and count its cells; nothing is computed.
@@ -72,21 +89,19 @@ def plan(
     ----------
     out
         The folder it is, or will be, run in.
-    quick
-        As in `mgpa study run`.
     """
     from ..._common.files import claim
-    from ..studies.config import load_study
+    from ..studies.load import load_study
     from ..studies.recordings import Recordings
     from ..studies.run import plan_study
 
     claim(out)
-    chosen = load_study(which, recordings=data, checkpoint=checkpoint, quick=quick)
+    chosen = load_study(which, **inputs.options)
     cells = plan_study(chosen, out / "work")
     origin = Recordings(chosen, out / "work").origin
     text = [f"{n:>5} cells  {name}" for name, n in cells.items()]
     needs = chosen.needs
-    if needs.disk and not quick:
+    if needs.disk and not inputs.quick:
         text.append(f"Needs about {needs.disk:g} GB of disk and {needs.memory:g} GB of memory.")
     text.append(f"Ready to run. Data: {origin}.")
     if chosen.encoder is not None and chosen.encoder.checkpoint == "paper":
@@ -99,9 +114,7 @@ def run(
     which: Which,
     *,
     out: Folder,
-    data: Data = None,
-    checkpoint: Weights = None,
-    quick: bool = False,
+    inputs: Inputs = NO_INPUTS,
     jobs: int = 1,
     scheduler: Scheduler = None,
     device: str = "auto",
@@ -116,8 +129,6 @@ def run(
     out
         Folder for report.html, tables, figures and provenance.json, new, empty or of an earlier run; finished
         cells are kept in it. Workers of a scheduler must share it.
-    quick
-        A run of minutes, with less of everything, as the study's [quick] section says.
     jobs
         Cells at a time on this machine.
     device
@@ -126,12 +137,12 @@ def run(
     with waiting("study: loading"):
         from ..._common.files import claim
         from ...tables.scale import connect
-        from ..studies.config import load_study
+        from ..studies.load import load_study
         from ..studies.results import write_results
         from ..studies.run import run_study
 
         claim(out)
-        chosen = load_study(which, recordings=data, checkpoint=checkpoint, quick=quick)
+        chosen = load_study(which, **inputs.options)
     with connect(scheduler) as client:
         result = run_study(chosen, out / "work", n_jobs=jobs, client=client, device=device)
     with waiting("study: writing tables, figures and the report"):
@@ -176,9 +187,7 @@ def beyond(
     which: Which,
     *,
     out: Folder,
-    data: Data = None,
-    checkpoint: Weights = None,
-    quick: bool = False,
+    inputs: Inputs = NO_INPUTS,
     device: str = "auto",
 ) -> None:
     """Ask what the paper leaves open: measurement or sampling, how many pairs, CORAL of each token.
@@ -189,12 +198,12 @@ def beyond(
     ----------
     out
         Folder for sources.csv, pairs.csv and, for tokens, tokens.csv; finished cells are kept in it.
-    quick, device
-        As in `mgpa study run`.
+    device
+        Where networks are trained: auto, cpu, cuda.
     """
     from ..studies.beyond import write_beyond
 
-    for path in write_beyond(which, out, device=device, recordings=data, checkpoint=checkpoint, quick=quick):
+    for path in write_beyond(which, out, device=device, **inputs.options):
         rows = csv.reader(path.read_text("utf-8").splitlines())
         print(path, *text_table([list(map(_rounded, row)) for row in rows]), "", sep="\n")
 
@@ -212,9 +221,7 @@ def attack(
     which: Which,
     *variations: str,
     out: Folder,
-    data: Data = None,
-    checkpoint: Weights = None,
-    quick: bool = False,
+    inputs: Inputs = NO_INPUTS,
     device: str = "auto",
 ) -> None:
     """Vary seeds, effect, gate, anchor and readers of a study, and list which conclusions stay.
@@ -227,14 +234,12 @@ def attack(
         Names of variations, as 'gate energy 0.8'; by default all of them, and one participant left out.
     out
         Folder for attack.csv; finished cells are kept in it.
-    quick, device
-        As in `mgpa study run`.
+    device
+        Where networks are trained: auto, cpu, cuda.
     """
     from ..studies.attack import attack_study
 
-    rows = attack_study(
-        which, out, names=variations, device=device, recordings=data, checkpoint=checkpoint, quick=quick
-    )
+    rows = attack_study(which, out, names=variations, device=device, **inputs.options)
     for row in rows:
         name = f"{row['task']} {row['method']} − {row['against']}, {row['metric']}".strip()
         numbers = f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"

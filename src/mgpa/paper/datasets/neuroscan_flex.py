@@ -195,13 +195,7 @@ def _read_session(
 ) -> Trials:
     """Return the paired trials of a participant, and add to the report how they were paired."""
     listed, label, facts = read_behaviour(paths["behaviour"], task)
-    gaps = np.diff(listed)
-    if (gaps < MIN_SOA).any():
-        first = int(np.argmax(gaps < MIN_SOA))
-        raise ValueError(
-            f"Events of {paths['behaviour']}: {first + 1} and {first + 2} are {gaps[first]:.3f} s apart; "
-            f"at least {MIN_SOA:g} s are needed, so that responses do not overlap."
-        )
+    _require_apart(listed, paths["behaviour"])
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
     markers = [times for _, _, times, _ in devices]
     breaks = [t for t, text in devices[0][3] if BREAK_NOTE in text.lower()]
@@ -216,10 +210,7 @@ def _read_session(
         start = onsets[0] + TMIN
         spans = (start <= breaks[0]) & (breaks[0] <= start + (POINTS - 1) / SFREQ)
     keep = ~spans & cut[0][1] & cut[1][1]
-    for i in np.flatnonzero(~keep):
-        outside = [name for name, (_, valid) in zip(SOURCES, cut, strict=True) if not valid[i]]
-        where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
-        dropped.append(f"event {ordinal[i]}: its epoch {where}")
+    dropped += _words_of_dropped(ordinal, keep, [valid for _, valid in cut])
     ordinal = ordinal[keep]
     # Two rows an event: the second axis is the device.
     data = np.stack([epochs[keep] for epochs, _ in cut], axis=1).astype(np.float32)
@@ -241,6 +232,28 @@ def _read_session(
     report.events[person], report.pairs[person] = len(listed), len(ordinal)
     report.dropped[person], report.timing[person] = dropped, timing
     return Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, columns, info)
+
+
+def _require_apart(listed: Floats, path: Path) -> None:
+    gaps = np.diff(listed)
+    if (gaps < MIN_SOA).any():
+        first = int(np.argmax(gaps < MIN_SOA))
+        raise ValueError(
+            f"Events of {path}: {first + 1} and {first + 2} are {gaps[first]:.3f} s apart; "
+            f"at least {MIN_SOA:g} s are needed, so that responses do not overlap."
+        )
+
+
+def _words_of_dropped(
+    ordinal: NDArray[np.int64], keep: NDArray[np.bool_], valid: Sequence[NDArray[np.bool_]]
+) -> list[str]:
+    """Return why epochs were dropped; ``valid`` says, for each device, which ones its recording covers."""
+    words = []
+    for i in np.flatnonzero(~keep).tolist():
+        outside = [name for name, inside in zip(SOURCES, valid, strict=True) if not inside[i]]
+        where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
+        words.append(f"event {ordinal[i]}: its epoch {where}")
+    return words
 
 
 def _pair_events(

@@ -137,18 +137,7 @@ def read_wearable_ssvep(
     electrodes = [electrodes] if isinstance(electrodes, str) else list(electrodes)
     if sorted(set(electrodes)) != sorted(electrodes) or not set(electrodes) <= set(ELECTRODES):
         raise ValueError(f"electrodes is {electrodes}; expected dry, wet or both.")
-    people = list(subjects(folder)) if participants is None else list(participants)
-    stored = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
-    if participants is None and (unlisted := [f"{person}.mat" for person in stored if person not in people]):
-        raise RecordingError(
-            f"{INFORMATION} in {folder} does not list {', '.join(unlisted)}; pass participants to read them."
-        )
-    if not people or len(set(people)) != len(people):
-        raise ValueError(f"participants is {people}; expected different ids, at least one.")
-    if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
-        raise FileNotFoundError(
-            f"{folder} has no {first_few(missing)}; files are called S001.mat, S002.mat, …."
-        )
+    people = _people_with_files(folder, files, participants)
     each = len(electrodes) * blocks * len(FREQUENCIES)
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]
@@ -171,6 +160,25 @@ def read_wearable_ssvep(
     }
     info = {"dataset": "Wearable SSVEP", "doi": "10.3390/s21041256"}
     return Trials(data, CHANNELS, SFREQ, TMIN, columns, info)
+
+
+def _people_with_files(
+    folder: str | Path, files: Mapping[str, Path], participants: Sequence[str] | None
+) -> list[str]:
+    """Return the ids that are asked for, by default all that are listed; raise unless each has a file."""
+    people = list(subjects(folder)) if participants is None else list(participants)
+    stored = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
+    if participants is None and (unlisted := [f"{person}.mat" for person in stored if person not in people]):
+        raise RecordingError(
+            f"{INFORMATION} in {folder} does not list {', '.join(unlisted)}; pass participants to read them."
+        )
+    if not people or len(set(people)) != len(people):
+        raise ValueError(f"participants is {people}; expected different ids, at least one.")
+    if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
+        raise FileNotFoundError(
+            f"{folder} has no {first_few(missing)}; files are called S001.mat, S002.mat, …."
+        )
+    return people
 
 
 def _files(folder: str | Path) -> dict[str, Path]:

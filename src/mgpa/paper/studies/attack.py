@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..._common.files import claim, csv_lines, write_atomically
-from .config import Study, load_study
+from .config import Study
+from .load import load_study
 from .results import contrasts
 from .run import StudyResult, run_study
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ..._common.files import claim, csv_lines, write_atomically
 from ...estimators.tokens import token_mean
-from .config import Study, load_study
+from .config import Study
+from .load import load_study
 from .recordings import Recordings
 from .results import estimates
 from .reuse import prepare

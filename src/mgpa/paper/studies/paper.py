@@ -23,7 +23,8 @@ from ..._common.files import claim, csv_lines, write_atomically
 from ...audit.bootstrap import contrast, estimate
 from ...audit.report import latex_text
 from ...errors import StudyError
-from .config import CONTROLLED, REUSE, TASKS, load_study, presets
+from .config import CONTROLLED, REUSE, TASKS
+from .load import load_study, presets
 
 NOTHING = "–"
 _DATA = tomllib.loads(files(__package__).joinpath("paper.toml").read_text("utf-8"))
@@ -35,6 +36,8 @@ FACTS = {(study, fact): (value, source) for study, fact, value, source in _DATA[
 PARTS = ("reversed", "independent", "aligned")
 #: A value and the ends of its interval, where it has one.
 Number = tuple[float, float | None, float | None]
+#: Study, task, method, against and metric of a number.
+Key = tuple[str, ...]
 
 
 class Runs:
@@ -50,26 +53,8 @@ class Runs:
         self.results = {str(run["study"]): run for run in results}
         if len(self.results) < len(results):
             raise StudyError("Two folders hold the same study; name one of them.")
-        self.numbers: dict[tuple[str, ...], Number] = {}
-        for study, run in self.results.items():
-            for row in (*run["estimates"], *run["contrasts"]):
-                *names, metric = (row[part] for part in ("task", "method", "against", "metric"))
-                self.numbers[study, *names, metric] = row["value"], row["low"], row["high"]
-                for end in ("low", "high"):
-                    if row.get(f"fit_{end}") is not None:
-                        value = row[f"fit_{end}"]
-                        self.numbers[study, *names, f"{metric} of {end}est fit"] = value, None, None
-        self.paper: dict[tuple[str, ...], Number] = {}
-        for name in presets():
-            preset = load_study(name)
-            printed: list[Any] = [
-                (m, "", key, (x, None, None)) for m in preset.paper for key, x in preset.paper[m].items()
-            ]
-            printed += [(c.a, c.b, key, tuple(xs)) for c in preset.contrasts for key, xs in c.paper.items()]
-            for method, against, key, number in printed:
-                task, _, metric = key.partition(" ")
-                task, metric = (task, metric) if task in TASKS else ("", key)
-                self.paper[name, task, method, against, metric] = number
+        self.numbers = _numbers_of(self.results)
+        self.paper = _printed_numbers()
         for study, task, method, _, metric in self.paper:
             part, times, other = metric.partition(" times ")  # a ratio, as "M times Conditional target"
             over, under = (self.numbers.get((study, task, name, "", part)) for name in (method, other))
@@ -111,6 +96,35 @@ class Runs:
         return " ".join(sentences)
 
 
+def _numbers_of(results: Mapping[str, Mapping[str, Any]]) -> dict[Key, Number]:
+    """Return every number of runs by study, task, method, against and metric."""
+    numbers: dict[Key, Number] = {}
+    for study, run in results.items():
+        for row in (*run["estimates"], *run["contrasts"]):
+            *names, metric = (row[part] for part in ("task", "method", "against", "metric"))
+            numbers[study, *names, metric] = row["value"], row["low"], row["high"]
+            for end in ("low", "high"):
+                if row.get(f"fit_{end}") is not None:
+                    numbers[study, *names, f"{metric} of {end}est fit"] = row[f"fit_{end}"], None, None
+    return numbers
+
+
+def _printed_numbers() -> dict[Key, Number]:
+    """Return every number that the paper prints, by the keys of runs."""
+    numbers: dict[Key, Number] = {}
+    for name in presets():
+        preset = load_study(name)
+        printed: list[Any] = [
+            (m, "", key, (x, None, None)) for m in preset.paper for key, x in preset.paper[m].items()
+        ]
+        printed += [(c.a, c.b, key, tuple(xs)) for c in preset.contrasts for key, xs in c.paper.items()]
+        for method, against, key, number in printed:
+            task, _, metric = key.partition(" ")
+            task, metric = (task, metric) if task in TASKS else ("", key)
+            numbers[name, task, method, against, metric] = number
+    return numbers
+
+
 def published_reuse() -> dict[str, Any]:
     """Return the reuse study's results as ``mgpa study run`` would, from published participant values.
 
@@ -120,10 +134,7 @@ def published_reuse() -> dict[str, Any]:
     >>> [round(r["value"], 4) for r in rows if r["task"] == "N170" and r["metric"] == "worst"][:2]
     [0.0364, 0.0574]
     """
-    text = files(__package__).joinpath("published_reuse.csv").read_text("utf-8")
-    fits: dict[tuple[str, str], dict[str, list[Any]]] = {}
-    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
-        fits.setdefault((row["task"], row["method"]), {}).setdefault(row["fit"], []).append(row)
+    fits = _published_fits()
 
     def values(task: str, method: str, metric: str) -> Any:
         heads = PARTS if metric == "worst" else (metric,)
@@ -155,6 +166,15 @@ def published_reuse() -> dict[str, Any]:
         "contrasts": [entry(task, c.a, c.b, m) for task in TASKS for c in declared for m in c.metrics],
         "omitted": {},
     }
+
+
+def _published_fits() -> dict[tuple[str, str], dict[str, list[dict[str, str]]]]:
+    """Return the published rows, one for each participant, by task and method, and fit."""
+    text = files(__package__).joinpath("published_reuse.csv").read_text("utf-8")
+    fits: dict[tuple[str, str], dict[str, list[dict[str, str]]]] = {}
+    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+        fits.setdefault((row["task"], row["method"]), {}).setdefault(row["fit"], []).append(row)
+    return fits
 
 
 def studies_of(table: Mapping[str, Any]) -> list[str]:

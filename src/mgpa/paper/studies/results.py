@@ -128,17 +128,9 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> li
 def protocol(result: StudyResult) -> dict[str, str]:
     """Return facts that a reproduction has exactly: roles, rows, ranks, what was selected or not attained."""
     audit = next(iter(result.audits.values()))
-    gated = [
-        audit[name]
-        for name, method in result.study.methods.items()
-        if method.gate == "measurement" and name in audit.methods and "gate_basis" in audit[name].facts[0]
-    ]
-    ranks = [int(fact["gate_basis"].shape[1]) for fact in gated[0].facts[:: gated[0].n_fits]] if gated else []
-    if not gated and isinstance(result.study.gate.rank, int):
-        ranks = [result.study.gate.rank]
     roles, counts = ("FIT", "VAL", "HEAD", "EVAL"), audit.settings.rows
     facts = {
-        "ranks": ", ".join(map(str, ranks)),
+        "ranks": ", ".join(map(str, _ranks(result, audit))),
         "participants": ", ".join(
             "/".join(str(split.get(role, 0)) for role in roles) for split in result.splits
         ),
@@ -155,6 +147,15 @@ def protocol(result: StudyResult) -> dict[str, str]:
         points = [fit.get("n_stages", fit["strength"]) for fit in chosen["fits"]]
         facts[f"selected {name}"] = ", ".join(f"{point:g}" for point in points)
     return facts
+
+
+def _ranks(result: StudyResult, audit: Audit) -> list[int]:
+    """Return the rank of the measurement gate in every split, as the first gated method has it."""
+    for name, method in result.study.methods.items():
+        if method.gate == "measurement" and name in audit.methods and "gate_basis" in audit[name].facts[0]:
+            return [int(fact["gate_basis"].shape[1]) for fact in audit[name].facts[:: audit[name].n_fits]]
+    planned = result.study.gate.rank
+    return [planned] if isinstance(planned, int) else []
 
 
 def _gate_cells(result: StudyResult, audit: Audit) -> dict[str, str]:
@@ -187,9 +188,6 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
         facts["direct token readers"] = "raw and standardized linear, flat GELU, token network"
         facts["residual token readers"] = "standardized linear, token network"
     newton = result.device.startswith("cuda") and "lbfgs" not in facts.get("iterative_mgpa.critics", ())
-    encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "as given")
-    weights = result.weights if result.weights.startswith("random") else f"weights {result.weights:.12}"
-    budgets = sorted({m.budget for m in study.methods.values() if m.budget is not None})
     return facts | {
         "seeds": list(study.seeds),
         "logistic solver": "converged Newton" if newton else "lbfgs",
@@ -200,14 +198,23 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
         "bootstrap draws": DRAWS,
         "bootstrap seed": SEED,
         "whitening shrinkage": SHRINKAGE,
-        "protocol": (
-            f"{result.heading}: recordings {result.files}; {exact['features']} features ({encoder}, "
-            f"{weights}); gamma {study.endpoints.gamma:g}; gate rank or energy {study.gate.rank}, "
-            f"ranks {exact['ranks'] or 'unknown'}; participants {exact['participants']}, "
-            f"{exact['evaluated']} EVAL; VAL budgets {budgets or 'none'}"
-            + (f"; first {study.reuse.calibration} events calibrate" if study.reuse else "")
-        ),
+        "protocol": _protocol_words(result, exact),
     }
+
+
+def _protocol_words(result: StudyResult, exact: dict[str, str]) -> str:
+    """Return what was run in one sentence, for a cell of the paper's tables."""
+    study = result.study
+    encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "as given")
+    weights = result.weights if result.weights.startswith("random") else f"weights {result.weights:.12}"
+    budgets = sorted({m.budget for m in study.methods.values() if m.budget is not None})
+    words = (
+        f"{result.heading}: recordings {result.files}; {exact['features']} features ({encoder}, "
+        f"{weights}); gamma {study.endpoints.gamma:g}; gate rank or energy {study.gate.rank}, "
+        f"ranks {exact['ranks'] or 'unknown'}; participants {exact['participants']}, "
+        f"{exact['evaluated']} EVAL; VAL budgets {budgets or 'none'}"
+    )
+    return words + (f"; first {study.reuse.calibration} events calibrate" if study.reuse else "")
 
 
 def provenance(result: StudyResult, command: str) -> dict[str, Any]:
@@ -244,6 +251,26 @@ def _json(content: Any) -> str:
 
 def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[tuple[str, str, str]]:
     """Return what a study adds to the report of an audit."""
+    lines = _about(result, task)
+    parts = [bullets(lines)] if lines else []
+    others = [other for other in reports if other != task]
+    if others:
+        links = ", ".join(f'<a href="{escape(reports[t])}">{escape(t)}</a>' for t in others)
+        parts.append(f"<p>The same maps on other tasks: {links}.</p>")
+    differences = _differences(result, task)
+    if differences:
+        metrics = list(dict.fromkeys(metric for line in differences.values() for metric in line))
+        rows = [[name, *(line.get(m, "–") for m in metrics)] for name, line in differences.items()]
+        caption = (
+            f"Differences that the study is about: {result.heading}, with 95 % intervals; after ◇, what the "
+            "paper prints."
+        )
+        parts.append(plain_table(["Difference", *metrics], rows, caption))
+    return [("study", "The study", "\n".join(parts))]
+
+
+def _about(result: StudyResult, task: str) -> list[str]:
+    """Return what the study is, how the run differs from it, and what was left out or selected."""
     study = result.study
     lines = [study.description] if study.about else []
     lines += [SIMULATED] if result.files == "simulated" else []
@@ -255,11 +282,11 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
         kind = "stages" if "n_stages" in chosen["fits"][0] else "strength"
         points = ", ".join(f"{fit.get('n_stages', fit['strength']):g}" for fit in chosen["fits"])
         lines.append(f"Development participants selected {name}: {kind} {points}{recipe and f' ({recipe})'}.")
-    parts = [bullets(lines)] if lines else []
-    others = [other for other in reports if other != task]
-    if others:
-        links = ", ".join(f'<a href="{escape(reports[t])}">{escape(t)}</a>' for t in others)
-        parts.append(f"<p>The same maps on other tasks: {links}.</p>")
+    return lines
+
+
+def _differences(result: StudyResult, task: str) -> dict[str, dict[str, str]]:
+    """Return the declared differences of a task by name and metric, each with what the paper prints."""
     differences: dict[str, dict[str, str]] = {}
     for row in (row for row in contrasts(result) if row["task"] == task):
         printed = [row[key] for key in ("paper", "paper_low", "paper_high") if row[key] is not None]
@@ -269,12 +296,4 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
             text += f" ◇ {Estimate(*printed):+.{digits}f}"
         name = f"{label(row['method'])} − {label(row['against'])}"
         differences.setdefault(name, {})[row["metric"]] = text.replace("-", "−")
-    if differences:
-        metrics = list(dict.fromkeys(metric for line in differences.values() for metric in line))
-        rows = [[name, *(line.get(m, "–") for m in metrics)] for name, line in differences.items()]
-        caption = (
-            f"Differences that the study is about: {result.heading}, with 95 % intervals; after ◇, what the "
-            "paper prints."
-        )
-        parts.append(plain_table(["Difference", *metrics], rows, caption))
-    return [("study", "The study", "\n".join(parts))]
+    return differences

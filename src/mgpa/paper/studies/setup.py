@@ -15,7 +15,8 @@ from typing import Any
 from ..._common.checks import total_memory
 from ...errors import StudyError, TableError
 from .arms import recipes, unfitted
-from .config import FIXED, Study, load_study, presets
+from .config import FIXED, Study
+from .load import load_study, presets
 from .recordings import Recordings, sha256_of
 from .splits import roles_of, split_names
 
