@@ -2,9 +2,9 @@
 Quickstart: fit, look, store, apply
 ===================================
 
-Two headsets, "dry" and "wet", record people doing a task, and each embedding betrays its headset. Some events
-were recorded by both headsets at once: these pairs show what the hardware does. You need embeddings, the
-headset of every row, and some pairs; no task labels.
+Two headsets, "dry" and "wet", record people doing a task, and each embedding shows which headset recorded
+it. Some events were recorded by both headsets at once: these pairs show what the hardware does. You need
+embeddings, the headset of every row, and some pairs; no task labels.
 """
 
 import tempfile

@@ -3,8 +3,8 @@ Under association: what LEACE loses and MGPA keeps
 ==================================================
 
 Suppose most sessions of one condition were recorded with one headset. LEACE removes what linearly predicts
-the source, so the stronger the association, the more of the task it takes along. MGPA asks pairs, in which
-only the hardware differs.
+the source, so with a stronger association it removes more of the task. MGPA uses pairs, in which only the
+hardware differs.
 
 Here the association in the fitting rows is turned up from none to nearly complete. Readers and heads are
 always scored on events that both headsets recorded, where there is no association.
@@ -27,7 +27,8 @@ SEEDS = range(8)
 # %%
 # One data set, three methods
 # ---------------------------
-# ``association`` is how often, in FIT, the class decides the headset; otherwise a coin does.
+# ``association`` is the share of FIT rows in which the class decides the headset; in the others it is
+# random.
 
 
 def auroc(reader, X, truth):
@@ -104,9 +105,9 @@ for name in METHODS:
     )
 
 # %%
-# There MGPA leaves the headset readable, because the class is, and the class tells the headset. If you must
-# hide the source in rows where source and population go together, you have to give up what distinguishes the
-# populations, and LEACE is the tool.
+# There the headset stays readable after MGPA, because the class is readable and predicts the headset. If
+# source and population are associated and the source must be hidden in these very rows, what distinguishes
+# the populations has to be removed as well; LEACE does that.
 #
 # How far to trust this
 # ---------------------

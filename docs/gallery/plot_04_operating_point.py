@@ -92,8 +92,8 @@ for name, path in paths.items():
     print("{:<12} moves {:.2f}: linear {:.3f}, quadratic {:.3f}, task {:.3f}".format(name, *path[-1]))
 
 # %%
-# First way: all of it. Second: a **movement budget**, a share of the embedding's size that held-out rows may
-# move; the affine map is scaled to meet it, the staged map cut within a stage.
+# Option 1: apply the full correction. Option 2: set a **movement budget**, the share of the embedding's size
+# that held-out rows may move. The affine map is scaled to meet it, and the staged map is cut within a stage.
 
 budget = 0.15
 points = {
@@ -119,11 +119,11 @@ with plots.style():
     panels[0].legend()
 
 # %%
-# A strength below one is a change of scale, which a reader trained on the corrected rows undoes: a budget
-# makes an affine map gentle for *existing* heads and hides little from new readers. Stages fade the source
-# gradually. At full length the quadratic reader still sees the stretch after the closed form.
+# A strength below one is a change of scale, and a reader trained on the corrected rows can undo it. So a
+# budget protects *existing* heads from an affine map, but hides little from new readers. Stages fade the
+# source gradually. At full length the quadratic reader still sees the stretch after the closed form.
 #
-# A budget beyond the map is an error (``BudgetNotAttained``). Third: by a development task
+# A budget beyond the map is an error (``BudgetNotAttained``). Option 3: choose by a development task
 # (``operating_point.select_by_development``), as the paper's reuse study does.
 
 # %%

@@ -3,9 +3,8 @@ Two reference electrodes: embeddings that can no longer be re-referenced
 ========================================================================
 
 For everyone who has stored features, or a frozen network's embeddings, of recordings with different
-reference electrodes. Raw signals could be re-referenced; the logarithm of power, or what a network made
-of a trial, cannot. Where a few raw trials are left, both views of them can be computed, and are exact
-pairs.
+reference electrodes. Raw signals could be re-referenced, but log power or a network's embedding cannot. If a
+few raw trials are left, both views of them can be computed, which gives exact pairs.
 
 Here the reference is the average of all electrodes or Oz. Alpha power tells whether the eyes are closed,
 and a decoder trained with one reference fails with the other.
@@ -58,8 +57,8 @@ number = np.unique(both.participant, return_inverse=True)[1]
 # %%
 # What is stored, and what pairs there are
 # ----------------------------------------
-# The raw trials of the first eight participants are left: theirs are the pairs. The other sixteen are
-# stored once.
+# Raw trials are left for the first eight participants, so only these have pairs. For the other sixteen, only
+# the embeddings are left.
 
 fit, new = both.take(number < 8), both.take(number >= 8)
 model = mgpa.MGPA(reference="average")
@@ -122,7 +121,7 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# Computed pairs are exact, so eight participants are enough here. Where raw trials exist for all,
-# re-reference them instead: that needs no correction. :doc:`../../start/real_eeg` has real recordings, in
-# which the reference also tells the task.
+# Computed pairs are exact, so eight participants are enough here. If you have all raw trials, re-reference
+# them instead: then no correction is needed. :doc:`../../start/real_eeg` has real recordings, in which the
+# reference also tells the task.
 plt.show()

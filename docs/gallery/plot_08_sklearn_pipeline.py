@@ -23,7 +23,8 @@ from mgpa.audit.plots import COLORS, colour_of, marker_of
 # The data
 # --------
 # Thirty people, 30 events each. Headset B shifts two directions for all people and two more for each person.
-# Six events of everyone were seen by both headsets; the others mostly by B if the class is 1, else by A.
+# Six events of each participant were recorded by both headsets. The others were mostly recorded by B if the
+# class is 1, and by A if it is 0.
 
 D = 24
 rng = np.random.default_rng(0)
@@ -131,8 +132,8 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# Both corrections leave the headset at chance for a reader of the same pipeline; LEACE pays with task.
-# The leak grows with the rank, because later directions are those of single people. Folds share training
-# people, so their spread is not a confidence interval; for that see :doc:`../../audit`.
+# After both corrections a reader in the same pipeline is at chance on the headset, but LEACE loses part of
+# the task. The leak grows with the rank, because later directions come from single people. Folds share
+# training people, so their spread is not a confidence interval; for that see :doc:`../../audit`.
 
 plt.show()

@@ -2,9 +2,8 @@
 Tables larger than memory: streaming and Dask
 =============================================
 
-The closed form needs moments of the rows, not the rows. So it can read a table part by part, forget each
-part, and merge what different machines have seen. The result is the same map, and on the same parts the
-same *bits*.
+The closed form needs only moments of the rows. So it can read a table part by part, forget each part, and
+merge the moments of several machines. The result is the same map, and on the same parts the same *bits*.
 """
 
 import pickle
@@ -61,8 +60,8 @@ print(f"{n} rows corrected from file to file, all columns kept: {open_table(root
 # %%
 # In a loop of your own
 # ---------------------
-# ``partial_fit`` takes batches as they come, ``merge`` what others have seen. What is kept meanwhile:
-# moments of each source, d x d numbers, and the paired rows, for a pair's other half may still arrive.
+# ``partial_fit`` takes batches as they come, ``merge`` what others have seen. Until then it keeps the
+# moments of each source (d x d numbers) and the paired rows, because a pair's other half may still arrive.
 
 model, seen, moved, kept = mgpa.ClosedFormMGPA(), [], [], []
 reference = in_memory.transform(fit.X)

@@ -3,8 +3,8 @@ Deploying with ONNX
 ===================
 
 ``to_onnx`` writes a map in a form that runs in C++, Java, JavaScript or on a phone, without mgpa or Python.
-This page exports two kinds of map, runs them in a process without mgpa, and asks what is lost: precision, and
-time.
+This page exports two kinds of map, runs them in a process without mgpa, and measures what is lost in
+precision and time.
 """
 
 import subprocess
@@ -120,9 +120,9 @@ with plots.style():
     panels[1].set(xscale="log", yscale="log")
 
 # %%
-# The error is the rounding of float32, a vanishing share of what the map does. The closed form is next to
-# free; the iterative map costs about as much as its small networks. Times are of the machine that built
-# this page, one thread, best of thirty. Source-aware baselines such as CORAL export too, but need the
-# source of every row.
+# The error is the rounding of float32, far smaller than the corrections. The closed form takes almost no
+# time, the iterative map about as much as its small networks. Times are of the machine that built this page,
+# one thread, best of thirty. Source-aware baselines such as CORAL export too, but need the source of every
+# row.
 
 plt.show()

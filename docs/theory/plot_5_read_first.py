@@ -37,7 +37,7 @@ regressions it need not.
 
    \sum_{t\ne s} p_t(h)\,\{E_t(h)-E_s(h)\}
 
-of what it would do if it were told the source. It equals being told where :math:`p_s(h)=1`.
+of what it would do if it knew the source. Nothing is missed where :math:`p_s(h)=1`.
 """
 
 from itertools import pairwise
@@ -107,8 +107,8 @@ for name, limit in zip(("with a reference", "to the mean of the views"), limits,
 # ---------------------
 # The log odds become :math:`f(t)=t-D\,\sigma(t)`. Its slope is at least :math:`1-D/4`. So for :math:`D\le4`
 # the map can be undone, and hides nothing at all from the best reader. Beyond, :math:`f` folds both sources
-# over each other, and S falls: the best reader of :math:`f(t)`, against .5 for a map that is told, and for
-# one that collapses the direction.
+# over each other, and S falls: the best reader of :math:`f(t)`, against .5 for a map that knows the source,
+# and for one that collapses the direction.
 
 
 def best_auroc(D, n=400_000, bins=4000):
@@ -136,8 +136,8 @@ began = [best_auroc(limit) for limit in limits]
 print(f"S where reading begins, with a reference: {began[0]:.3f}, to the mean: {began[1]:.3f}")
 
 # %%
-# This is why the direction is collapsed where sources are read with doubt, and why S is not .5 where they are
-# read: rows that look like the other device's are moved to a place where no other rows are.
+# This is why the direction is collapsed where sources are read with doubt, and why S is not .5 where they
+# are read: rows that look like the other device's are moved to a region without other rows.
 #
 # More than a shift
 # -----------------
@@ -221,7 +221,7 @@ right.legend()
 # --------------------------
 # Sources are equally likely beforehand, their means come from pairs, in which both devices saw the same
 # events, and so do the regressions. None of these depends on how often a class was recorded with a device.
-# Three things may:
+# Three things may depend on it:
 #
 # - the **covariances**, to which rows add theirs, about the mean of their own source. Classes that differ in
 #   mean add alike to two sources whose associations mirror each other; classes that differ in *covariance* do
@@ -230,8 +230,8 @@ right.legend()
 # - the units, by the rows' mean and variance.
 #
 # Devices differ by a weak gain; one class varies three times as much along another feature. The posterior
-# must not take the class for the device, at any association. Printed is how much its mean probability of
-# the second device differs between the classes.
+# must not take the class for the device, at any association. The printed number is the difference between
+# the classes in its mean probability of the second device.
 
 wide = np.where(np.arange(6) == 2, 3.0, 1.0)
 
@@ -269,7 +269,8 @@ for association in (0.5, 0.9, 0.99):
 # %%
 # What is not promised
 # --------------------
-# The map is not affine, and the paper's theorem on least movement does not cover it. Nothing is proven
-# about how little of the source is left: a device that adds noise, or saturates, stays readable. With few
-# pairs nothing beyond the shift is shown, and nothing is done. The posterior is that of two Gaussians: how
-# well it is calibrated on rows unlike the pairs is not known, and ``m.check`` says where rows are unlike.
+# The map is not affine, and the paper's theorem on least movement does not cover it. Nothing is proven about
+# how little of the source is left: a device that adds noise, or saturates, stays readable. Few pairs show
+# nothing beyond the shift, and then nothing beyond it is corrected. The posterior is that of two Gaussians:
+# how well it is calibrated on rows unlike the pairs is not known, and ``m.check`` says where rows are
+# unlike.
