@@ -97,13 +97,13 @@ def fit_coordinates(
     Parameters
     ----------
     X : (n, D) or (n, t, D) array
-        Raw features; of tokens, every one is a row.
+        Raw features; every token counts as a row.
     n_components : int or None
         Leading principal components to keep (exact, by a full decomposition); None keeps the features.
     standardize : bool
         Divide by the population standard deviation along each coordinate.
     floor : float or None
-        Smallest spread to divide by. None divides what is constant by 1.
+        Smallest spread to divide by. None divides constant coordinates by 1.
     dtype : dtype
         Precision the numbers are kept in; they are computed in float64.
 

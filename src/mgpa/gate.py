@@ -319,9 +319,9 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
 def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) -> Floats:
     """Return the held-out directional energy inside gates of rank 1, 2, …: evidence for choosing a rank.
 
-    ``contrasts`` (m, d) are divided by the feature scale, ``groups`` their participants, of whom none is on
-    both sides of a split. Entry i is the coverage of rank i + 1, a mean over folds, up to the largest rank
-    that every fold supports. The curve flattens where further directions are no longer shared.
+    ``contrasts`` (m, d) are divided by the feature scale. ``groups`` are their participants; none of them is
+    on both sides of a split. Entry i is the coverage of rank i + 1, a mean over folds, up to the largest
+    rank that every fold supports. The curve flattens where further directions are no longer shared.
     """
     contrasts = check_array(contrasts, dtype=np.float64, ensure_min_samples=2)
     splitter = KFold(n_splits, shuffle=True, random_state=0) if groups is None else GroupKFold(n_splits)

@@ -234,7 +234,7 @@ class Moments:
     def within_scaled(self, divisor: Floats) -> Scatter:
         """Return the scatter within sources of features divided by ``divisor``.
 
-        As that many rows (:attr:`count`) of weight one would scatter: weights are relative.
+        Weights are relative: the scatter is that of :attr:`count` rows of weight one.
         """
         return self.within.scaled(divisor * np.sqrt(self.weights.sum() / self.count))
 

@@ -34,7 +34,7 @@ class Pairs:
     participants : (m,) array or None
         Whose event it was, where that is known of all.
     ids : (m,) array or None
-        The pair ids, of pairs that have them.
+        The pair ids, if the pairs have any.
     """
 
     a: Floats

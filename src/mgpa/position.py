@@ -167,7 +167,7 @@ class GateShift:
 
     @classmethod
     def of(cls, pairs: Pairs, effects: Floats, scale: Floats, basis: Floats) -> GateShift:
-        """Return pairs and their sources' ``effects`` in a gate, of features divided by ``scale``."""
+        """Return pairs and their sources' ``effects`` in a gate, after features were divided by ``scale``."""
         contrasts, mean = pairs.contrasts / scale @ basis, effects / scale @ basis
         # Contrasts that cancel leave rounding, and rounding has a direction too.
         typical = np.linalg.norm(contrasts, axis=1).mean()

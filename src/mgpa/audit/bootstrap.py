@@ -221,8 +221,8 @@ def simultaneous(
 ) -> list[Estimate]:
     """Return the differences of several (a, b), with intervals that hold for all of them at once (max-t).
 
-    In every shared draw the largest departure of a difference from its value counts, in units of its standard
-    error; its 95 % quantile takes the place of 1.96. The other parameters are those of :func:`contrast`.
+    Each shared draw gives the largest deviation of a difference from its value, in standard errors. The 95 %
+    quantile of these replaces 1.96. The other parameters are those of :func:`contrast`.
 
     Examples
     --------

@@ -80,18 +80,18 @@ class MethodResult:
     shortcut, control : (F, P, 3) arrays or None
         AUROC at association -1, 0 and 1. NaN: the unit has no paired events of both labels.
     flips, output_change : (F, P) arrays or None
-        How far existing heads put out different things for one unit through two sources.
+        How much the outputs of existing heads differ for one unit between two sources.
     floor_auroc : (F, P, R) array or None
         Readers of what the gate preserves.
     facts, cells : lists of dict
         Per fit: facts about it (movement of VAL rows, gate), and everything else that was measured.
     fitted_on : tuple of str or None
-        EVAL participants that a fit is known to have seen; None: none known, but a map does not record whom
-        it was fitted on, or saw HEAD participants.
+        EVAL participants that a fit is known to have seen; None: the map does not record its participants,
+        or was fitted on HEAD participants.
     cell_fits : tuple of int
         The fit of every cell: pooled splits have a cell of each.
     repeats : int
-        How often participants were dealt to folds anew; each deal has its own fits, one deal after another.
+        How often participants were divided into folds; the fits of each division follow each other.
     """
 
     name: str

@@ -35,7 +35,7 @@ class Metric:
     Attributes
     ----------
     name, title, subject : str
-        How it is asked for; what it is, for an axis; what it is about, for sentences.
+        The name in code, the title on axes, and the subject in sentences.
     unit : str
         "AUROC", for which .5 is guessing, "balanced accuracy", "units of the label", "bits", "share", or
         nothing.
@@ -47,7 +47,7 @@ class Metric:
         What is computed in every draw (:mod:`mgpa.audit.bootstrap`), and of what: fits first, then units.
         None if it was not measured, NaN for units without any.
     missing : str
-        Why they may not have been measured.
+        Why the metric may not have been measured.
     part_of : str
         The metric it is a part of; parts have no column of their own.
     """
@@ -89,8 +89,8 @@ class Metric:
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
         """Classify a change of this metric; one that prints as .000 is none.
 
-        A metric is kept where the interval, made CAUTION times as long, excludes the loss: losses of few
-        participants are skewed, and intervals of few end too soon on that side.
+        A metric is kept if the interval, made CAUTION times as long, excludes the loss. Losses of few
+        participants are skewed, and their intervals are too short on that side.
         """
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
         value = -change.value if self.better == "lower" else change.value

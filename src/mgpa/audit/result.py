@@ -44,13 +44,13 @@ class Audit:
     counts : dict of dict
         Fitting rows of each source (keys) and label (inner keys); empty unless labels are classes.
     settings : Settings
-        What was run on what.
+        The settings of the audit, and a description of the table.
     picture_source : array
         Sources of the rows in the before/after picture.
     design : Design
-        What was compared with what: crossed, nested or mixed, and what a unit is called.
+        The design (crossed, nested or mixed), and the user's word for a unit.
     pairs : PairCheck or None
-        What the pairs showed that methods were fitted on.
+        What the pairs show that methods were fitted on.
     paired_rows : Table or None
         The rows with these pairs, if they are rows of the table.
     decoders : dict of name to MethodResult
@@ -74,8 +74,8 @@ class Audit:
     def pool(cls, audits: Sequence[Audit]) -> Audit:
         """Pool audits of the same methods on different participants, such as those of rotated roles.
 
-        Estimates are then over all participants. What is shown of single fits (pairs, gates, the picture of
-        the rows) is the first audit's.
+        Estimates are then over all participants. Pairs, gates and the picture of the rows are those of the
+        first audit.
         """
         # A method that one audit omits would be measured on fewer participants than the others.
         omitted: dict[str, str] = {}
@@ -102,7 +102,7 @@ class Audit:
 
     @classmethod
     def repeat(cls, deals: Sequence[Audit]) -> Audit:
-        """Return the mean of audits of the same participants, dealt to folds anew each time."""
+        """Return the mean of audits of the same participants with different divisions into folds."""
         left_out = {name: why for deal in deals for name, why in deal.settings.omitted.items()}
         first = deals[0]
         names = [name for name in first.methods if name not in left_out]
@@ -161,7 +161,7 @@ class Audit:
     def served(self, method: str, metric: str) -> str:
         """Return a metric of existing heads for the source that a method serves; any other as it is.
 
-        A method that takes rows to one source is scored by the heads of that source: ``"home phone"`` or
+        A method that moves rows to one source is scored by the heads of that source: ``"home phone"`` or
         ``"T_f phone → *"``.
         """
         reference = self[method].reference
@@ -327,15 +327,15 @@ class Audit:
     def participants(self) -> Any:
         """Return a pandas frame with one row per method, participant and metric, averaged over fits.
 
-        Where participants are compared with each other, none has an AUROC of their own: "S contribution" is
-        what each adds to S, and so for other metrics.
+        If an AUROC compares participants with each other, none has an AUROC of their own. "S contribution"
+        is then what each adds to S; other metrics alike.
         """
         return _frame(self._by_participant, ("method", "participant", "metric", "value"))
 
     def check_pairs(self) -> PairCheck | None:
         """Return what the pairs in the fitting rows show; None without pairs, or with too few.
 
-        Where methods were fitted on the pairs, this is already known; otherwise it is computed now.
+        If methods were fitted on the pairs, this is already known; otherwise it is computed now.
         """
         if self.pairs is not None or self.paired_rows is None:
             return self.pairs
@@ -349,7 +349,7 @@ class Audit:
         """Return the measurement and the sampling part of the sources' difference; None without pairs.
 
         A :class:`mgpa.baselines.SourceSplit` of the rows that methods were fitted on: pairs among them show
-        the measurement, and the rest is who or what was sampled.
+        the effect of the measurement, and the rest is due to the sampled participants.
         """
         rows = self.paired_rows
         if rows is None:

@@ -38,7 +38,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What was run on what.
+    """The settings of the audit, and a description of the table.
 
     Attributes
     ----------

@@ -391,7 +391,7 @@ def _below_zero(audit: Audit, name: str, metric: str) -> bool:
 
 
 def unread_task(audit: Audit) -> str:
-    """Return that heads may not read the task without correction either; nothing if they clearly do."""
+    """Return a warning if heads may not read the task even without correction; otherwise nothing."""
     heads = audit["identity"].estimate("T_f") if "T_f" in audit.metrics else None
     if heads is None or heads.low > 0.5:
         return ""

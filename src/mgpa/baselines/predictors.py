@@ -52,8 +52,8 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Needs pairs and source labels, and the source again to predict. It gives predictions, not embeddings.
 
-    What it cannot do: correct what is not constant or proportional in the prediction: an error that depends
-    on the rest of a row stays. A new model on the same embeddings needs its own slope and bias.
+    What it cannot do: correct errors that are not linear in the prediction. A new model on the same
+    embeddings needs its own slope and bias.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class AwAR(Decoder):
     classes_ : (n_classes,) array
         Task labels, sorted.
     coef_ : (n, n_classes) array
-        α, of the labelled rows, then those of the target.
+        α: the labelled rows first, then the target's rows.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(

@@ -22,8 +22,8 @@ from ._base import Floats, projector_map, require_matrices
 class Identity(CorrectionEstimator):
     """Leave embeddings as they are.
 
-    Needs nothing, works without the source, and removes nothing: what a source reader finds after it is what
-    the encoder left there. Its map carries the standardisation, so that movements are in common units.
+    Needs nothing, works without the source, and removes nothing: a source reader finds what the encoder left
+    in the embedding. Its map carries the standardisation, so that movements are in common units.
 
     Parameters
     ----------

@@ -41,12 +41,12 @@ def bench(
     only
         Data sets (worlds, headsets, phone_watch, …), or a word in the names of settings.
     methods
-        Names of methods, or a word that only one name has; by default all. Those that are not installed are
-        dashes.
+        Names of methods, or a word that only one name has; by default all. Methods that are not installed
+        are shown as dashes.
     jobs
         Cells at a time.
     page
-        Build the page of the results in --out again, and measure nothing.
+        Rebuild the page from the results in --out without measuring.
     against
         Folder of other results, such as docs/bench: print the largest difference from them.
     """

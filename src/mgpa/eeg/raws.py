@@ -83,10 +83,10 @@ def table_from_raws(
         From a recording to its events and their names.
     onsets : dict of participant to (n,) array, or None
         When the events were, in seconds of the experiment's own clock. None: the device with most markers
-        says. Markers of a device are numbered by this list: as many are in order, and a gap or surplus is
-        found by the times (:func:`mgpa.eeg.match_events`); a recording where that fails is left out with a
-        warning. With ``at_once=False`` times say
-        nothing: there must be as many, in order.
+        says. The list numbers the markers of each device. If the counts agree they are taken in order;
+        missing and extra markers are found by their times (:func:`mgpa.eeg.match_events`); a recording where
+        that fails is left out with a warning. With ``at_once=False`` times say nothing: there must be as
+        many, in order.
     labels_from : str or None
         The device whose markers name the task, if others' do not; None: they all do.
     pair_by : str or sequence of str

@@ -57,16 +57,17 @@ class ClosedFormMGPA(GatedMomentEstimator):
         a float the share of directional energy to retain; with None, held-out pairs decide.
     anchor : {"within", "pooled"}
         What gate coordinates aim for: their regression on the preserved ones within sources, which does not
-        learn an association of source and task, or over the rows of all sources, as published. To the first
-        row weights are relative; to the second, a weight of 2 is a repeated row.
+        learn an association of source and task, or over the rows of all sources, as published. Row weights
+        are relative for "within"; for "pooled", a weight of 2 repeats the row.
     reference : source label or None
-        Whose level rows are taken to: that source's mean, or None, the mean of the sources' means. Preserved
+        The source to whose mean rows are moved; None is the mean of the sources' means. Preserved
         coordinates and differences between corrected rows are the same for all.
     strength : float
         α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given Q.
     ridge : float or "auto"
         Penalty of the regression of gate coordinates on preserved ones, on the sum-of-squares scale; "auto"
-        takes generalised cross-validation within sources and the published 10 over all.
+        is generalised cross-validation for anchors within sources, and the published 10 for anchors over all
+        rows.
     shrinkage : float
         Shrinkage of the residual covariance toward its mean diagonal.
     do_no_harm : bool

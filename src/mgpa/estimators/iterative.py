@@ -63,9 +63,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     n_stages : int
         At most this many stages.
     critics : sequence of {"linear", "lbfgs", "gelu"}
-        Source critics refitted at every stage; one alone has half the damping. ``("linear",)`` needs no
-        torch. On a GPU "linear" is solved to the end by Newton steps; "lbfgs" is the published, early-stopped
-        solver everywhere. Of two sources a critic has one score, of K > 2 it has K.
+        Source critics refitted at every stage; a single critic has half the damping. ``("linear",)`` needs
+        no torch. On a GPU "linear" is solved to convergence by Newton steps; "lbfgs" is the published,
+        early-stopped solver everywhere. A critic has one score for two sources, and K scores for K > 2.
     target : {"within", "conditional", "mean", "zero"}
         What the scores aim for: the critics' own scores at the gate coordinates expected within sources,
         which learns no association of source and task; their conditional mean given the preserved coordinates
@@ -76,8 +76,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     damping, stabilizer : float
         τ, the price of movement, and λ, which keeps weak critics from being scaled up.
     ridge : float or "auto"
-        Penalty of the anchor regression, on the sum-of-squares scale; "auto" takes generalised
-        cross-validation within sources and the published 10 over all.
+        Penalty of the anchor regression, on the sum-of-squares scale; "auto" is generalised cross-validation
+        for anchors within sources, and the published 10 for anchors over all rows.
     critic_epochs, learning_rate : int, float
         Training of the GELU critic.
     early_stopping, patience : bool, int
@@ -87,7 +87,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         Add stages only while, on held-out rows, critics predict the source beyond what the preserved
         coordinates predict, over participants; with nothing to remove the map is the identity. Held-out rows
         are X_val if given; otherwise paired views, if pairs and rows show one effect, or else rows: a fifth
-        of many, five cross-fitted runs of few. Of a gate set by hand, what held-out pairs support is used.
+        of many, five cross-fitted runs of few. If the gate was set by hand, only the part that held-out
+        pairs support is used.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
     anchor_gate : int, float, gate estimator or None
@@ -112,8 +113,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     n_stages_ : int
         Stages fitted.
     history_ : list of dict
-        Per stage: what it was judged by (``evidence``: "effect", "rows" or "pairs"), the residual AUROC of
-        each score (``auroc``), its excess over chance (``z``), whether it was ``kept``, and the movement.
+        For each stage: what it was tested on (``evidence``: "effect", "rows" or "pairs"), the residual AUROC
+        of each score (``auroc``), its excess over chance (``z``), whether it was ``kept``, and the movement.
     sources_ : array
         Source labels.
 

@@ -83,12 +83,12 @@ class LeftOut:
 def leave_one_source_out(
     model: Any, X: Any, *, source: Any, pair_id: Any, groups: Any = None, random_state: int = 0
 ) -> LeftOut:
-    """Fit without each source in turn, and say what becomes of its rows.
+    """Fit without each source in turn, and measure what happens to its rows.
 
     Parameters
     ----------
     model : estimator
-        Of maps that take another device: ``MGPA`` or ``ClosedFormMGPA``.
+        ``MGPA`` or ``ClosedFormMGPA``, whose maps can take another device.
     X, source, pair_id, groups
         As for ``fit``; three sources or more, since with two nothing is known about a third.
 

@@ -44,15 +44,14 @@ class MGPA(GatedMomentEstimator):
         :class:`~mgpa.MeasurementGate`, a float the share of directional energy to retain; with None,
         held-out pairs decide.
     reference : source label or None
-        The device whose view rows are taken to, and whose own rows stay where they are: name the one that
-        your decoder or calibration was trained on. None is the mean of the views of all sources.
+        The device that your decoder or calibration was trained on. Its own rows stay where they are, and
+        rows of other devices are moved to its view. None: all rows are moved to the mean of all views.
     spread : {"auto", "always", "never"}
-        Whether differences in spread are corrected: where held-out pairs show that it helps, whatever they
-        show, or not at all.
+        Whether differences in spread are corrected: if held-out pairs show that it helps, always, or never.
     collapse : {"auto", "always", "never"}
-        Whether the direction in which sources differ is collapsed, which hides the source also where it
-        cannot be read, and costs what the task has in that direction: where edits miss too much of what
-        edits told the source do, whenever there is a shift, or never.
+        Whether the direction in which sources differ is collapsed. That hides the source even if it cannot
+        be read from a row, but removes the part of the task in that direction. "auto": if edits miss too
+        much of what edits of known sources would do; "always": whenever there is a shift.
     strength : float
         1 is the full correction; values between 0 and 1 move rows less far.
     standardize : bool
@@ -64,7 +63,7 @@ class MGPA(GatedMomentEstimator):
     Attributes
     ----------
     gate_ : fitted gate
-        Where rows move: with spread, the span of the contrasts; rank 0 where nothing is shown.
+        Where rows move: the span of the contrasts if spread is corrected; rank 0 without evidence.
     map_ : PosteriorMap or AffineMap
         The stored correction: edits by the source that is read from the row, one edit for all rows, or the
         identity.

@@ -74,11 +74,11 @@ def pairs_needed(
     repeats: int = 4,
     random_state: int = 0,
 ) -> PairsNeeded:
-    """Say how many paired events a correction needs, from those one has.
+    """Estimate how many paired events a correction needs, from the available ones.
 
     Three tenths of the events (of the participants, where ``groups`` are known) are held out. The model is
     fitted on all other rows with the pairs of some events only, and the corrected views of the held-out
-    events are compared. What more events than there are would bring is extrapolated.
+    events are compared. The gain from further events is extrapolated.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def pairs_needed(
     X, source, pair_id, groups
         As for ``fit``.
     sizes : tuple of int or None
-        Numbers of events to fit with; by default five up to all that are left.
+        Numbers of events to fit with; by default from five up to all of them.
 
     Examples
     --------

@@ -232,8 +232,8 @@ class TokenMean(TokenEstimator):
 class JointTokens(TokenEstimator):
     """Correct all tokens of a row together, as one vector of t·d numbers; otherwise as :class:`TokenMean`.
 
-    What single tokens tell about the source is corrected too. Where numbers are more than rows, the closed
-    form works with the rows' products, not the features'.
+    What single tokens tell about the source is corrected too. With more numbers than rows, the closed form
+    uses products of rows instead of features.
     """
 
     layout: ClassVar[str] = "joint"

@@ -33,8 +33,8 @@ __all__ = [
 def load_map(path: Given) -> CorrectionMap:
     """Load a stored correction from a file or an address such as ``s3://bucket/m.safetensors``.
 
-    A directory (``model.json`` + ``model.npz``) written by the paper authors' code is opened too. What is
-    damaged, inconsistent, too new or something else is a :class:`MapError`; opening never runs code.
+    A directory (``model.json`` + ``model.npz``) written by the paper authors' code is opened too. A file
+    that is damaged, inconsistent, too new or not a map raises :class:`MapError`. Opening never runs code.
     """
     path = as_place(path)
     if isinstance(path, Path) and path.is_dir():

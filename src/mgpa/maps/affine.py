@@ -260,11 +260,11 @@ class PosteriorMap(CorrectionMap):
     Attributes
     ----------
     square, square_weight : (q, d), (q, K)
-        G and w: readings of a row whose squares tell sources apart, and what each adds to each score.
+        G and w: linear readings of a row whose squares tell sources apart, and their weights in each score.
     linear, bias : (K, d), (K,)
         L and b: the linear part of the scores.
     edit, edit_offset : (K, d, r), (K, r)
-        D_s and e_s: what is done to a row of each source, along ``direction``.
+        D_s and e_s: how a row of each source is moved along ``direction``.
     direction : (r, d) or None
         O, rows in the span of the contrasts; None is the identity, r = d.
     """

@@ -300,7 +300,8 @@ class CorrectionMap:
         name : str
             What to call it.
         n_participants : int
-            Of how many participants the rows are: the more, the less of their mean is put down to them.
+            How many participants the rows come from. With more of them, less of the mean is attributed to
+            participants.
 
         Examples
         --------

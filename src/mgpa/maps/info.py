@@ -28,12 +28,12 @@ class MapInfo:
     feature_names : tuple of str or None
         Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
     people : tuple of str
-        Digests of the names of those it was fitted on.
+        Digests of the names of the participants it was fitted on.
     row_sample : str
         Digests of some of their rows, as :func:`mgpa.tables.rows.encode_sample` writes them.
     n_tokens, token_layout : int or None, {"mean", "joint"}
-        Tokens a row had in the fit, and which of them are the map's features: those of their mean, or all,
-        one token after another.
+        Tokens per row in the fit, and what the map's features are: the tokens' mean, or all tokens one after
+        another.
     constant_features : tuple of int
         Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
         they do not count in the size that movement is relative to.
@@ -46,7 +46,8 @@ class MapInfo:
     doubt : str
         What is doubtful about the pairs; :meth:`CorrectionMap.summary` begins with it.
     reference : str
-        The source that rows are taken to; empty where that is the mean of all, or for methods without one.
+        The source that rows are moved to; empty if that is the mean of all sources, or for methods without a
+        reference.
     """
 
     method: str = ""

@@ -3,10 +3,11 @@
     h' = h + Σ_s p_s(h) E_s(h)
 
 p is the posterior of the source given the row (:mod:`mgpa.reading.posterior`). E_s takes a row of source s
-to the target: one device's view, or the mean of all views (:mod:`mgpa.reading.regressions`). Where the source
-is read, the map does what a correction does that is told the source. How often that fails is measured on
-held-out views, as the share of the told edit that the blend misses. Where it fails too often, the direction
-in which sources differ is collapsed first, as the closed form does, and what remains is corrected then.
+to the target: one device's view, or the mean of all views (:mod:`mgpa.reading.regressions`). Where the
+source is read correctly, the map does what a correction with known sources would do. How often that fails is
+measured on held-out views, as the share of the told edit that the blend misses. Where it fails too often,
+the direction in which sources differ is collapsed first, as the closed form does, and what remains is
+corrected then.
 """
 
 from __future__ import annotations

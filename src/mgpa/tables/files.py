@@ -125,7 +125,7 @@ class TableFile:
         return replace(self, layout=replace(self.layout, ours=ours))
 
     def survey(self, *only: str) -> Columns:
-        """Check roles and pairs over the whole file in bounded memory; return the rows that this takes.
+        """Check roles and pairs over the whole file in bounded memory; return the rows that the check needs.
 
         One row of every source, participant and role, and all paired rows: enough to tell who is in the
         file, from which sources, and whether any participant or event is there twice.
@@ -186,16 +186,16 @@ def open_table(
     replicates: str | None = None,
     skip_rows: int = 0,
 ) -> TableFile:
-    """Open a table; of Parquet, without reading its embeddings.
+    """Open a table; for Parquet, without reading its embeddings.
 
-    The format is told from the content; text is CSV by its name. Files may come from other tools.
+    The format is recognised by the content; CSV by the file's name. Files may come from other tools.
 
     Parameters
     ----------
     path : path or address
         An ``.npz``, Parquet or CSV file, or a folder of Parquet files; also by an address, as
-        ``s3://bucket/table.parquet``. Of a list of them, rows follow each other, in memory; without a source
-        column, the name of a file (its stem) is the source of its rows.
+        ``s3://bucket/table.parquet``. The rows of a list of files are concatenated in memory; without a
+        source column, the name of a file (its stem) is the source of its rows.
     embedding : str or list of str
         What holds the embedding: one column (or array), or many with a number each, given by their names, a
         range ("1100:2492", in the file's order), what all of them start with ("f": f0, f1 and so on, or
@@ -204,14 +204,14 @@ def open_table(
     columns : list of str or None
         Other columns to keep, by their name in the file; None keeps all.
     rename : dict or None
-        Names in the file, and what they are called here: ``{"subject": "participant"}``. Several columns make
-        one id with ``{"site+subject": "participant"}``; one column is both with
-        ``{"sample": "pair_id+participant"}``.
+        Names in the file and the names they get here: ``{"subject": "participant"}``. Several columns make
+        one id with ``{"site+subject": "participant"}``; one column is both with ``{"sample":
+        "pair_id+participant"}``.
     replicates : {"mean", "pair"} or None
-        What to do with rows of one source that share a pair id, which otherwise is an error: average them, or
-        pair the first of one source with the first of another, and so on. The table is read into memory.
+        How to treat rows of one source that share a pair id: average them, or pair the first of one source
+        with the first of another, and so on. None: they are an error. The table is read into memory.
     skip_rows : int
-        Lines of a CSV file before the one with the names, as instruments write them.
+        Lines that an instrument writes before the line with the names.
 
     Examples
     --------
@@ -315,12 +315,12 @@ def write_table(
     Parameters
     ----------
     table : Table or iterable of Table
-        Tables that come one by one are written one by one; only ``.npz`` needs them all in memory.
+        Several tables are written one by one; only ``.npz`` needs them all in memory.
     path : path or address
         Ends in ``.npz``, ``.parquet`` or ``.csv``; a name without suffix is a folder of Parquet files. The
         folder it is in, or the bucket, must exist. CSV keeps no ``info``, and no type but number and text.
     overwrite : bool
-        Replace what is there: a file, or the table of a folder, whose other files stay.
+        Replace an existing file, or the table in a folder, whose other files stay.
     as_columns : bool
         In Parquet, write one column per feature, by the names in ``info``, instead of one column of lists.
 

@@ -143,7 +143,7 @@ def apply_to_file(
         interruption, parts by the same map from the same rows, by their digest, are kept. ``.parquet``,
         ``.npz`` and ``.csv`` are single files, streamed here.
     overwrite : bool
-        Replace what is there: a file, or the table of a folder, whose other files stay.
+        Replace an existing file, or the table in a folder, whose other files stay.
     force : bool
         Correct a table that was corrected before, or whose sources the map does not know.
     client : dask.distributed.Client or None

@@ -44,7 +44,7 @@ MOST_SHOWN, ENOUGH = 5, 10_000  # values of a column in a notebook, and rows the
 class Table:
     """Embeddings and what is known about each of them.
 
-    Every column but X can be left out; :meth:`require` asks for those that a computation needs.
+    Every column except X is optional; :meth:`require` raises if a needed one is missing.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ class Table:
         Any other columns: numbers, booleans or text. Dates and times become ISO 8601 text. What files hold
         and NumPy does not (nulls, categories, lists and so on) is passed on as it is.
     kept : dict
-        Columns of the names above that have gaps, as labels of rows that are not labelled: they are passed
-        on, and :meth:`require` refuses them.
+        Columns of the names above that have gaps, such as labels of only some rows. They are passed on, but
+        :meth:`require` refuses them.
 
     Examples
     --------
@@ -131,12 +131,12 @@ class Table:
 
     @property
     def columns(self) -> Columns:
-        """Every column that is there, by name, X aside."""
+        """All columns except X, by name."""
         standard = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
         return {n: (self.kept | standard)[n] for n in COLUMNS if n in {**self.kept, **standard}} | self.other
 
     def require(self, *columns: str) -> Self:
-        """Raise unless all these columns are there; return the table itself."""
+        """Return the table itself; raise if one of these columns is missing."""
         require_columns(columns, self.columns)
         for name in columns:
             if name in self.kept and getattr(self, name) is None:
@@ -144,7 +144,7 @@ class Table:
         return self
 
     def require_pairs(self) -> Self:
-        """Raise unless there are pair ids and each of them has at least two rows; return the table itself."""
+        """Return the table itself; raise unless it has pair ids of at least two rows each."""
         self.require("pair_id")
         require_matched(self.columns["pair_id"])
         return self

@@ -128,8 +128,8 @@ def plot_association(audit: Audit) -> Any:
 def plot_participants(audit: Audit, metric: str = "S") -> Any:
     """Draw a metric of every participant without (left) and with (right) each method, and their means.
 
-    Of metrics that compare participants with each other, no participant has a value of their own: S of those
-    with one source each, T_f of those with one label each.
+    For metrics that compare participants with each other, no participant has a value of their own: S of
+    those with one source each, T_f of those with one label each.
     """
     names, styles = audit.methods[1:], looks(audit)
     if not names:

@@ -44,8 +44,9 @@ def study_splits(study: Study, workspace: Path) -> Iterator[tuple[str, Split]]:
 def source_split(split: Split, gate: Any) -> dict[str, float]:
     """Return how a difference of two sources' FIT rows splits into measurement and sampling.
 
-    As travelling subjects allow it (Yamashita et al. 2019): pairs show what the measurement changes for the
-    same event, and what is left of the difference of means is who, or what, was sampled under each source.
+    The method is that of travelling subjects (Yamashita et al. 2019): pairs show how the measurement changes
+    the same event. The rest of the difference of means is due to the participants or events sampled under
+    each source.
 
     Parameters
     ----------
