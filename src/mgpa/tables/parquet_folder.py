@@ -31,7 +31,7 @@ class TableWriter:
     rows : sequence of int or None
         Number of rows of every part; None is one part of any number of rows.
     overwrite : bool
-        Replace the table that is there, when all is written. Other files stay.
+        Replace an existing table once everything is written. Other files stay.
     as_columns : bool
         Write one column per feature, by the names in ``info``, instead of one column of lists.
     job : str
