@@ -276,7 +276,8 @@ class AdamW:
         )
         self._means, self._squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
         self._steps = [torch.zeros((), device=p.device) for p in parameters]
-        self._tensors: tuple[list[Array], ...] = parameters, slopes, self._means, self._squares, [], self._steps
+        moments = self._means, self._squares
+        self._tensors: tuple[list[Array], ...] = parameters, slopes, *moments, [], self._steps
         self._settings: dict[str, Any] = {
             "lr": learning_rate,
             "weight_decay": decay,

@@ -161,7 +161,7 @@ def test_a_missing_value_as_text_is_no_label(column, text):
 
 @pytest.mark.parametrize(("name", "proposed"), [("subject", "NAME"), ("Participant", "Participant")])
 def test_no_column_is_proposed_for_a_missing_one_but_by_its_very_name(name, proposed):
-    with pytest.raises(TableError, match=rf"another name, pass rename={{{{'{proposed}': 'participant'}}}}\.$"):
+    with pytest.raises(TableError, match=rf"name, pass rename=\{{'{proposed}': 'participant'\}}\.$"):
         Table(np.ones((1, 2)), other={"age": [31], name: ["s1"]}).require("participant")
 
 
