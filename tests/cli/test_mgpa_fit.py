@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import mgpa
@@ -139,6 +140,14 @@ def test_inspecting_a_table_counts_rows_and_names_few_features(folder, table, tm
     text = done("inspect", "t.npz", folder=tmp_path).stdout
     assert "band 4, and 235 more" in text
     assert "band 5," not in text
+
+
+def test_inspecting_a_table_counts_rows_without_a_label(table, tmp_path):
+    frame = pd.DataFrame({"embedding": list(table.X[:6]), "source": ["dry", "wet"] * 3})
+    frame["label"] = pd.array([1, None, 1, None, 2, 1], "Int64")
+    frame.to_parquet(tmp_path / "gaps.parquet")
+    facts = json.loads(done("inspect", "gaps.parquet", "--json", folder=tmp_path).stdout)
+    assert facts["counts"]["label"] == {"1": 3, "2": 1, "missing": 2}
 
 
 def test_escapes_out_of_files_are_shown_and_do_not_act(tmp_path, table):

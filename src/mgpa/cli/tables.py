@@ -135,7 +135,7 @@ def _counts(file: Any) -> dict[str, dict[str, int]]:
     """Return how many rows each source, role and label has, over all parts."""
     counts = {name: Counter[str]() for name in ("source", "role", "label") if name in file.columns}
     for part in file.parts:
-        rows = part.read()
-        for name, total in counts.items():
-            total.update(map(str, getattr(rows, name).tolist()))
+        columns = part.read().columns
+        for name, total in counts.items():  # labels may have gaps
+            total.update("missing" if value is None else str(value) for value in columns[name].tolist())
     return {name: dict(sorted(total.items())) for name, total in counts.items()}
