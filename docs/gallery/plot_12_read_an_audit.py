@@ -32,7 +32,7 @@ for sentence in result.verdict():
 # ---------------------------
 # Each participant is scored with and without a correction, so differences are known better than either
 # score. An interval on the good side of the line is an improvement; one that excludes a loss above .01
-# counts as *kept*. FEATMAP is hollow: it is told the source of every row.
+# counts as *kept*. FEATMAP is hollow: it knows the source of every row.
 
 frame = result.to_frame()
 changes = frame[(frame.against == "identity") & (frame.participant == "")]

@@ -340,7 +340,7 @@ class FEATMAP(PairedTransfer):
     Parameters
     ----------
     reference : label, int or None
-        The source to map to: a label, or a position among the sorted labels. None is the first of them. The
+        The source to map to: a label, or a position among the sorted labels. None: the first of them. The
         map says which (``reference_``, and the first line of its summary).
     ridge : float or "auto"
         Penalty of the regression, in standardised units. 0 is least squares, of minimum norm where the pairs

@@ -48,7 +48,7 @@ class CORAL(ReferencedMethod):
     Parameters
     ----------
     reference : label, int or None
-        The source to align to: a label, or a position among the sorted labels. None is the first of them. The
+        The source to align to: a label, or a position among the sorted labels. None: the first of them. The
         map says which (``reference_``, and the first line of its summary).
     ridge : float
         Added to the diagonal of both covariances, in standardised units.

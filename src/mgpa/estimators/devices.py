@@ -107,8 +107,8 @@ def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
 def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -> Population | None:
     """Return the population of devices and people that windows show; None if they are too few.
 
-    ``effects`` are the devices' levels relative to the first, (K - 1, d), from pairs; without, those of the
-    rows.
+    ``effects`` are the devices' levels relative to the first, (K - 1, d), from pairs; without pairs, those
+    of the rows.
     """
     if len(windows) < FEWEST_UNITS:
         return None

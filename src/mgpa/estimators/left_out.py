@@ -28,10 +28,10 @@ ADAPTED, ADDED = "adapted to its rows", f"{PAIRS} pairs with one device"
 class LeftOut:
     """What became of sources that were left out; prints as a table and a sentence.
 
-    ``distance`` has for every source, and everything that may be done with its rows, the mean squared
-    distance of its views to the corrected views of the same events by the other sources, as a share of that
-    to other events: 0 is where they belong, 1 says nothing. ``noticed`` is the share of batches of 50 rows
-    with an alarm.
+    ``distance`` compares the options for the rows of every source. It is the mean squared distance of the
+    source's views to the other sources' corrected views of the same events, divided by the distance to other
+    events: 0 is perfect, 1 is no better than chance. ``noticed`` is the share of batches of 50 rows with an
+    alarm.
     """
 
     distance: dict[str, dict[str, float]]

@@ -151,7 +151,7 @@ def changed_columns(columns: Mapping[str, Any], changes: Mapping[str, Any], n: i
 def require_alike(first: Columns, other: Columns, what: str) -> None:
     """Raise if arrays that will be joined differ in their names, the shape of a row, or in type.
 
-    NumPy would turn all of them into what can hold both: numbers, for one, into text.
+    NumPy would convert all of them to a type that holds both, for example numbers to text.
     """
 
     def kind(columns: Columns, name: str) -> str:

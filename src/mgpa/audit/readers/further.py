@@ -47,8 +47,8 @@ def further_scores(
     """Return the scores of the further readers, fitted on HEAD rows, for EVAL rows.
 
     As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
-    ``participants`` are those of HEAD and of EVAL rows; without them participants are not read one by one.
-    Trees and spread are "slow", the others "quick".
+    ``participants`` are those of HEAD and of EVAL rows; without them, no reader looks at rows about their
+    participant's mean. Trees and spread are "slow", the others "quick".
     """
     from sklearn.preprocessing import StandardScaler
 
