@@ -1,4 +1,4 @@
-"""Read first: rows go to one device's view as if the source were told; collapse only where reading fails."""
+"""Read first: rows go to one device's view as if the source were known; collapse only where reading fails."""
 
 import numpy as np
 import pytest

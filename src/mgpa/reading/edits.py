@@ -82,13 +82,13 @@ class Reading:
 
     @property
     def suffices(self) -> bool:
-        """Whether rows may be edited as if the source were told."""
+        """Whether rows may be edited as if the source were known."""
         return self.expected <= self.allowed
 
     def __str__(self) -> str:
         return (
             f"the source is read right in {self.right:.0%} of held-out views, and edits miss "
-            f"{self.missed:.1%} of what they would do if the source were told"
+            f"{self.missed:.1%} of what they would do if the source were known"
         )
 
 
