@@ -128,3 +128,11 @@ class NotEnoughMemory(Printable, RuntimeError):
 
 class StudyError(Printable, ValueError):
     """A study that cannot be run as it is written."""
+
+
+def identical_views(n_pairs: int) -> MissingEvidence:
+    """Return the error for pairs of identical views."""
+    return MissingEvidence(
+        f"All {n_pairs} contrasts are zero: the paired views are identical, so they show no measurement "
+        "effect. Check that the second view really is the other condition."
+    )

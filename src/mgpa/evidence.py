@@ -162,43 +162,24 @@ def supported_directions(
     folds = contrast_folds(contrasts, groups)
     if not folds:
         return leading
-    m, n_leading = len(contrasts), leading.shape[1]
-    people = np.zeros(m, np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
-    # One person's contrasts are all there is; of several, people are the units.
-    units = people if people.max() > 0 else np.arange(m)
-    between = np.tile([0, 1], (m, 1)) if kind is None else np.asarray(kind)
+    between = np.tile([0, 1], (len(contrasts), 1)) if kind is None else np.asarray(kind)
     kinds, kind = np.unique(between, axis=0, return_inverse=True)
+    units = np.arange(len(contrasts))
+    if groups is not None and len(people := np.unique(groups)) > 1:
+        units = np.searchsorted(people, groups)
+    # One person's contrasts are all there is; of several, people are the units.
     held_out = _HeldOut(contrasts, kind.ravel(), folds, rows, norm_quantile)
-    agreed, error, df = mean_over_units(held_out.along_mean(), units)
-    # Both factors of a product of means are of the same few units: its variance is twice what they show.
-    errors = np.sqrt(2.0) * t_quantile(CHANCE / 2, df)
-    # Two questions, each at half the chance: do units agree along one direction, and do they in all together?
-    along_one = df > 1 and bool(agreed > errors * error)
-    has_mean = along_one or held_out.mean_chance(units, count_effects(kinds)) < CHANCE / 2
-    means = held_out.means_of(np.arange(m), held_out.directions)
-    n_effects = count_effects(kinds) if has_mean else 0
-    effects = [mean_over_units(held_out.along_effect(j), units) for j in range(n_effects)]
-    clear = np.array([shared if shared > errors * error else 0.0 for shared, error, _ in effects])
-    n_shared = 1 + int(np.argmax(cumulative_share(clear) >= ENERGY)) if has_mean else 0
-    n_supported, k = 0, 0
-    while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
-        k = min(max(64, 2 * k), n_leading)
-        energy, noise, shared = held_out.along_leading(k)
-        # What two people share is one number: it cannot tell how far it varies.
-        excess, excess_error, _ = mean_over_units(energy - 2.0 * noise, units)
-        supported = (excess > t_quantile(CHANCE, df) * excess_error) & (df > 1)
-        enough = np.cumsum(mean_over_units(shared, units)[0]) >= ENERGY * agreed
-        n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
-        if n_mean <= n_shared:
-            supported[:n_mean] = True
-        n_supported = k if supported.all() else int(np.argmin(supported))
-    chosen = leading[:, :n_supported]
-    if has_mean and n_mean > n_supported:
+    agreed, clear = held_out.shared_means(units, count_effects(kinds))
+    n_shared = 1 + int(np.argmax(cumulative_share(clear) >= ENERGY)) if len(clear) else 0
+    n_supported, n_mean = held_out.count_supported(leading.shape[1], units, agreed, n_shared)
+    chosen, everything = leading[:, :n_supported], np.arange(len(contrasts))
+    if len(clear) and n_mean > n_supported:
+        means = held_out.means_of(everything, held_out.directions)
         chosen = orthonormal(principal_directions(means, contrasts.shape[1], n_shared)[0], chosen)
-    for j in range(min(n_mean, n_shared), n_effects):
+    for j in range(min(n_mean, n_shared), len(clear)):
         if not clear[j] > 0:
             break
-        effect = held_out.effect(np.arange(m), j)
+        effect = held_out.effect(everything, j)
         if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # what little is outside of a gate that has it is noise
             chosen = orthonormal(chosen, effect)
     return chosen
@@ -246,6 +227,36 @@ class _HeldOut:
         for means, (_, test) in zip(self.others_means, self.folds, strict=True):
             along[test] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
         return along
+
+    def shared_means(self, units: NDArray[np.intp], n_effects: int) -> tuple[float, Floats]:
+        """Return how far means agree over units, and how far along each effect; nothing where by chance."""
+        agreed, error, df = mean_over_units(self.along_mean(), units)
+        # Both factors of a product of means are of the same few units: its variance is twice what they show.
+        errors = np.sqrt(2.0) * t_quantile(CHANCE / 2, df)
+        # Two questions, each at half the chance: do units agree along one direction, and in all together?
+        along_one = df > 1 and bool(agreed > errors * error)
+        if not (along_one or self.mean_chance(units, n_effects) < CHANCE / 2):
+            return agreed, np.zeros(0)
+        effects = [mean_over_units(self.along_effect(j), units) for j in range(n_effects)]
+        return agreed, np.array([shared if shared > errors * error else 0.0 for shared, error, _ in effects])
+
+    def count_supported(
+        self, n_leading: int, units: NDArray[np.intp], agreed: float, n_shared: int
+    ) -> tuple[int, int]:
+        """Return up to which leading direction all are supported, and how many hold the shared mean."""
+        n_supported, n_mean, k = 0, n_leading + 1, 0
+        while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
+            k = min(max(64, 2 * k), n_leading)
+            energy, noise, shared = self.along_leading(k)
+            # What two people share is one number: it cannot tell how far it varies.
+            excess, error, df = mean_over_units(energy - 2.0 * noise, units)
+            supported = (excess > t_quantile(CHANCE, df) * error) & (df > 1)
+            enough = np.cumsum(mean_over_units(shared, units)[0]) >= ENERGY * agreed
+            n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
+            if n_mean <= n_shared:
+                supported[:n_mean] = True
+            n_supported = k if supported.all() else int(np.argmin(supported))
+        return n_supported, n_mean
 
     def mean_chance(self, units: NDArray[np.intp], n_effects: int) -> float:
         """Return the p-value of a common mean over units (Dempster's test).

@@ -28,7 +28,7 @@ from ._common.parameters import (
     share,
     whole,
 )
-from .errors import MissingEvidence, UsageError
+from .errors import MissingEvidence, UsageError, identical_views
 from .evidence import (
     ENERGY,
     ZERO_NORM,
@@ -335,14 +335,6 @@ def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) 
         raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
     shortest = min(map(len, curves))
     return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
-
-
-def identical_views(n_pairs: int) -> MissingEvidence:
-    """Return the error for pairs of identical views."""
-    return MissingEvidence(
-        f"All {n_pairs} contrasts are zero: the paired views are identical, so they show no measurement "
-        "effect. Check that the second view really is the other condition."
-    )
 
 
 def as_gate(gate: Any) -> Any:

@@ -196,3 +196,14 @@ def _kinds(labels: NDArray[Any]) -> dict[str, str]:
 def _is_missing(label: Any) -> bool:
     # pandas.NA refuses to be compared.
     return label is None or type(label).__name__ == "NAType" or bool(np.all(label != label))
+
+
+def require_length(values: Any, n: int, name: str) -> None:
+    """Raise if what a method is given and does not use is not one value for each row."""
+    if values is None:
+        return
+    shape = tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)
+    if shape[:1] != (n,):
+        raise ValueError(
+            f"{name} has shape {shape} for {n} rows; omit it (it is not used), or pass one a row."
+        )

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 # Numbers in float64 that one product takes: 16 MiB.
 BLOCK = 2**21
+# Numbers in float64 that are converted, centred and summed up together: 1 MiB, which stays in a core's cache.
+PIECE = 2**17
 
 
 def blocks(n: int, size: int) -> list[slice]:

@@ -17,16 +17,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._common.arrays import cast, double, namespace
+from ._common.arrays import cast, double
 from ._common.checks import is_tensor, on_cuda
 from .labels import coded, to_numpy
-from .linalg import BLOCK, Scatter, blocks
+from .linalg import BLOCK, PIECE, Scatter, blocks
 
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
-# Numbers in float64 that are converted, centred and summed up together: 1 MiB, which stays in a core's cache.
-PIECE = 2**17
 CENTER_ROWS = 256  # whose mean is near enough to that of all
 GROUPED = 1024  # means that are added up together
 DEVICE_BLOCK = 2**25  # numbers in float64 that a tensor's device takes at a time: 256 MiB
@@ -52,15 +50,8 @@ class SourceMoments:
             X, rows = double(X[rows]).cpu().numpy(), np.arange(n)
         elif is_tensor(X):
             return cls._from_tensor(X, weight, rows)
-        total = float(n) if weight is None else float(weight.sum())
-        squares = float(n) if weight is None else float(weight @ weight)
-        center = np.zeros(d)
-        if weight is None:
-            spaced = np.linspace(0, n - 1, min(n, CENTER_ROWS)).astype(np.intp)
-            center += np.asarray(X[rows[spaced]], dtype=np.float64).mean(axis=0) if n else 0.0
-        elif total:
-            for piece in blocks(n, max(1, PIECE // d)):
-                center += weight[piece] @ np.asarray(X[rows[piece]], dtype=np.float64) / total
+        total, squares = _weight_sums(weight, n)
+        center = _near_mean(X, weight, rows)
         factored = n < d
         scatter, sums, checksum = np.zeros((0 if factored else d, d)), np.zeros(d), np.zeros(d, np.uint64)
         buffer = np.empty((n if factored else min(n, max(1, BLOCK // d)), d))
@@ -94,9 +85,7 @@ class SourceMoments:
         here = {"device": X.device, "dtype": torch.float64}
         w = None if weight is None else torch.as_tensor(weight, **here)
         index = torch.as_tensor(rows, device=X.device)
-        total, squares = (
-            (float(n), float(n)) if weight is None else (float(weight.sum()), float(weight @ weight))
-        )
+        total, squares = _weight_sums(weight, n)
         pieces = blocks(n, max(1, DEVICE_BLOCK // d))
         center = torch.zeros(d, **here)
         if w is None:
@@ -137,6 +126,24 @@ class SourceMoments:
             self.spread + other.spread + between,
             self.checksum + other.checksum,
         )
+
+
+def _weight_sums(weight: Floats | None, n: int) -> tuple[float, float]:
+    """Return Σ w and Σ w² of n rows, of weight 1 where none are given."""
+    return (float(n), float(n)) if weight is None else (float(weight.sum()), float(weight @ weight))
+
+
+def _near_mean(X: Any, weight: Floats | None, rows: NDArray[np.intp]) -> Floats:
+    """Return what rows are centred by: the mean of some of them or, with weights, of all."""
+    n, d = len(rows), X.shape[1]
+    center = np.zeros(d)
+    if weight is None:
+        spaced = np.linspace(0, n - 1, min(n, CENTER_ROWS)).astype(np.intp)
+        return center + (np.asarray(X[rows[spaced]], dtype=np.float64).mean(axis=0) if n else 0.0)
+    if total := float(weight.sum()):
+        for piece in blocks(n, max(1, PIECE // d)):
+            center += weight[piece] @ np.asarray(X[rows[piece]], dtype=np.float64) / total
+    return center
 
 
 @dataclass(frozen=True)
@@ -325,19 +332,6 @@ def content_checksum(X: Any) -> NDArray[np.uint64]:
     return np.asarray(X.view(np.uint64).sum(axis=0, dtype=np.uint64))
 
 
-def row_checksums(X: Any, source: NDArray[Any]) -> dict[Any, tuple[int, NDArray[np.uint64]]]:
-    """Return the number of rows of each source and their checksum, as their moments hold them."""
-    distinct, codes = coded(source)
-    checksums = {}
-    for code, label in enumerate(distinct):
-        rows = np.flatnonzero(codes == code)
-        total = np.zeros(X.shape[1], np.uint64)
-        for piece in blocks(len(rows), max(1, PIECE // X.shape[1])):
-            total += content_checksum(X[rows[piece]])
-        checksums[label.item()] = len(rows), total
-    return checksums
-
-
 def fingerprint(parts: dict[Any, tuple[int, NDArray[np.uint64]]]) -> str:
     """Return a short digest of each source's number of rows and checksum."""
     digest = hashlib.sha256()
@@ -396,43 +390,3 @@ class Standardizer:
         H = np.asarray((X - self.center) / self.scale, dtype=np.float32)
         H[:, ~self.varies] = 0.0
         return H
-
-
-GOLDEN, LOWEST = 0x9E3779B97F4A7C15 - 2**64, -(2**63)
-SAMPLE_ROWS, SAMPLE_NUMBERS, HASHED = 1000, 2**22, 16  # rows of a sample, its numbers, features that choose
-
-
-def sample_rows(X: Any, more: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Return up to a thousand rows of X and of an earlier sample, the same ones however X was split.
-
-    A row stays by a number computed from its bits, so that samples of parts can be merged in any order.
-    """
-    _, d = X.shape
-    most = max(8, min(SAMPLE_ROWS, SAMPLE_NUMBERS // d))
-    sample = to_numpy(X[_first_by_hash(X[:, :HASHED], most)]).astype(np.float64)
-    if more is None:
-        return sample
-    both = np.concatenate([more, sample])
-    return np.asarray(both[_first_by_hash(both[:, :HASHED], most)])
-
-
-def _first_by_hash(rows: Array, most: int) -> Array:
-    """Return the rows with the smallest numbers, smallest first, where the rows are: an array or a tensor."""
-    xp, rng = namespace(rows), np.random.default_rng(0)
-    # Integers wrap alike with and without a sign; what a sign would do to shifts is masked.
-    factors = (rng.integers(2**62, 2**63, rows.shape[1], dtype=np.uint64) * 2 + 1).view(np.int64)
-    number = xp.zeros_like(rows[:, 0], dtype=xp.int64)
-    for part in blocks(len(rows), PIECE // rows.shape[1] if xp is np else max(1, len(rows))):
-        bits = double(rows[part])
-        bits = (np.ascontiguousarray(bits) if xp is np else bits.contiguous()).view(xp.int64)
-        bits = (bits ^ ((bits >> 29) & (2**35 - 1))) * cast(factors, bits)
-        number[part] = bits.sum(1) * GOLDEN
-    number = (number ^ ((number >> 32) & (2**32 - 1))) ^ LOWEST  # in the order of numbers without a sign
-    if len(number) > most:
-        last = (
-            np.partition(number, most - 1)[most - 1] if xp is np else number.topk(most, largest=False)[0][-1]
-        )
-        rows = xp.where(number <= last)[0]
-    else:
-        rows = xp.arange(len(number), **({} if xp is np else {"device": number.device}))
-    return rows[xp.argsort(number[rows], stable=True)][:most]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,16 +14,24 @@ from numpy.typing import NDArray
 from ._common.arrays import cast, double, namespace
 from .anchor import ConditionalMean, fit_anchor
 from .critics import HIDDEN_WIDTH, Critic, fit_linear, fit_network
+from .effect import Effect, within_anchor
+from .errors import MissingEvidence
+from .gate import MeasurementGate, fit_gate
 from .labels import to_numpy
-from .maps import MapInfo, StagedMap
-from .moments import Moments, Standardizer
-from .position import PUBLISHED_RIDGE, within_anchor
+from .linalg import Scatter
+from .maps import AffineMap, MapInfo, StagedMap
+from .moments import Means, Moments, Standardizer
+from .pairs import Pairs
+from .position import PUBLISHED_RIDGE, GateShift, solve_within
+from .statistics import LabelledRows
 from .trust_region import smooth_weights, step_coefficients
 
 Array = Any  # numpy array or torch tensor
 STEP_ROWS = 16384  # rows that take a step together, to bound memory
 
 Critics = tuple[Critic, ...]
+ClosedForm = Callable[[Moments], tuple[AffineMap, Effect]]
+Floats = NDArray[np.float64]
 
 
 def all_scores(critics: Critics, H: Array) -> Array:
@@ -46,7 +55,7 @@ class AffinePoint:
 
 
 def anchored_point(moments: Moments, basis: Array, ridge: float | None) -> AffinePoint:
-    """Return q + B ẑ(q), with ẑ of :func:`~mgpa.position.within_anchor`, from moments of rows."""
+    """Return q + B ẑ(q), with ẑ of :func:`~mgpa.effect.within_anchor`, from moments of rows."""
     B, n = double(to_numpy(basis)), moments.count
     anchor = within_anchor(moments.within_scaled(np.ones(len(B))), B, n, len(moments.sources), ridge)
     offset = -moments.means.mean(axis=0) @ anchor.residual
@@ -207,11 +216,11 @@ def staged_map(
 ) -> StagedMap:
     """Return fitted stages as a stored map, with the gate ``basis`` in float64."""
     d, K = len(basis), len(recipe.sources)
-    J = K if K > 2 else 1  # scores of a critic
-    n_linear = J * bool({"linear", "lbfgs"} & set(recipe.critics))
-    n_network = J * ("gelu" in recipe.critics)
-    n_hidden = HIDDEN_WIDTH * recipe.n_networks if n_network else 0
-    n_anchors = n_linear + n_network if anchored is None else 0
+    n_scores = K if K > 2 else 1  # of a critic
+    n_linear = n_scores * bool({"linear", "lbfgs"} & set(recipe.critics))
+    n_network = n_scores * ("gelu" in recipe.critics)
+    n_hidden = HIDDEN_WIDTH * recipe.n_networks * bool(n_network)
+    n_anchors = (n_linear + n_network) * (anchored is None)
     starts = [stage for stage in stages if isinstance(stage, AffinePoint)]
     fitted = [stage for stage in stages if isinstance(stage, Stage)]
 
@@ -226,14 +235,6 @@ def staged_map(
     linear = [c for stage in fitted for c in stage.critics if c.hidden_weight is None]
     network = [c for stage in fitted for c in stage.critics if c.hidden_weight is not None]
     anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, tuple)]
-    point: dict[str, Any] = {}
-    if anchored is not None:
-        point["anchor_readout"] = double(to_numpy(anchored.readout)) * varies[:, None]
-        point["anchor_offset"] = double(to_numpy(anchored.offset))
-        point["anchor_direction"] = double(to_numpy(anchored.direction))
-    for start in starts:
-        point["start_readout"] = double(to_numpy(-start.readout)) * varies[:, None]
-        point["start_offset"] = double(to_numpy(-start.offset))
     return StagedMap(
         center=standardizer.center,
         scale=standardizer.scale,
@@ -246,9 +247,88 @@ def staged_map(
         output_bias=stack([c.bias for c in network], (n_network,)),
         anchor_weight=stack([weight for weight, _ in anchors], (n_anchors, d)),
         anchor_bias=stack([bias for _, bias in anchors], (n_anchors,)),
-        **point,
+        **_affine_arrays(anchored, starts, varies),
         damping=recipe.damping,
         radius=recipe.radius,
         stabilizer=recipe.stabilizer,
         info=info,
     )
+
+
+def _affine_arrays(
+    anchored: AffinePoint | None, starts: list[AffinePoint], varies: NDArray[np.float32]
+) -> dict[str, Any]:
+    """Return the arrays that a map stores of the anchored point, and of the closed form as a first stage."""
+    arrays = {}
+    if anchored is not None:
+        arrays["anchor_readout"] = double(to_numpy(anchored.readout)) * varies[:, None]
+        arrays["anchor_offset"] = double(to_numpy(anchored.offset))
+        arrays["anchor_direction"] = double(to_numpy(anchored.direction))
+    for start in starts:
+        arrays["start_readout"] = double(to_numpy(-start.readout)) * varies[:, None]
+        arrays["start_offset"] = double(to_numpy(-start.offset))
+    return arrays
+
+
+def supported_basis(
+    gate: Any, pairs: Pairs, standardizer: Standardizer, spread: Callable[[], Scatter]
+) -> Floats:
+    """Return the part of a gate that held-out pairs support; the mean contrast if there is none."""
+    B: Floats = gate.basis_
+    if getattr(gate, "rank", None) == "auto":
+        return B
+    inside = pairs.contrasts / standardizer.scale @ B @ B.T * standardizer.scale
+    try:
+        projected = replace(pairs, a=np.zeros_like(inside), b=inside)
+        return np.asarray(fit_gate(MeasurementGate(), projected, standardizer, lambda: B.T, spread).basis_)
+    except MissingEvidence:
+        mean = inside.mean(axis=0) / standardizer.scale
+        return np.asarray(mean[:, None] / np.linalg.norm(mean)) if mean.any() else B[:, :0]
+
+
+def closed_form(
+    data: LabelledRows,
+    views: Pairs | None,
+    pairs: Pairs,
+    standardizer: Standardizer,
+    B: Floats,
+    ridge: float | str,
+) -> ClosedForm | None:
+    """Return the closed form within sources, in the gate B, as a function of moments of standardised rows.
+
+    None: the pairs show no mean contrast, or do not connect all sources.
+    """
+    try:
+        effects = pairs.source_effects(len(data.sources))
+    except ValueError:  # the pairs do not lead from every source to every other
+        return None
+    shift = GateShift.of(pairs, effects, standardizer.scale, B)
+    if not shift.mean.any():
+        return None
+    participants, calibration = Means({}), Moments({})
+    if data.participant is not None:
+        rows, weight = standardizer.apply(data.X), data.sample_weight
+        participants = Means.from_rows(rows, data.codes, data.participant, sample_weight=weight)
+    for code, side in enumerate(() if views is None else (views.a, views.b)):
+        calibration += Moments.from_rows(standardizer.apply(side), np.full(len(side), code))
+
+    def solve(moments: Moments) -> tuple[AffineMap, Effect]:
+        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and participants are
+        path, _, effect = solve_within(
+            by_code, participants, calibration, standardizer.unscaled(), shift,
+            ridge=None if ridge == "auto" else float(ridge), do_no_harm=False,
+        )  # fmt: skip
+        return path, effect
+
+    return solve
+
+
+@contextmanager
+def complete_stages_kept(finish: Callable[[], None]) -> Iterator[None]:
+    """Call ``finish`` after the stages of a fit, also after Ctrl-C: the stages so far are a map."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        finish()
+        raise
+    finish()

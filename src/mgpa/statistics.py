@@ -17,15 +17,20 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ._common.arrays import cast, double, namespace
 from .errors import MissingEvidence
 from .labels import coded, is_paired, require_distinct, source_names, to_numpy
-from .moments import Means, Moments, Standardizer, fingerprint, row_checksums, sample_rows
+from .linalg import PIECE, blocks
+from .moments import Means, Moments, Standardizer, content_checksum, fingerprint
 from .pairs import Codes, Pairs, matched_rows, row_keys
 
+Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
 MOST_PEOPLE = 64  # more are left out of an effect in groups
 MOST_NAMED = 10_000  # participants whose means are kept; of more, those of such groups
+GOLDEN, LOWEST = 0x9E3779B97F4A7C15 - 2**64, -(2**63)
+SAMPLE_ROWS, SAMPLE_NUMBERS, HASHED = 1000, 2**22, 16  # rows of a sample, its numbers, features that choose
 FAR_OUT = 50.0  # times the range of the middle half of rows; of normal rows the deviation is .74 of it
 
 NO_PAIRS = (
@@ -353,3 +358,52 @@ def _among(values: NDArray[Any], some: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which values are among some others, which are few."""
     some = np.sort(some)
     return np.asarray(some[np.minimum(np.searchsorted(some, values), len(some) - 1)] == values)
+
+
+def row_checksums(X: Any, source: NDArray[Any]) -> dict[Any, tuple[int, NDArray[np.uint64]]]:
+    """Return the number of rows of each source and their checksum, as their moments hold them."""
+    distinct, codes = coded(source)
+    checksums = {}
+    for code, label in enumerate(distinct):
+        rows = np.flatnonzero(codes == code)
+        total = np.zeros(X.shape[1], np.uint64)
+        for piece in blocks(len(rows), max(1, PIECE // X.shape[1])):
+            total += content_checksum(X[rows[piece]])
+        checksums[label.item()] = len(rows), total
+    return checksums
+
+
+def sample_rows(X: Any, more: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return up to a thousand rows of X and of an earlier sample, the same ones however X was split.
+
+    A row stays by a number computed from its bits, so that samples of parts can be merged in any order.
+    """
+    _, d = X.shape
+    most = max(8, min(SAMPLE_ROWS, SAMPLE_NUMBERS // d))
+    sample = to_numpy(X[_first_by_hash(X[:, :HASHED], most)]).astype(np.float64)
+    if more is None:
+        return sample
+    both = np.concatenate([more, sample])
+    return np.asarray(both[_first_by_hash(both[:, :HASHED], most)])
+
+
+def _first_by_hash(rows: Array, most: int) -> Array:
+    """Return the rows with the smallest numbers, smallest first, where the rows are: an array or a tensor."""
+    xp, rng = namespace(rows), np.random.default_rng(0)
+    # Integers wrap alike with and without a sign; what a sign would do to shifts is masked.
+    factors = (rng.integers(2**62, 2**63, rows.shape[1], dtype=np.uint64) * 2 + 1).view(np.int64)
+    number = xp.zeros_like(rows[:, 0], dtype=xp.int64)
+    for part in blocks(len(rows), PIECE // rows.shape[1] if xp is np else max(1, len(rows))):
+        bits = double(rows[part])
+        bits = (np.ascontiguousarray(bits) if xp is np else bits.contiguous()).view(xp.int64)
+        bits = (bits ^ ((bits >> 29) & (2**35 - 1))) * cast(factors, bits)
+        number[part] = bits.sum(1) * GOLDEN
+    number = (number ^ ((number >> 32) & (2**32 - 1))) ^ LOWEST  # in the order of numbers without a sign
+    if len(number) > most:
+        last = (
+            np.partition(number, most - 1)[most - 1] if xp is np else number.topk(most, largest=False)[0][-1]
+        )
+        rows = xp.where(number <= last)[0]
+    else:
+        rows = xp.arange(len(number), **({} if xp is np else {"device": number.device}))
+    return rows[xp.argsort(number[rows], stable=True)][:most]

@@ -11,7 +11,7 @@ own scale, they are what the residual is judged on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -163,19 +163,11 @@ def rank_evidence(
     The standard error is the larger of two: that of independent rows without any difference, and a jackknife
     over units. z is the normal quantile of the t statistic. Positives or negatives alone say nothing.
     """
-    wins: list[tuple[Any, Any, float, int]] = []  # unit of the positives, of the negatives, wins, comparisons
+    wins: list[tuple[Any, Any, float, int]] = [win for run in runs for win in _wins(*run)]
     variance = 0.0
-    for scores, positive, unit in runs:
+    for _, positive, _ in runs:
         n1, n0 = int(positive.sum()), int((~positive).sum())
         variance += n1 * n0 * (n1 + n0 + 1) / 12.0
-        many = len(np.unique(unit)) > MOST_UNITS  # then a unit has few rows, and units are dealt into groups
-        groups = unit % MOST_UNITS if many else unit
-        negatives = {v: np.sort(scores[~positive & (groups == v)]) for v in np.unique(groups[~positive])}
-        for u in np.unique(groups[positive]):
-            above = scores[positive & (groups == u)]
-            for v, below in negatives.items():
-                won = np.searchsorted(below, above) + np.searchsorted(below, above, side="right")
-                wins.append((u, v, float(won.sum()) / 2, len(above) * len(below)))
     if not wins:
         return 0.5, 0.0
     units = sorted({u for u, *_ in wins} | {v for _, v, *_ in wins})
@@ -190,6 +182,20 @@ def rank_evidence(
     if df < 1 or not np.isfinite(error):
         return area, 0.0
     return area, float(norm.isf(t.sf((area - 0.5) / error, df)))
+
+
+def _wins(
+    scores: NDArray[Any], positive: NDArray[np.bool_], unit: NDArray[np.int64]
+) -> Iterator[tuple[int, int, float, int]]:
+    """Yield the unit of some positives, of some negatives, wins between them, and comparisons."""
+    many = len(np.unique(unit)) > MOST_UNITS  # then a unit has few rows, and units are dealt into groups
+    groups = unit % MOST_UNITS if many else unit
+    negatives = {v: np.sort(scores[~positive & (groups == v)]) for v in np.unique(groups[~positive])}
+    for u in np.unique(groups[positive]):
+        above = scores[positive & (groups == u)]
+        for v, below in negatives.items():
+            won = np.searchsorted(below, above) + np.searchsorted(below, above, side="right")
+            yield int(u), int(v), float(won.sum()) / 2, len(above) * len(below)
 
 
 def held_out_folds(

@@ -6,8 +6,8 @@ import pytest
 from factories import assert_close
 from mgpa import anchor
 from mgpa.anchor import ConditionalMean, fit_anchor
+from mgpa.effect import within_anchor
 from mgpa.linalg import Scatter
-from mgpa.position import within_anchor
 
 
 def problem(seed=0, n=60, d=6, r=2, J=3):

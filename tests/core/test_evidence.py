@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import mgpa
+from mgpa.effect import Effect
 from mgpa.evidence import jackknife, mean_over_units, t_quantile
 from mgpa.moments import Means, Moments, Standardizer
 from mgpa.pairs import Pairs
-from mgpa.position import Effect, GateShift, solve_within
+from mgpa.position import GateShift, solve_within
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -10,9 +10,9 @@ from factories import Data, assert_close, both, linear, new_rows, same_tensors, 
 from mgpa import IterativeMGPA, MeasurementGate
 from mgpa import critics as critic_module
 from mgpa.critics import fit_network
+from mgpa.effect import within_anchor
 from mgpa.gate import FixedGate
 from mgpa.moments import Moments
-from mgpa.position import within_anchor
 
 torch = pytest.importorskip("torch")
 

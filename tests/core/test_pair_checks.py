@@ -7,10 +7,10 @@ from scipy.linalg import expm
 import mgpa
 from mgpa.audit.diagnostics import check_pairs
 from mgpa.audit.hidden_pairs import find_hidden_pairs
+from mgpa.effect import Effect
 from mgpa.errors import PairingError
 from mgpa.pair_checks import Pairing, doubt, examine_pairs, far_off, sentence
 from mgpa.pairs import Pairs, repeated_pairs
-from mgpa.position import Effect
 from mgpa.tables import Table
 
 D = 16

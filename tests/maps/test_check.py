@@ -14,7 +14,7 @@ from factories import random_affine_map, two_sources
 from mgpa.baselines import make_method
 from mgpa.maps import MapError
 from mgpa.maps.check import FittedRange
-from mgpa.moments import sample_rows
+from mgpa.statistics import sample_rows
 
 RNG = np.random.default_rng(0)
 SOURCE = np.tile(["A", "B"], 300)

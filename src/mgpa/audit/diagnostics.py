@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats.contingency import crosstab
 
 from .._common.markup import facts_html
+from ..effect import Effect
 from ..errors import MissingEvidence, first_few
 from ..estimators.closed_form import ClosedFormMGPA
 from ..estimators.mgpa import MGPA
@@ -20,7 +21,6 @@ from ..gate import held_out_coverage
 from ..labels import is_paired, source_names
 from ..maps.affine import PosteriorMap
 from ..pair_checks import PairExamination, doubt, examine_pairs
-from ..position import Effect
 from ..reading.spread import FEWEST_UNITS, SpreadEvidence
 from ..statistics import LabelledRows
 from ..tables import fit_table

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_float_matrix, require_finite, require_memory
 from ..errors import MapError, MissingEvidence, ParameterError, UsageError, first_few
-from ..estimators.base import MethodTags, MomentEstimator
+from ..estimators.base import MethodTags
+from ..estimators.closed_form import MomentEstimator
 from ..labels import encode_source, source_names, to_numpy
 from ..maps import AffineMap, MapInfo, RoutedMap
 from ..moments import Moments, Standardizer

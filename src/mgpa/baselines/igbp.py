@@ -15,13 +15,13 @@ from threadpoolctl import threadpool_limits
 from .._common.extras import torch_device
 from .._common.parameters import Constraint, flag, number, read_seed, seed, text, whole
 from .._common.progress import progress
-from ..estimators.base import HeldOut, MethodTags, SequentialEstimator, complete_stages_kept
+from ..estimators.base import HeldOut, MethodTags, SequentialEstimator
 from ..labels import to_numpy
 from ..maps import MapInfo, ProjectiveMap
 from ..maps.sequential import project
 from ..moments import Standardizer
 from ..pairs import Pairs
-from ..stages import Rows
+from ..stages import Rows, complete_stages_kept
 from ..statistics import LabelledRows, require_several
 
 Array = Any  # torch.Tensor

@@ -12,7 +12,8 @@ import numpy as np
 
 from .._common.extras import missing
 from .._common.parameters import Constraint, flag, number
-from ..estimators.base import MethodTags, MomentEstimator
+from ..estimators.base import MethodTags
+from ..estimators.closed_form import MomentEstimator
 from ..linalg import PrincipalAxes
 from ..maps import AffineMap, RoutedMap
 from ..statistics import Statistics

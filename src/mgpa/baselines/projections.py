@@ -11,7 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from .._common.parameters import Constraint, flag, number, share, whole
 from ..critics import balanced_weights
-from ..estimators.base import CorrectionEstimator, HeldOut, MethodTags, MomentEstimator
+from ..estimators.base import CorrectionEstimator, HeldOut, MethodTags
+from ..estimators.closed_form import MomentEstimator
 from ..maps import AffineMap
 from ..moments import Standardizer
 from ..pairs import Pairs

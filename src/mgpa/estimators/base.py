@@ -9,40 +9,31 @@ they came in one call, in batches or from several machines; all others ``_fit`` 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
     _check_sample_weight,
     check_is_fitted,
     validate_data,
 )
 
-from .._common.checks import as_floats, is_tensor, on_cuda, refuse_masked, require_finite
+from .._common.checks import as_floats, is_tensor, refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
-from ..labels import check_labels, check_pair_id, encode_source, refuse_gaps_as_text, source_names, to_numpy
+from ..labels import check_labels, check_pair_id, encode_source, refuse_gaps_as_text, require_length, to_numpy
 from ..maps import CorrectionMap, MapInfo, SequentialMap
 from ..maps.check import FittedRange
 from ..maps.population import Population
-from ..moments import Standardizer, sample_rows
-from ..pairs import Pairs, check_views
-from ..position import Position
-from ..statistics import LabelledRows, Statistics, require_several
+from ..moments import Standardizer
+from ..pairs import Pairs
+from ..statistics import LabelledRows, sample_rows
 from .devices import Window, fit_population, keep_windows, sample_windows
-
-if TYPE_CHECKING:
-    from ..reading.edits import Action, Reading
-    from ..reading.spread import SpreadEvidence
 
 Floats = NDArray[Any]
 # X_val and source_val, as they were passed: read by the methods that hold rows out.
@@ -69,18 +60,6 @@ class MethodTags:
     reference: str = ""
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """The result of a fit: a map, and what it rests on."""
-
-    map: CorrectionMap
-    gate: Any = None
-    position: Position | None = None
-    spread: SpreadEvidence | None = None  # of MGPA: what held-out pairs say about spread,
-    action: Action | None = None  # what is done with rows,
-    reading: Reading | None = None  # and how well their source is read
-
-
 class Described:
     """What a caller knows of a fit, and an estimator does not: encoder, participants, coordinates."""
 
@@ -99,31 +78,10 @@ class Described:
         return replace(m, info=replace(m.info, **facts), coordinates=coordinates)
 
 
-def _in_words(value: Any) -> str:
-    """Return a parameter as one line of text; of arrays, and of gates made of them, the shapes."""
-    if isinstance(value, np.ndarray):
-        return f"<{' x '.join(map(str, value.shape))} array>"
-    parts = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
-    if any(isinstance(part, np.ndarray) for part in parts.values()):
-        return f"{type(value).__name__}({', '.join(f'{k}={_in_words(v)}' for k, v in parts.items())})"
-    return " ".join(repr(value).split())
-
-
 def forget(estimator: Any) -> None:
     """Drop fitted attributes, so that a failed fit leaves an unfitted estimator."""
     for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
         delattr(estimator, name)
-
-
-def require_length(values: Any, n: int, name: str) -> None:
-    """Raise if what a method is given and does not use is not one value for each row."""
-    if values is None:
-        return
-    shape = tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)
-    if shape[:1] != (n,):
-        raise ValueError(
-            f"{name} has shape {shape} for {n} rows; omit it (it is not used), or pass one a row."
-        )
 
 
 def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Floats:
@@ -149,6 +107,16 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
     )  # in C order, the same numbers give the same bits however they lie in memory
     require_finite(checked, name)
     return checked
+
+
+def _in_words(value: Any) -> str:
+    """Return a parameter as one line of text; of arrays, and of gates made of them, the shapes."""
+    if isinstance(value, np.ndarray):
+        return f"<{' x '.join(map(str, value.shape))} array>"
+    parts = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
+    if any(isinstance(part, np.ndarray) for part in parts.values()):
+        return f"{type(value).__name__}({', '.join(f'{k}={_in_words(v)}' for k, v in parts.items())})"
+    return " ".join(repr(value).split())
 
 
 class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -287,17 +255,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         refuse_gaps_as_text(source, "source")
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
-        views = None
-        if pairs is not None:
-            views = Pairs.from_arrays(pairs, X.shape[1])
-            if pair_groups is not None:
-                views = replace(views, participants=check_labels(pair_groups, len(views), "pair_groups"))
-        elif pair_groups is not None:
-            raise ValueError("pair_groups are participants of pairs=(A, B); with pair_id pass groups.")
-        names = list(getattr(self, "feature_names_in_", []))
-        for i, side in enumerate(pairs or ()):
-            if names and names != list(getattr(side, "columns", names)):
-                raise ValueError(f"pairs[{i}] has other columns than X, or another order; select as in X.")
+        views = self._read_pairs(pairs, pair_groups, X.shape[1])
         return LabelledRows(
             X,
             source,
@@ -306,6 +264,21 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
             sample_weight=weight,
             task=self._read_task(y, len(X)),
         ), views
+
+    def _read_pairs(self, pairs: Any, pair_groups: Any, n_features: int) -> Pairs | None:
+        """Return pairs that were passed as arrays, with their participants."""
+        if pairs is None:
+            if pair_groups is not None:
+                raise ValueError("pair_groups are participants of pairs=(A, B); with pair_id pass groups.")
+            return None
+        views = Pairs.from_arrays(pairs, n_features)
+        if pair_groups is not None:
+            views = replace(views, participants=check_labels(pair_groups, len(views), "pair_groups"))
+        names = list(getattr(self, "feature_names_in_", []))
+        for i, side in enumerate(pairs):
+            if names and names != list(getattr(side, "columns", names)):
+                raise ValueError(f"pairs[{i}] has other columns than X, or another order; select as in X.")
+        return views
 
     def _read_held_out(
         self,
@@ -425,171 +398,6 @@ class GatedEstimator(CorrectionEstimator):
         return float(self.gate_.coverage(contrasts * self.map_.varies))
 
 
-class MomentEstimator(CorrectionEstimator):
-    """Base of the methods that are solved from statistics: in one call, batch by batch, or merged."""
-
-    _data: Statistics
-    _result: Fitted | None
-
-    def _solve(self, data: Statistics) -> Fitted | CorrectionMap:
-        """Return a map, with what it rests on."""
-        raise NotImplementedError
-
-    def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
-        require_several(rows.sources)
-        data = Statistics.from_rows(rows, pairs)
-        self._result = as_fitted(self._solve(data))
-        self._data, self._sample = data, data.sample
-
-    def _fit_nothing(self) -> None:
-        self._data = Statistics(n_features=self.n_features_in_)
-        self._result = self._identity()
-
-    def _identity(self) -> Fitted:
-        """Return a map that moves nothing, for estimators that may be fitted without evidence."""
-        raise NotImplementedError
-
-    def _effects(self) -> Floats | None:
-        if not self._reads_pairs:
-            return None
-        try:
-            return self._data.pairs().source_effects(len(self._data.sources))
-        except (MissingEvidence, ValueError):  # no pairs, or they do not connect all sources
-            return None
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._data, self._result = Statistics(), None
-
-    def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Any:
-        """Return X as finite float rows: an array, or a tensor that need not leave its accelerator."""
-        if not (
-            on_cuda(X)
-            and X.ndim == 2
-            and X.numel()
-            and str(X.dtype) in ("torch.float32", "torch.float64")
-            and X.isfinite().all()
-        ):  # everything else is read as an array
-            return super()._validate_rows(X, reset=reset, name=name)
-        _check_feature_names(self, X, reset=reset)
-        _check_n_features(self, X, reset=reset)
-        return X.detach()
-
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        pair_groups: Any = None,
-    ) -> Self:
-        """Add rows and pairs. The map equals one fit on everything seen, to rounding.
-
-        Every batch needs its sources; pairs may come with any, and a pair may be split between them. Rows are
-        reduced to moments, but for paired ones: share the map, not the estimator.
-        """
-        check_parameters(self)
-        seen = getattr(self, "_data", Statistics())
-        first = seen.n_features is None
-        if first:
-            self._forget()
-        try:
-            evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
-            evidence["pair_groups"] = pair_groups
-            rows, views = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
-            self._data = seen + Statistics.from_rows(rows, views)
-            self._keep(sample_windows(rows))
-        except MissingEvidence as reason:
-            self._tolerate(reason, "This batch is not used")
-            self._data = replace(seen, n_features=self.n_features_in_)
-        self._result, self._sample = None, self._data.sample
-        return self
-
-    def add_pairs(self, pairs: LabelledRows | tuple[Any, Any]) -> Self:
-        """Add pairs that are not among the rows: aligned arrays (A, B), or rows with sources and ids."""
-        check_is_fitted(self)
-        if self._reads_pairs:
-            if isinstance(pairs, LabelledRows):
-                check_views((pairs.X, pairs.X), self.n_features_in_)
-                self._data += Statistics(calibration=(pairs,))
-            else:
-                self._data += Statistics(aligned=(Pairs.from_arrays(pairs, self.n_features_in_),))
-            self._result = None
-        return self
-
-    def merge(self, other: Any) -> Self:
-        """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
-        if type(other) is not type(self):
-            raise TypeError(f"Cannot merge {type(other).__name__} into {type(self).__name__}.")
-        check_is_fitted(other)
-        seen = getattr(self, "_data", Statistics())
-        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
-        if seen.n_features is None:
-            self.n_features_in_ = other.n_features_in_
-            if names[1]:
-                self.feature_names_in_ = np.array(names[1], dtype=object)
-        elif seen.n_features != other.n_features_in_:
-            raise ValueError(f"Cannot merge fits on {seen.n_features} and {other.n_features_in_} features.")
-        elif names[0] != names[1]:
-            raise ValueError("Cannot merge fits whose columns have other names or another order.")
-        elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
-            raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
-        self._data = seen + other._data
-        self._keep(other._windows)
-        self._result, self._sample = None, self._data.sample
-        return self
-
-    @property
-    def _fitted(self) -> Fitted:
-        """The result of the last fit, solved now if data were added since."""
-        self._require_fitted()
-        if self._result is None:
-            check_parameters(self)  # which may have been set since the last batch
-            try:
-                self._result = as_fitted(self._solve(self._data))
-            except MissingEvidence as reason:
-                self._tolerate(reason, "Returning the identity map")
-                self._result = self._identity()
-        return self._result
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return getattr(self, "_data", Statistics()).n_features is not None
-
-    def _require_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
-
-    @property
-    def map_(self) -> Any:
-        """The stored correction."""
-        return self._fitted.map
-
-    @property
-    def sources_(self) -> Any:
-        """Source labels seen, sorted."""
-        self._require_fitted()
-        return self._data.sources
-
-    def _evidence_info(self, data: Statistics, **facts: Any) -> MapInfo:
-        """Return provenance for a map solved from these statistics."""
-        return self._info(
-            data.standardizer(True),
-            source_names=source_names(data.sources),
-            n_rows=data.moments.n_rows,
-            fingerprint=data.moments.fingerprint,
-            **facts,
-        )
-
-
-def as_fitted(result: Fitted | CorrectionMap) -> Fitted:
-    """Return the result of a solution that is a map alone."""
-    return result if isinstance(result, Fitted) else Fitted(result)
-
-
 class SequentialEstimator(CorrectionEstimator):
     """Base of estimators whose map is a sequence of stages: any prefix of it can be applied."""
 
@@ -619,14 +427,3 @@ class SequentialEstimator(CorrectionEstimator):
         """
         check_is_fitted(self)
         return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction, out=out)
-
-
-@contextmanager
-def complete_stages_kept(finish: Callable[[], None]) -> Iterator[None]:
-    """Call ``finish`` after the stages of a fit, also after Ctrl-C: the stages so far are a map."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        finish()
-        raise
-    finish()

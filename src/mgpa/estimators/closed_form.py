@@ -1,23 +1,218 @@
-"""The closed form (section 4.1): one affine map, from moments and pairs (:mod:`mgpa.position`)."""
+"""Estimators that are solved from statistics, in one call, batch by batch, or merged; the closed form first.
+
+The closed form (section 4.1) is one affine map, from moments and pairs (:mod:`mgpa.position`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
-from .._common.parameters import Constraint, flag, gate, nothing, number, one_of, source_name
+from .._common.checks import on_cuda
+from .._common.parameters import (
+    Constraint,
+    check_parameters,
+    flag,
+    gate,
+    nothing,
+    number,
+    one_of,
+    source_name,
+)
+from ..effect import Effect
+from ..errors import MissingEvidence
 from ..gate import no_gate
 from ..labels import reference_code, source_names
-from ..maps import AffineMap, MapInfo
+from ..maps import AffineMap, CorrectionMap, MapInfo
 from ..pair_checks import require_right_pairs, usable_pairs
-from ..position import Effect, Position, solve_position
-from ..statistics import Statistics
-from .base import Fitted, GatedEstimator, MomentEstimator
+from ..pairs import Pairs, check_views
+from ..position import Position, solve_position
+from ..statistics import LabelledRows, Statistics, require_several
+from .base import CorrectionEstimator, GatedEstimator, HeldOut
+from .devices import sample_windows
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from ..reading.edits import Action, Reading
+    from ..reading.spread import SpreadEvidence
+
+Floats = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The result of a fit: a map, and what it rests on."""
+
+    map: CorrectionMap
+    gate: Any = None
+    position: Position | None = None
+    spread: SpreadEvidence | None = None  # of MGPA: what held-out pairs say about spread,
+    action: Action | None = None  # what is done with rows,
+    reading: Reading | None = None  # and how well their source is read
+
+
+class MomentEstimator(CorrectionEstimator):
+    """Base of the methods that are solved from statistics: in one call, batch by batch, or merged."""
+
+    _data: Statistics
+    _result: Fitted | None
+
+    def _solve(self, data: Statistics) -> Fitted | CorrectionMap:
+        """Return a map, with what it rests on."""
+        raise NotImplementedError
+
+    def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
+        require_several(rows.sources)
+        data = Statistics.from_rows(rows, pairs)
+        self._result = as_fitted(self._solve(data))
+        self._data, self._sample = data, data.sample
+
+    def _fit_nothing(self) -> None:
+        self._data = Statistics(n_features=self.n_features_in_)
+        self._result = self._identity()
+
+    def _identity(self) -> Fitted:
+        """Return a map that moves nothing, for estimators that may be fitted without evidence."""
+        raise NotImplementedError
+
+    def _effects(self) -> Floats | None:
+        if not self._reads_pairs:
+            return None
+        try:
+            return self._data.pairs().source_effects(len(self._data.sources))
+        except (MissingEvidence, ValueError):  # no pairs, or they do not connect all sources
+            return None
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._data, self._result = Statistics(), None
+
+    def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Any:
+        """Return X as finite float rows: an array, or a tensor that need not leave its accelerator."""
+        if not (
+            on_cuda(X)
+            and X.ndim == 2
+            and X.numel()
+            and str(X.dtype) in ("torch.float32", "torch.float64")
+            and X.isfinite().all()
+        ):  # everything else is read as an array
+            return super()._validate_rows(X, reset=reset, name=name)
+        _check_feature_names(self, X, reset=reset)
+        _check_n_features(self, X, reset=reset)
+        return X.detach()
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        pair_groups: Any = None,
+    ) -> Self:
+        """Add rows and pairs. The map equals one fit on everything seen, to rounding.
+
+        Every batch needs its sources; pairs may come with any, and a pair may be split between them. Rows are
+        reduced to moments, but for paired ones: share the map, not the estimator.
+        """
+        check_parameters(self)
+        seen = getattr(self, "_data", Statistics())
+        first = seen.n_features is None
+        if first:
+            self._forget()
+        try:
+            evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+            evidence["pair_groups"] = pair_groups
+            rows, views = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
+            self._data = seen + Statistics.from_rows(rows, views)
+            self._keep(sample_windows(rows))
+        except MissingEvidence as reason:
+            self._tolerate(reason, "This batch is not used")
+            self._data = replace(seen, n_features=self.n_features_in_)
+        self._result, self._sample = None, self._data.sample
+        return self
+
+    def add_pairs(self, pairs: LabelledRows | tuple[Any, Any]) -> Self:
+        """Add pairs that are not among the rows: aligned arrays (A, B), or rows with sources and ids."""
+        check_is_fitted(self)
+        if self._reads_pairs:
+            if isinstance(pairs, LabelledRows):
+                check_views((pairs.X, pairs.X), self.n_features_in_)
+                self._data += Statistics(calibration=(pairs,))
+            else:
+                self._data += Statistics(aligned=(Pairs.from_arrays(pairs, self.n_features_in_),))
+            self._result = None
+        return self
+
+    def merge(self, other: Any) -> Self:
+        """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
+        if type(other) is not type(self):
+            raise TypeError(f"Cannot merge {type(other).__name__} into {type(self).__name__}.")
+        check_is_fitted(other)
+        seen = getattr(self, "_data", Statistics())
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
+        if seen.n_features is None:
+            self.n_features_in_ = other.n_features_in_
+            if names[1]:
+                self.feature_names_in_ = np.array(names[1], dtype=object)
+        elif seen.n_features != other.n_features_in_:
+            raise ValueError(f"Cannot merge fits on {seen.n_features} and {other.n_features_in_} features.")
+        elif names[0] != names[1]:
+            raise ValueError("Cannot merge fits whose columns have other names or another order.")
+        elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
+            raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
+        self._data = seen + other._data
+        self._keep(other._windows)
+        self._result, self._sample = None, self._data.sample
+        return self
+
+    @property
+    def _fitted(self) -> Fitted:
+        """The result of the last fit, solved now if data were added since."""
+        self._require_fitted()
+        if self._result is None:
+            check_parameters(self)  # which may have been set since the last batch
+            try:
+                self._result = as_fitted(self._solve(self._data))
+            except MissingEvidence as reason:
+                self._tolerate(reason, "Returning the identity map")
+                self._result = self._identity()
+        return self._result
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return getattr(self, "_data", Statistics()).n_features is not None
+
+    def _require_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+
+    @property
+    def map_(self) -> Any:
+        """The stored correction."""
+        return self._fitted.map
+
+    @property
+    def sources_(self) -> Any:
+        """Source labels seen, sorted."""
+        self._require_fitted()
+        return self._data.sources
+
+    def _evidence_info(self, data: Statistics, **facts: Any) -> MapInfo:
+        """Return provenance for a map solved from these statistics."""
+        return self._info(
+            data.standardizer(True),
+            source_names=source_names(data.sources),
+            n_rows=data.moments.n_rows,
+            fingerprint=data.moments.fingerprint,
+            **facts,
+        )
 
 
 class GatedMomentEstimator(GatedEstimator, MomentEstimator):
@@ -45,6 +240,11 @@ class GatedMomentEstimator(GatedEstimator, MomentEstimator):
     def effect_(self) -> Effect | None:
         """How much of the mean contrast the rows show."""
         return None if self._position is None else self._position.effect
+
+
+def as_fitted(result: Fitted | CorrectionMap) -> Fitted:
+    """Return the result of a solution that is a map alone."""
+    return result if isinstance(result, Fitted) else Fitted(result)
 
 
 class ClosedFormMGPA(GatedMomentEstimator):

@@ -18,8 +18,7 @@ from ..labels import coded, to_numpy
 from ..linalg import blocks
 from ..maps.check import FittedRange
 from ..maps.population import RATE, Population, alike, log_density_of, log_spread, shape_of
-from ..moments import sample_rows
-from ..statistics import LabelledRows
+from ..statistics import LabelledRows, sample_rows
 
 Floats = NDArray[np.float64]
 

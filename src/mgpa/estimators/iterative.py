@@ -8,14 +8,13 @@ anchors of their scores inside the gate:
 The paper's anchor a(q) is a regression of the score on the preserved coordinates, over the rows of all
 sources (``target="conditional"``), and learns associations of source and task. The default is the critic's
 own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates within
-sources (:func:`mgpa.position.within_anchor`): no row is asked to move past ẑ(q). Its first stage is the
+sources (:func:`mgpa.effect.within_anchor`): no row is asked to move past ẑ(q). Its first stage is the
 closed form, which needs no critics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,21 +27,29 @@ from .._common.parameters import Constraint, flag, gate, number, one_of, read_se
 from .._common.progress import progress
 from ..anchor import TARGETS
 from ..critics import CRITICS
-from ..errors import MissingEvidence, UsageError
-from ..gate import MeasurementGate, fit_gate
-from ..linalg import Scatter
-from ..maps import AffineMap, MapInfo, StagedMap
-from ..moments import Means, Moments, Standardizer
+from ..effect import Effect
+from ..errors import UsageError
+from ..gate import fit_gate
+from ..maps import MapInfo, StagedMap
+from ..moments import Standardizer
 from ..pair_checks import far_off, require_right_pairs
 from ..pairs import Pairs
-from ..position import Effect, GateShift, solve_within
-from ..stages import AffinePoint, Recipe, Rows, Trajectory, staged_map
+from ..stages import (
+    AffinePoint,
+    ClosedForm,
+    Recipe,
+    Rows,
+    Trajectory,
+    closed_form,
+    complete_stages_kept,
+    staged_map,
+    supported_basis,
+)
 from ..statistics import LabelledRows, collect_pairs, require_several
 from ..stopping import FEW_EVENTS, StoppingRule, events_of_rows, judged_run, paired_rows
-from .base import GatedEstimator, HeldOut, SequentialEstimator, complete_stages_kept
+from .base import GatedEstimator, HeldOut, SequentialEstimator
 
 Floats = NDArray[np.float64]
-ClosedForm = Callable[[Moments], tuple[AffineMap, Effect]]
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 # The GELU critic is the mean of this many networks, so that maps hardly depend on its seed.
@@ -237,33 +244,21 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def _fit_map(self, data: LabelledRows, views: Pairs | None, held_out: HeldOut) -> None:
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
         require_several(data.sources, data.source_weights)
-        labelled = () if data.pair_id is None else (data.paired(),)
-        pairs = collect_pairs(() if views is None else (views,), labelled, data.sources)
-        doubt = require_right_pairs(pairs)
-        if self.do_no_harm and len(far := far_off(pairs)):
-            bad = pairs.take(far)
-            pairs, views = pairs.without(bad), None if views is None else views.without(bad)
-            doubt = doubt and require_right_pairs(pairs)
-        if self.early_stopping and all(given is None for given in held_out):
-            raise UsageError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
-        purpose = "early_stopping and do_no_harm need them (or turn both off)"
-        sources_needed = self.early_stopping or self.do_no_harm
-        X_val, held_codes = self._read_held_out(
-            data.sources, held_out, purpose, sources_needed=sources_needed
-        )
+        pairs, views, doubt = self._usable_pairs(data, views)
+        X_val, held_codes = self._read_judges(data, held_out)
         standardizer = Standardizer.from_rows(data.X, data.sample_weight, self.standardize)
         H, to_backend = standardizer.apply(data.X), self._backend()
         rows = Rows(to_backend(H), data.codes, data.sample_weight)
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
         self._fit_gates(pairs, standardizer, H, rows)
-        self.sources_, self.history_, gate, effect = data.sources, [], self.gate_, None
-        basis, anchor_basis, first = gate.basis_, self.anchor_gate_.basis_, None
+        self.sources_, self.history_, gate = data.sources, [], self.gate_
+        basis, first, effect = gate.basis_, None, None
         if self.do_no_harm and gate.rank_:
             basis = supported_basis(gate, pairs, standardizer, lambda: rows.moments.within)
-            anchor_basis = basis if self.anchor_gate is None else anchor_basis
         if gate.rank_ and (self.do_no_harm or self.target == "within"):
             first = closed_form(data, views, pairs, standardizer, basis, self.ridge)
             effect = None if first is None else first(rows.moments)[1]
+        anchor_basis = basis if self.anchor_gate is None else self.anchor_gate_.basis_
         recipe = self._recipe(to_backend, basis, anchor_basis)
         run, rule, evidence = Trajectory(recipe, rows, held), None, ""
         if gate.rank_ and self.do_no_harm:
@@ -281,11 +276,39 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             **data.facts,
         )
         with complete_stages_kept(lambda: self._finish(run, basis, standardizer, info)):
-            is_clear = effect is not None and (not self.do_no_harm or effect.is_clear(START_LEVEL))
-            possible = self.target == "within" and self.anchor_gate is None and self.n_stages
-            if first is not None and is_clear and possible:
+            if first is not None and effect is not None and self._starts_with(effect):
                 self._start(first, basis, run, rule)
             self._fit_stages(run, rule)
+
+    def _usable_pairs(self, data: LabelledRows, views: Pairs | None) -> tuple[Pairs, Pairs | None, str]:
+        """Return all pairs and those given as arrays, without what is far off, and what is doubtful."""
+        labelled = () if data.pair_id is None else (data.paired(),)
+        pairs = collect_pairs(() if views is None else (views,), labelled, data.sources)
+        doubt = require_right_pairs(pairs)
+        if self.do_no_harm and len(far := far_off(pairs)):
+            bad = pairs.take(far)
+            pairs, views = pairs.without(bad), None if views is None else views.without(bad)
+            doubt = doubt and require_right_pairs(pairs)
+        return pairs, views, doubt
+
+    def _read_judges(
+        self, data: LabelledRows, held_out: HeldOut
+    ) -> tuple[Floats | None, NDArray[np.int64] | None]:
+        """Return the held-out rows that end the stages, and their sources."""
+        if self.early_stopping and all(value is None for value in held_out):
+            raise UsageError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
+        return self._read_held_out(
+            data.sources,
+            held_out,
+            "early_stopping and do_no_harm need them (or turn both off)",
+            sources_needed=self.early_stopping or self.do_no_harm,
+        )
+
+    def _starts_with(self, effect: Effect) -> bool:
+        """Whether the closed form is the first stage."""
+        if self.target != "within" or self.anchor_gate is not None or not self.n_stages:
+            return False
+        return not self.do_no_harm or effect.is_clear(START_LEVEL)
 
     def _fit_gates(self, pairs: Pairs, standardizer: Standardizer, H: NDArray[Any], rows: Rows) -> None:
         """Fit the gate and, for control gates, the one that anchors see."""
@@ -375,56 +398,3 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         import torch
 
         return lambda array: torch.as_tensor(np.asarray(array), dtype=torch.float32, device=device)
-
-
-def supported_basis(
-    gate: Any, pairs: Pairs, standardizer: Standardizer, spread: Callable[[], Scatter]
-) -> Floats:
-    """Return the part of a gate that held-out pairs support; the mean contrast if there is none."""
-    B: Floats = gate.basis_
-    if getattr(gate, "rank", None) == "auto":
-        return B
-    inside = pairs.contrasts / standardizer.scale @ B @ B.T * standardizer.scale
-    try:
-        projected = replace(pairs, a=np.zeros_like(inside), b=inside)
-        return np.asarray(fit_gate(MeasurementGate(), projected, standardizer, lambda: B.T, spread).basis_)
-    except MissingEvidence:
-        mean = inside.mean(axis=0) / standardizer.scale
-        return np.asarray(mean[:, None] / np.linalg.norm(mean)) if mean.any() else B[:, :0]
-
-
-def closed_form(
-    data: LabelledRows,
-    views: Pairs | None,
-    pairs: Pairs,
-    standardizer: Standardizer,
-    B: Floats,
-    ridge: float | str,
-) -> ClosedForm | None:
-    """Return the closed form within sources, in the gate B, as a function of moments of standardised rows.
-
-    None: the pairs show no mean contrast, or do not connect all sources.
-    """
-    try:
-        effects = pairs.source_effects(len(data.sources))
-    except ValueError:  # the pairs do not lead from every source to every other
-        return None
-    shift = GateShift.of(pairs, effects, standardizer.scale, B)
-    if not shift.mean.any():
-        return None
-    participants, calibration = Means({}), Moments({})
-    if data.participant is not None:
-        rows, weight = standardizer.apply(data.X), data.sample_weight
-        participants = Means.from_rows(rows, data.codes, data.participant, sample_weight=weight)
-    for code, side in enumerate(() if views is None else (views.a, views.b)):
-        calibration += Moments.from_rows(standardizer.apply(side), np.full(len(side), code))
-
-    def solve(moments: Moments) -> tuple[AffineMap, Effect]:
-        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and participants are
-        path, _, effect = solve_within(
-            by_code, participants, calibration, standardizer.unscaled(), shift,
-            ridge=None if ridge == "auto" else float(ridge), do_no_harm=False,
-        )  # fmt: skip
-        return path, effect
-
-    return solve

@@ -27,8 +27,7 @@ from ..reading.posterior import Posterior, fit_posterior
 from ..reading.spread import SpreadEvidence, show_spread
 from ..reading.views import Views, read_views, unpaired_scatters
 from ..statistics import Statistics
-from .base import Fitted
-from .closed_form import GatedMomentEstimator
+from .closed_form import Fitted, GatedMomentEstimator
 
 PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
 NOT_ASKED = SpreadEvidence(1.0, 0, "")

@@ -6,8 +6,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ..linalg import blocks
-from ..moments import PIECE
+from ..linalg import PIECE, blocks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

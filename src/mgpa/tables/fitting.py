@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from ..coordinates import Coordinates, fit_coordinates
 from ..errors import TableError
-from ..estimators.base import MomentEstimator
+from ..estimators.closed_form import MomentEstimator
 from ..estimators.tokens import TokenEstimator, TokenMean, row_estimator
 from ..labels import is_paired, source_names
 from ..statistics import LabelledRows

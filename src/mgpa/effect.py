@@ -1,0 +1,334 @@
+"""How much of the pairs' shift rows show: the regression within sources, the effect, its error over people.
+
+The effect in rows is e = Σₖ wₖᵀ [gₖ - βᵀfₖ], with gₖ and fₖ the gate and preserved coordinates of the
+difference between the means of source k and of the first, wₖ weights that stay, and β the ridge regression of
+gate on preserved coordinates within sources, in the coordinates of the principal axes of their scatter:
+
+    (i)     (S + λI) β = P,       S diagonal, P the products of preserved and gate coordinates.
+
+Nothing is kept of a participant but the weight ω and mean of each source's rows, E their deviations from the
+sources' means, one row for every source and participant. Rows about their own participant's mean are taken to
+scatter alike for all, so that without participant u, of share s = Σ_{i∈u} ωᵢ / Σω, they leave 1 - s of it.
+
+With M the indicators of sources, ω₋ = Mᵀ(ω[not u]) the weights that remain and V = M diag(1/ω₋) ∘ ω[u]:
+
+    (ii)    the means move by     -VᵀE,
+    (iii)   the others deviate by  N E,     N = (I + M Vᵀ)[not u],
+    (iv)    scatter and products become (1 - s) S + EqᵀA Eq  and  (1 - s) P + EqᵀA Ez,
+            A = Nᵀ diag(ω[not u]) N - (1 - s) diag(ω),
+
+with Ez and Eq the gate and preserved parts of E. A has a row for each source and participant, whatever the
+number of features, and (i) becomes, by Woodbury's identity with D = (1 - s) S + λI,
+
+    (v)     β w = x - D⁻¹Eqᵀ (I + A Eq D⁻¹Eqᵀ)⁻¹ A Eq x,     x = D⁻¹ [(1 - s) P + EqᵀA Ez] w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from ._common.markup import rounded_repr
+from .evidence import LEVEL, jackknife, t_quantile
+from .linalg import PrincipalAxes, Scatter, cross_validated_ridge, outside, resolved_axes
+from .moments import Means, Moments
+from .statistics import MOST_PEOPLE
+
+Floats = NDArray[np.float64]
+
+# What populations may differ by along the shift, as a standard deviation, for what they differ by across it:
+# as much as a difference at a cosine of .7.
+ALONG_PER_ACROSS = 1.0
+FAR_FROM_PAIRS = 1.5  # times the pairs' shift, or a part of it, from which on rows' effect is doubted
+REFUSED = 0.001  # level at which rows contradict pairs
+NOTABLE = 2.0  # times the error over people: from there on what populations may add is said too
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The source effect in the rows, as a multiple of the mean contrast, with its error over people.
+
+    Given what is preserved, and within sources: what differs between sources in q is not part of it. Where
+    populations differ (source and task may go together), their difference has a part along the shift too,
+    which rows alone cannot tell from the device's: ``across`` tells how large that part may be.
+    """
+
+    size: float
+    error: float  # its standard error: over people where they are known, over rows where not
+    df: float = np.inf  # of the error
+    units: str = ""  # what the units were
+    in_pairs: bool = True  # whether pairs agree on a shift; if not, what rows show of it is noise
+    across: float = 0.0  # what sources differ by across the shift, in units of the shift
+
+    __repr__ = rounded_repr
+
+    def is_clear(self, level: float) -> bool:
+        """Return whether the effect is significant at ``level``, and of the pairs' sign."""
+        return self.in_pairs and self.size > t_quantile(level / 2, self.df) * self.error
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether rows clearly differ the other way round, by about as much: views were exchanged.
+
+        A fit is refused for it, so that chance and populations have to be ruled out.
+        """
+        other = replace(self.with_populations, size=-self.size)
+        return other.matches_pairs and other.is_clear(REFUSED)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the effect is significant at .05, so that the fit acts."""
+        return self.is_clear(LEVEL)
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether rows show clearly less than the pairs' shift, and perhaps none of it."""
+        return (
+            self.in_pairs and not self.exists and self.size + t_quantile(LEVEL / 2, self.df) * self.error < 1
+        )
+
+    @property
+    def with_populations(self) -> Effect:
+        """The effect with the error it has if populations may differ along the shift as much as across it."""
+        return replace(self, error=float(np.hypot(self.error, ALONG_PER_ACROSS * self.across)))
+
+    @property
+    def may_be_populations(self) -> bool:
+        """Whether populations that differ as much along the shift as across it could explain the effect."""
+        return self.exists and not self.with_populations.exists
+
+    @property
+    def doubt(self) -> str:
+        """What is doubtful about the effect: populations could explain it, or it is far from the pairs'."""
+        shown = f"{100 * self.size:.3g} %"
+        if self.may_be_populations:
+            return (
+                "Sources differ in more than the pairs' shift, so populations could explain what rows show "
+                f"of it ({shown}): check with people who used both."
+            )
+        far = abs(self.size - 1) > t_quantile(LEVEL / 2, self.df) * self.error
+        if self.exists and far and not 1 / FAR_FROM_PAIRS < self.size < FAR_FROM_PAIRS:
+            return (
+                f"Rows show {shown} of the pairs' shift instead of all of it: populations may differ along "
+                "it, or rows and pairs are in other units. Check with people who used both."
+            )
+        return ""
+
+    @property
+    def matches_pairs(self) -> bool:
+        """Whether pairs and rows show the same effect, so that paired views can be used as rows."""
+        return self.exists and 0.5 < self.size < 2.0
+
+    def __str__(self) -> str:
+        if not self.in_pairs:
+            return "pairs do not agree on a shift between sources"
+        errors = _percent(self.error) + (f" over {self.units}" if self.units else "")
+        allowed = self.with_populations.error
+        if np.isfinite(allowed) and allowed > NOTABLE * self.error:
+            errors += f", ± {_percent(allowed)} if populations differ along the shift as they do elsewhere"
+        words = f"rows show {100 * self.size:.3g} % (± {errors}) of the shift seen in pairs"
+        if self.may_be_populations:
+            words += ": populations could explain it"
+        return words
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:{'.2g' if percent < 100 else '.0f'}} %" if np.isfinite(share) else "unknown"
+
+
+@dataclass(frozen=True)
+class GateAnchor:
+    """ẑ(q), the gate coordinates expected given the preserved ones, and how rows scatter about it."""
+
+    residual: Floats  # G, (d, r), with z - ẑ(q) = (h - center) G
+    covariance: Floats  # C, (r, r), of the residuals within sources
+    ridge: float
+    n_free: float  # degrees of freedom that the regression leaves
+    basis: Floats  # B, (d, r)
+    axes: PrincipalAxes  # of the preserved coordinates' scatter
+    products: Floats  # (p, r), of these axes with the gate coordinates
+
+    def leverage(self, rows: Floats) -> Floats:
+        """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them.
+
+        Where rows are fewer than features, most of q lies outside the span of the rows: there the regression
+        knows nothing but its penalty.
+        """
+        preserved = outside(self.basis, rows.T)
+        along = self.axes.along(preserved)
+        inside = (along.T / (self.axes.values + self.ridge)) @ along
+        if not self.ridge > 0:
+            return np.asarray(inside)
+        return np.asarray(inside + (preserved.T @ preserved - along.T @ along) / self.ridge)
+
+
+def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: float | None) -> GateAnchor:
+    """Regress z on q within sources, from the scatter of n rows about the means taken from them."""
+    total, products, axes = preserved_axes(spread, B)
+    values = axes.values
+    if ridge is None:
+        ridge = cross_validated_ridge(values, products, float(np.trace(total)), n - n_means)
+    shrunk = values + ridge
+    n_free = n - n_means - float(np.sum(values / shrunk))
+    if not n_free > 0:
+        raise ValueError(
+            f"{n:g} rows are too few to estimate the spread inside the gate; use more rows, or a larger "
+            "ridge."
+        )
+    explained = products.T @ ((2.0 / shrunk - values / shrunk**2)[:, None] * products)
+    covariance = (total - explained) / n_free
+    residual = B - outside(B, axes.back(products / shrunk[:, None]))
+    covariance = (covariance + covariance.T) / 2
+    return GateAnchor(residual, covariance, float(ridge), n_free, B, axes, products)
+
+
+def preserved_axes(spread: Scatter, B: Floats) -> tuple[Floats, Floats, PrincipalAxes]:
+    """Return BᵀSB, the products VᵀSB with the axes V of the preserved coordinates, and those axes.
+
+    With fewer rows than features nothing here is larger than the rows.
+    """
+    if spread.factored:
+        Z = spread.times(B)
+        # QQᵀ, without a copy of the rows. Next to nothing, where the gate is everything, is nothing.
+        values, U = resolved_axes(spread.gram() - Z @ Z.T, len(Z), float(np.sum(Z**2)))
+        axes = PrincipalAxes(values, U / np.sqrt(values), spread)
+        return Z.T @ Z, np.sqrt(values)[:, None] * (U.T @ Z), axes
+    S = spread.matrix
+    SB = S @ B
+    total, cross = B.T @ SB, SB - B @ (B.T @ SB)
+    Q = S - SB @ B.T - B @ cross.T
+    axes = PrincipalAxes(*resolved_axes((Q + Q.T) / 2, len(Q), float(np.trace(total))))
+    return total, axes.along(cross), axes
+
+
+def measured_effect(
+    moments: Moments, participants: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
+) -> Effect:
+    """Return the effect: the difference of the sources' rows, given q, as a share of the mean contrast.
+
+    The standard error is a jackknife over participants where they are known, with the penalty and C as they
+    are. Otherwise rows are independent.
+    """
+    gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
+    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
+    weights = weights / float(np.sum(weights * delta))
+    size = float(np.sum(weights * (gaps @ anchor.residual)))
+    across = gap_across(moments, participants, delta, anchor, C, scale)
+    n_people = len({person for _, person in participants.parts})
+    if n_people > 1:
+        left_out, crossed = effects_without_each(moments, participants, weights, anchor, scale)
+        error, df = jackknife(size, left_out, len(moments.sources), crossed)
+        return Effect(size, error, df, f"{n_people} people", across=across)
+    uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
+    variance = float(np.sum((weights @ C @ weights.T) * uncertain))
+    return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows", across=across)
+
+
+def gap_across(
+    moments: Moments, participants: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
+) -> float:
+    """Return the length of what sources differ by across the shift, relative to the shift's.
+
+    Lengths are Mahalanobis distances within sources, gate and preserved coordinates together. A device that
+    does to rows what it does to pairs adds nothing across. What chance adds over participants is taken off by
+    the jackknife, and a quarter of a standard error besides, so that few do not look like populations;
+    where they are unknown, what independent rows would give.
+    """
+    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
+    shift = float(np.sum(weights * delta))
+
+    def squared(means: Floats) -> float:
+        gaps = (means[1:] - means[0]) / scale
+        inside = gaps @ anchor.residual
+        whole = np.sum(inside * scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), inside.T).T)
+        whole += anchor.n_free * np.trace(anchor.leverage(gaps))
+        return float(whole / shift - (np.sum(weights * inside) / shift) ** 2)
+
+    found = squared(moments.means)
+    without = means_without_each(participants, moments.sources)
+    if len(without) > 1:
+        left_out, P = np.array([squared(means) for means in without]), len(without)
+        found += (P - 1) * (found - float(left_out.mean())) - 0.25 * np.sqrt(P - 1) * float(left_out.std())
+    elif len({name for _, name in participants.parts}) < 2:
+        values = anchor.axes.values
+        dimensions = len(C) - 1 + float(np.sum(values / (values + anchor.ridge)))
+        found -= dimensions * float(np.sum(1.0 / moments.counts[1:] + 1.0 / moments.counts[0])) / shift
+    return float(np.sqrt(max(found, 0.0)))
+
+
+def _groups(participants: Means) -> dict[Any, int]:
+    """Return which participants are left out together."""
+    names = sorted({name for _, name in participants.parts}, key=repr)
+    return {name: i % MOST_PEOPLE for i, name in enumerate(names)}
+
+
+def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floats]:
+    """Return the sources' means (K, d) without each participant, of those without whom no source is empty."""
+    group = _groups(participants)
+    whole = participants.grouped(lambda cell: cell[0])
+    left_out: dict[int, dict[Any, tuple[float, Floats]]] = {}
+    for (label, unit), part in participants.grouped(lambda cell: (cell[0], group[cell[1]])).parts.items():
+        left_out.setdefault(unit, {})[label] = part
+    found = []
+    for own in left_out.values():
+        means = []
+        for label in sources:
+            weight, mean = whole.parts[label]
+            out, of_own = own.get(label, (0.0, mean))
+            if weight > out:
+                means.append(mean + (out / (weight - out)) * (mean - of_own))
+        if len(means) == len(sources):
+            found.append(np.stack(means))
+    return found
+
+
+def effects_without_each(
+    moments: Moments, participants: Means, weights: Floats, anchor: GateAnchor, scale: Floats
+) -> tuple[Floats, bool]:
+    """Return the effect without each participant, and whether every one of them has all sources.
+
+    ``weights`` (K - 1, r) are wₖ, ``anchor`` has the S and P of (i), and ``scale`` is what features are
+    divided by. NaN: a source has no other participant.
+    """
+    basis, axes = anchor.basis, anchor.axes
+    sources = list(moments.sources)
+    group = _groups(participants)
+    cells = participants.grouped(lambda cell: (cell[0], group[cell[1]]))
+    source = np.array([sources.index(label) for label, _ in cells.parts])
+    unit = np.array([u for _, u in cells.parts])
+    n_units, K, r = len(set(unit.tolist())), len(sources), basis.shape[1]
+    E = (np.stack([mean for _, mean in cells.parts.values()]) - moments.means[source]) / scale  # (M, d)
+    gaps = (moments.means[1:] - moments.means[0]) / scale
+    Ez, Eq = E @ basis, axes.along(outside(basis, E.T)).T  # (M, r), (M, p)
+    gaps_z, gaps_q = gaps @ basis, axes.along(outside(basis, gaps.T)).T
+    # Weights as in the regression's scatter.
+    omega = np.array([w for w, _ in cells.parts.values()]) * moments.count / moments.weights.sum()
+    members = source[:, None] == np.arange(K)  # (M, K)
+    penalty = max(anchor.ridge, 1e-10 * float(axes.values.max(initial=1.0)))
+    effects = []
+    for each in np.unique(unit):
+        out = unit == each
+        remaining = members.T @ (omega * ~out)  # (K,)
+        if not remaining.all():
+            effects.append(np.nan)
+            continue
+        move = members * ((omega * out)[:, None] / remaining)
+        shift = -move.T @ np.concatenate([Ez, Eq], axis=1)  # (ii): gate and preserved part
+        change = shift[1:] - shift[0]
+        N = (np.eye(len(E)) + members @ move.T)[~out]  # (iii)
+        share = float(np.sum(omega[out]) / np.sum(omega))
+        A = (N.T * omega[~out]) @ N - (1.0 - share) * np.diag(omega)  # (iv)
+        target = ((1.0 - share) * anchor.products + Eq.T @ (A @ Ez)) @ weights.T  # (p, K - 1)
+        plain = ((1.0 - share) * axes.values + penalty)[:, None]
+        x, spread = target / plain, Eq.T / plain  # (v)
+        inner = np.eye(len(E)) + A @ (Eq @ spread)
+        regressed = x - spread @ np.linalg.solve(inner, A @ (Eq @ x))
+        here_z, here_q = gaps_z + change[:, :r], gaps_q + change[:, r:]
+        effects.append(float(np.sum(here_z * weights) - np.sum(here_q * regressed.T)))
+    return np.array(effects), len(E) == n_units * K
