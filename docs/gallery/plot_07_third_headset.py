@@ -92,7 +92,7 @@ print(f"evidence for an unknown device: 10^{check.devices[0]['log10_evidence']:.
 # Ten pairs
 # ---------
 # Pairs are drawn from the four participants' trials, ten times for each number. ``adapt`` needs no pairs,
-# only rows of the new headset, and takes them to have as many closed eyes as the fit.
+# only rows of the new headset, and assumes the same share of closed eyes as in the fit.
 
 first, second = (bridge.X[bridge.source == name] for name in ("cap", "helmet"))
 NUMBERS = (3, 5, 10, 20, 40)

@@ -102,9 +102,9 @@ for name, model in corrections.items():
 # %%
 # Alpha power from window to window
 # ---------------------------------
-# Means over the trials of new participants that had no cue. What the flicker does to the first windows
-# stays after ``TokenMean``, which lowers every window by the same amount; ``JointTokens`` puts each window
-# where the cap has it.
+# Means over the trials of new participants that had no cue. After ``TokenMean`` the effect of the flicker on
+# the first windows remains, because every window is lowered by the same amount. ``JointTokens`` moves each
+# window to the cap's level.
 
 of_alpha = [channel * 7 + 1 for channel in range(len(CHANNELS))]  # the second band, 8 to 12 Hz
 middle = windows.window / 2 + windows.step * np.arange(table.X.shape[1])

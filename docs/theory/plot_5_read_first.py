@@ -219,9 +219,9 @@ right.legend()
 # %%
 # What an association can do
 # --------------------------
-# Sources are equally likely beforehand, their means come from pairs, in which both devices saw the same
-# events, and so do the regressions. None of these depends on how often a class was recorded with a device.
-# Three things may depend on it:
+# Sources are equally likely beforehand. Their means and the regressions come from pairs, in which both
+# devices saw the same events. None of these depends on how often a class was recorded with a device. Three
+# things may depend on it:
 #
 # - the **covariances**, to which rows add theirs, about the mean of their own source. Classes that differ in
 #   mean add alike to two sources whose associations mirror each other; classes that differ in *covariance* do

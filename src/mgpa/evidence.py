@@ -96,7 +96,8 @@ def principal_directions(
 ) -> tuple[Floats, Floats]:
     """Return right singular vectors (columns, largest entry positive) and squared singular values of rows.
 
-    Of the vectors, only the leading ``count``, a number or a function of the squared singular values.
+    Only the leading ``count`` vectors are returned; ``count`` is a number or a function of the squared
+    singular values.
     """
     few = 2 * len(rows) < n_features
     energy, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
@@ -152,8 +153,9 @@ def supported_directions(
     like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
     leading directions that hold :data:`ENERGY` of what both means share are supported; where the means' own
     clear directions hold as much and are fewer, noise comes before the effects, and those are put in front.
-    Leading directions count up to the first that nothing supports. Of three sources and more, further
-    directions of the mean contrasts are taken as long as held-out contrasts share them, K - 1 in all.
+    Leading directions count up to the first that nothing supports. With three or more sources, further
+    directions of the mean contrasts are taken as long as held-out contrasts share them, at most K - 1 in
+    all.
 
     ``leading`` (d, k) are the principal directions of the standardised contrasts (m, d), ``kind`` (m, 2) the
     two sources of each, ``groups`` its participant, ``rows`` the scatter of rows about their sources' means.

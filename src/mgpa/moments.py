@@ -300,7 +300,10 @@ class Means:
         return Means(_sorted(parts, "y"))
 
     def grouped(self, group: Callable[[Any], Any]) -> Means:
-        """Return the means of groups of labels; ``group`` names a label's. What has no weight is left out."""
+        """Return the means of groups of labels, where ``group`` maps a label to its group.
+
+        Labels without weight are left out.
+        """
         labels = [label for label, (weight, _) in self.parts.items() if weight]
         names: dict[Any, int] = {}
         codes = np.empty(len(labels), np.int64)

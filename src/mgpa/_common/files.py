@@ -48,8 +48,8 @@ def write_atomically(path: AnyPlace, content: bytes, *, new: bool = False) -> An
 def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
     """Yield a temporary path; its file replaces ``path`` unless there is an error.
 
-    ``new``: only if nothing is in its place by then. What killed processes left in the folder long ago is
-    cleared away. An object of a store is a file on this machine meanwhile.
+    ``new``: only if nothing is in its place by then. Old leftovers of killed processes in the folder are
+    removed. An object of a store is a file on this machine meanwhile.
     """
     if isinstance(path, RemotePath):
         with tempfile.TemporaryDirectory(prefix="mgpa-") as folder:

@@ -183,8 +183,8 @@ def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
 
     In every draw of participants a reader is chosen as S chooses it; how much better it looks there than on
     all participants is what choosing adds (Efron 1983). Where readers are equally good, the draw scatters
-    about means that have been lucky already, and shows 1 / √2 of it; where one reader is best, there is none.
-    Of simulated S without an effect, .004 or less is left above .5 from eight participants on.
+    about means that have been lucky already, and shows 1 / √2 of it; where one reader is best, there is
+    none. In simulations without an effect, S exceeds .5 by at most .004 with eight or more participants.
 
     Examples
     --------

@@ -151,9 +151,9 @@ def information_of_scores(
 
     Notes
     -----
-    Of each bank the readers with the largest AUROC on other units are taken; a logistic regression, fitted on
-    other units, makes them probabilities. What is read of Q is among the scores of Q and R(H) together, so
-    that the second term is below zero by chance alone.
+    Of each bank the readers with the largest AUROC on other units are taken; a logistic regression, fitted
+    on other units, makes them probabilities. The readers of Q and R(H) together include the scores read from
+    Q, so that the second term is below zero only by chance.
     """
     n_units, n_sources = int(units.max()) + 1, int(codes.max()) + 1
     bits = np.full((2, n_units), np.nan)
@@ -188,7 +188,7 @@ def of_floor(cell: Mapping[str, Any], floor: Mapping[str, Any] | None) -> dict[s
 def _logits(scores: NDArray[Any], codes: Codes, rows: NDArray[np.bool_]) -> Floats:
     """Return the scores of the readers that are best on some rows, standardised on them, one column each.
 
-    Of more than two sources, the log-probabilities of every source.
+    For more than two sources, the log-probabilities of every source.
     """
     areas = np.zeros(scores.shape[1])
     for k, column in score_columns(scores):

@@ -111,8 +111,8 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     """Return what task heads do to every EVAL unit, each source apart.
 
     ``frozen`` and ``refitted`` heads go from one source to another ("directions"); ``home`` is an existing
-    head on its own source ("homes"); a ``pooled`` head learned from the corrected rows of all sources. Of
-    classes: AUROC and accuracy at the heads' own threshold. Of numbers: the mean error and the mean squared
+    head on its own source ("homes"); a ``pooled`` head learned from the corrected rows of all sources. For
+    classes: AUROC and accuracy at the heads' own threshold. For numbers: the mean error and the mean squared
     error. Units without rows of the source a head goes to have NaN.
     """
     design = ground.design
@@ -211,8 +211,8 @@ def unseen_utility(
 def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     """Return how far existing heads put out different things for one unit through two sources.
 
-    Of every EVAL unit with several sources: ``flips``, the share of its events (without paired events, of its
-    classes) for which the predicted class differs; ``output_change``, by how much the probabilities or
+    For every EVAL unit with several sources: ``flips``, the share of its events (without paired events, of
+    its classes) for which the predicted class differs; ``output_change``, by how much the probabilities or
     numbers differ.
     """
     design = ground.design
@@ -265,8 +265,8 @@ def _present_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
 def classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
     """Return AUROC, what a head without error has, and balanced accuracy of every unit that was scored.
 
-    Of two classes also the share of rows that are taken for the second, minus the share that are: where a
-    shift moves rows across the threshold of a head, its AUROC can stay.
+    For two classes also the share of rows assigned to the second class minus its true share: a shift can
+    move rows across a head's threshold without changing its AUROC.
     """
     n, kinds = len(ground.units), ("", "_perfect", "_accuracy", "_shift")
     if transfer is None:

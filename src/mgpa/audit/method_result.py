@@ -250,7 +250,8 @@ class MethodResult:
     def _rescaled(self, perfect: Floats) -> MethodResult:
         """Return pooled splits such that an AUROC between units ends at 1.
 
-        Of three sources or more, units of a source with many units count for more, and splits differ in that.
+        With three or more sources, units of a source with many units count for more, and splits differ in
+        that.
         """
         alone = ~self.travelled & ~np.isnan(perfect)
         if not alone.any():

@@ -110,9 +110,9 @@ def run(
         estimators, maps, or lists of them (several fits of one method). "identity" is always measured too.
         Maps with coordinates must share them; the whole audit then takes place there.
     pairs : Table or path, tuple (A, B), dict of name to either, or None
-        Calibration pairs, if they are not rows of the table (then its ``pair_id`` in FIT is used). Of a table
-        that names participants, pairs of HEAD and EVAL participants are left out, in every fold. In a dict,
-        those of each method; methods it leaves out use the rows.
+        Calibration pairs, if they are not rows of the table (then its ``pair_id`` in FIT is used). If they
+        are a table that names participants, pairs of HEAD and EVAL participants are left out in every fold.
+        In a dict, those of each method; methods it leaves out use the rows.
     seeds : sequence of int
         Fits of every method that has a ``random_state`` of None; the others are fitted once.
     budget : float, dict of name to float, or None
@@ -579,7 +579,7 @@ class AuditPlan:
     def _counts(self, rows: Any) -> dict[str, dict[str, int]]:
         """Return the rows of each source and label that maps were fitted on, where labels are classes.
 
-        Of maps that came fitted, only if they say that they were fitted on these rows.
+        For maps that were fitted before, only if they say that they were fitted on these rows.
         """
         people = sorted(map(person_digest, np.unique(rows.participant).tolist()))
         here = all(

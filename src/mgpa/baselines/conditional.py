@@ -25,8 +25,8 @@ MAX_ROWS = 4000  # of the diagnostic's kernel matrices
 def source_residuals(codes: Codes, task: Codes, held: NDArray[np.bool_], ridge: float) -> Floats:
     """Return the source's indicators (n, K) minus what the task predicts of them, by kernel ridge regression.
 
-    The regression is fitted on ``held`` rows. Of a discrete task, with a kernel that is 1 for equal labels
-    and 0 otherwise, it predicts each label's shares of the sources, shrunk: counts / (rows + ridge).
+    The regression is fitted on ``held`` rows. For a discrete task (a kernel that is 1 for equal labels and 0
+    otherwise) it predicts each label's shares of the sources, shrunk: counts / (rows + ridge).
     """
     onehot = np.eye(int(codes.max()) + 1)[codes]
     counts = np.zeros((int(task.max()) + 1, onehot.shape[1]))
@@ -83,7 +83,8 @@ def circe(
     Parameters
     ----------
     R : (n, d) or (n,) array
-        Embeddings, corrected or not, or a decoder's scores. Of more than 4000 rows, 4000 are drawn.
+        Embeddings, corrected or not, or a decoder's scores. If there are more than 4000 rows, 4000 are
+        drawn.
     source, y : (n,) arrays
         The source and the task label of each row.
     n_permutations : int

@@ -329,8 +329,9 @@ def discrepancy(n: int, task: NDArray[np.int64], n_classes: int) -> Floats:
 def task_scores(model: Any, X: Any, y: Any, source: Any) -> dict[Any, float]:
     """Return a fitted model's score on the rows of each source, and the worst of them as ``"worst"``.
 
-    Of a classifier the AUROC (of more than two classes the mean of each against the rest), of a regressor the
-    root mean squared error. These belong in the task columns of an audit; the other columns are for maps.
+    The AUROC of a classifier (with more than two classes, the mean of each against the rest), or the root
+    mean squared error of a regressor. These belong in the task columns of an audit; the other columns are
+    for maps.
     """
     rows = to_numpy(X)
     truth = one_per_row(y, len(rows), "y")

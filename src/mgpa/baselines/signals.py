@@ -35,7 +35,7 @@ MAX_GAIN = 1e6
 class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the signal methods: learn something from each source, then apply it to that source's trials.
 
-    A subclass learns in ``_learn`` and applies in ``_apply``. What is learned is in ``filters_``, by source;
+    A subclass learns in ``_learn`` and applies in ``_apply``. ``filters_`` has the filters of every source;
     a new source needs a new fit. Trials are not weighted.
     """
 

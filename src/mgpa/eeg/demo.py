@@ -1,7 +1,7 @@
 """A demonstration from raw files: simulated recordings of two amplifiers, in files that MNE opens.
 
-Both see the same simulated brains, whose alpha rhythm is stronger with eyes closed. What tells them apart is
-how they are set up: one as for research, the other as the sleep scoring manual of the American Academy of
+Both see the same simulated brains, whose alpha rhythm is stronger with eyes closed. They differ in their
+settings: one is set up as for research, the other as the sleep scoring manual of the American Academy of
 Sleep Medicine recommends (0.3 to 35 Hz, 200 samples a second). Both are stored against their average.
 """
 

@@ -2,7 +2,8 @@
 
 Devices differ in channels, sampling rate and the times of their samples, and each has its own clock. Here
 they are brought to what all of them have, and events are paired by what names them; the times of paired
-events on two clocks then have to lie on a straight line. What was left out or looks wrong is in the report.
+events on two clocks then have to lie on a straight line. The report lists what was left out and what looks
+wrong.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def table_from_epochs(
     Returns
     -------
     Table
-        For :func:`mgpa.tables.fit_table`, :func:`mgpa.audit.run` and :func:`mgpa.tables.write_table`. What
-        was left out and how the clocks compare is in ``info["pairing"]``.
+        For :func:`mgpa.tables.fit_table`, :func:`mgpa.audit.run` and :func:`mgpa.tables.write_table`.
+        ``info["pairing"]`` says what was left out and how the clocks compare.
     """
     trials, report = align_devices(devices, **alignment)
     signals = {"channels": trials.channels, "reference": alignment.get("reference")}
@@ -149,7 +150,7 @@ def align_devices(
         Metadata column of the task. "label" need not be there: then it is the name of the event.
     channels : sequence of str or None
         None: those that all devices have, in the first one's order. Capitals do not matter, and T3, T4, T5
-        and T6 are T7, T8, P7 and P8. Of those used, the bad and the flat ones are named in a warning.
+        and T6 are T7, T8, P7 and P8. A warning names bad and flat channels among those used.
     sfreq : float or None
         Samples per second; None: the lowest there is. Faster devices are resampled
         (:func:`mgpa.eeg.resample`), and where samples of two devices do not fall on the same times,

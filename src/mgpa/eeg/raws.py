@@ -85,8 +85,8 @@ def table_from_raws(
         When the events were, in seconds of the experiment's own clock. None: the device with most markers
         says. The list numbers the markers of each device. If the counts agree they are taken in order;
         missing and extra markers are found by their times (:func:`mgpa.eeg.match_events`); a recording where
-        that fails is left out with a warning. With ``at_once=False`` times say nothing: there must be as
-        many, in order.
+        that fails is left out with a warning. With ``at_once=False`` times are not compared:
+        markers are paired in order, and their numbers must agree.
     labels_from : str or None
         The device whose markers name the task, if others' do not; None: they all do.
     pair_by : str or sequence of str

@@ -108,8 +108,8 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
     trials : Trials
         Without pairs of their own.
     measured : dict of name to function
-        Each takes the trials and returns them, as many and in the same order, measured in its way. All have
-        to return the same channels at the same times.
+        Each takes the trials and returns the same number in the same order, measured in its way. All have to
+        return the same channels at the same times.
 
     Returns
     -------

@@ -45,8 +45,8 @@ class MethodTags:
     """What a method needs and acts on, for a fair comparison; listed by :func:`mgpa.baselines.list_methods`.
 
     ``source_blind`` methods correct new rows without their source. The ``needs_`` are for ``fit``. Signals
-    (n, channels, times) must be embedded after a correction. What streams has ``partial_fit`` and ``merge``;
-    ``extra`` is what to install beyond mgpa.
+    (n, channels, times) must be embedded after a correction. Methods that stream have ``partial_fit`` and
+    ``merge``; ``extra`` is what to install beyond mgpa.
     """
 
     name: str = ""
@@ -200,7 +200,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         self._windows, self._population = keep_windows(self._windows + windows), None
 
     def _effects(self) -> Floats | None:
-        """Return the sources' levels relative to the first, from pairs, (K - 1, d); None where none tell."""
+        """Return the sources' levels relative to the first, from pairs, (K - 1, d); None if no pair tells."""
         return None
 
     def _tolerate(self, reason: MissingEvidence, consequence: str) -> None:

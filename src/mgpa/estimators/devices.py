@@ -92,7 +92,7 @@ def _rows_of(X: Any, windows: list[NDArray[np.intp]]) -> Iterator[NDArray[np.flo
 
 
 def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
-    """Return as many windows as are kept, whatever order they came in."""
+    """Return the kept windows; the order in which they came does not matter."""
     cells: Counter[Any] = Counter()
     kept = []
     for window in sorted(windows, key=lambda w: w.key):

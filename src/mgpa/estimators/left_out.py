@@ -45,7 +45,7 @@ class LeftOut:
 
     @property
     def fallback(self) -> str:
-        """What brings rows nearest of all that needs no pairs of the device."""
+        """The option without pairs of the device that brings rows nearest."""
         return min((*TREATMENTS, ADAPTED), key=lambda name: self.mean[name])
 
     @property

@@ -68,8 +68,8 @@ def token_mean(X: Any) -> Any:
 class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators of tokens: tokens become rows, which ``estimator_`` corrects, and tokens again.
 
-    ``layout`` says which rows, as in :func:`token_rows`. What a fit has learnt (its gate, its history) is the
-    estimator's: ``model.estimator_.gate_``.
+    ``layout`` says which rows, as in :func:`token_rows`. The fitted gate and history belong to the wrapped
+    estimator: ``model.estimator_.gate_``.
     """
 
     layout: ClassVar[str]
@@ -232,8 +232,8 @@ class TokenMean(TokenEstimator):
 class JointTokens(TokenEstimator):
     """Correct all tokens of a row together, as one vector of t·d numbers; otherwise as :class:`TokenMean`.
 
-    What single tokens tell about the source is corrected too. With more numbers than rows, the closed form
-    uses products of rows instead of features.
+    Information about the source in single tokens is corrected, too. With more numbers than rows, the closed
+    form uses products of rows instead of features.
     """
 
     layout: ClassVar[str] = "joint"

@@ -290,8 +290,8 @@ class CorrectionMap:
 
         The device's level is estimated, and its gains (up to 1024 features): rows are brought to where
         corrected rows of the fitted devices lie. The batch is assumed to have the same mix of content as the
-        fit. What another mix does to its mean is taken for the device's, beyond what fitted participants
-        differ by.
+        fit. Changes of the mean by another mix, beyond the differences between fitted participants, are
+        attributed to the device.
 
         Parameters
         ----------

@@ -55,8 +55,8 @@ class Monitor:
     """Watch the rows of one device as they come; made by :meth:`mgpa.maps.CorrectionMap.monitor`.
 
     The last ``window`` rows and the last ten windows are compared with the fitted devices, and the spread of
-    the last window with what new participants' rows vary by. Of a fitted device and new participants, at most
-    a share ``rate`` of windows gives an alarm.
+    the last window with what new participants' rows vary by. With a fitted device and new participants, at
+    most a share ``rate`` of windows gives an alarm.
     """
 
     def __init__(self, m: CorrectionMap, *, window: int = 200, rate: float = RATE) -> None:

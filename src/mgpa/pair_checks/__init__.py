@@ -343,7 +343,7 @@ def late_by(a: Floats, b: Floats, units: Ints) -> int:
     """Return how many pairs later the first views are that the second views fit better than their own.
 
     Negative: earlier; 0: none is clearly better. Neighbours in the given order are compared within units, as
-    clocks that are shifted leave them. Of right pairs none fits better than its own.
+    clocks that are shifted leave them. No right pair fits another event better than its own.
     """
     inner, best, found = a @ b.T, CLEARLY_LATE, 0
     for lag in [lag for lag in range(-LAGS, LAGS + 1) if lag]:

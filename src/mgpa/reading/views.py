@@ -66,7 +66,7 @@ class Views:
         return replace(self, read=read + position.offset, along=along)
 
     def blocks(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-        """Return some rows, as many at a time as one product takes."""
+        """Return some rows, in blocks of the size of one product."""
         return [rows[part] for part in blocks(len(rows), max(1, BLOCK // max(1, self.raw.shape[1])))]
 
     def moved(self, rows: NDArray[np.intp]) -> Floats:

@@ -59,9 +59,9 @@ def fit_table(
     model : estimator
         A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens and it
         does not say otherwise (:class:`~mgpa.JointTokens`). Methods that stream (see
-        :func:`mgpa.baselines.list_methods`) see every row in bounded memory. Of a file, the others are fitted
-        on at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and their map
-        says so.
+        :func:`mgpa.baselines.list_methods`) see every row in bounded memory. The others are fitted on at
+        most ``max_rows`` rows of a file (all paired ones, and others drawn equally for every source), and
+        their map says so.
     table : Table, or path
         With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
         methods that stop by them. Without, all rows are fitted on.

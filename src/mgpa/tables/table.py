@@ -65,8 +65,8 @@ class Table:
         Anything worth keeping about where the table comes from; ``feature_names`` are compared with those
         of a map.
     other : dict of name to (n,) array
-        Any other columns: numbers, booleans or text. Dates and times become ISO 8601 text. What files hold
-        and NumPy does not (nulls, categories, lists and so on) is passed on as it is.
+        Any other columns: numbers, booleans or text. Dates and times become ISO 8601 text. File types that
+        NumPy lacks (nulls, categories, lists and so on) are passed on unchanged.
     kept : dict
         Columns of the names above that have gaps, such as labels of only some rows. They are passed on, but
         :meth:`require` refuses them.

@@ -66,8 +66,8 @@ def quadratics(
 ) -> Callable[[Floats], list[Floats]]:
     """Return the log-odds of Gaussians with covariances shrunk towards multiples of I, one for each share.
 
-    Of more than two sources, probabilities. ``whiten`` shrinks in coordinates in which all rows together have
-    covariance I, so that directions of little variance count as much as others.
+    For more than two sources, probabilities. ``whiten`` shrinks in coordinates in which all rows together
+    have covariance I, so that directions of little variance count as much as others.
     """
     sources = []
     for mean, own in zip(moments.mean, moments.covariance, strict=True):

@@ -121,7 +121,7 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
 def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = False) -> dict[str, Any]:
     """Return a document with another laid over it: tables are merged, everything else replaced.
 
-    Of methods, ``false`` leaves one out.
+    ``false`` leaves a method out.
     """
     result = dict(document)
     for key, value in over.items():

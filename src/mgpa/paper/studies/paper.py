@@ -191,8 +191,8 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
         Where studies were run; each has a ``results.json``.
     out : path
         Folder, new, empty or written by this function, for ``paper.html`` with all tables, ``table_1.tex``
-        and so on, ``numbers.csv`` (every printed result), and ``figure_2.pdf`` to ``figure_4.pdf``. What
-        no run has a number for shows the paper's alone.
+        and so on, ``numbers.csv`` (every printed result), and ``figure_2.pdf`` to ``figure_4.pdf``. Cells
+        without a number from a run show the paper's alone.
     published : bool
         Compute tables 3, 10 and 11 from the published participant values, without a run of the reuse study.
 

@@ -78,8 +78,8 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> li
     ----------
     result : StudyResult
     folder : path
-        New, empty or written by an earlier run. Equal results give equal files. Of several tasks, each has a
-        report and a folder of figures.
+        New, empty or written by an earlier run. Equal results give equal files. With several tasks, each has
+        a report and a folder of figures.
     command : str
         How the study was run, for the record.
     """
