@@ -106,6 +106,18 @@ def test_one_long_text_is_refused_before_every_row_is_as_wide(tmp_path):
         open_table(tmp_path / "t.csv", embedding="f")
 
 
+@pytest.mark.parametrize("name", ["wide.npz", "wide.csv"])
+def test_a_category_that_repeats_a_long_text_is_not_written_out(name, tmp_path):
+    note = pa.DictionaryArray.from_arrays(pa.array([0] * 40), pa.array(["x" * 2_000_000]))
+    X = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(80)), 2)
+    pq.write_table(pa.table({"embedding": X, "note": note}), tmp_path / "t.parquet", compression="zstd")
+    table = open_table(tmp_path / "t.parquet").read()
+    with pytest.raises(TableError, match="40 rows would take 320000000 bytes of memory; shorten it"):
+        write_table(table, tmp_path / name)
+    again = open_table(write_table(table, tmp_path / "u.parquet"))
+    assert again.columns == {"note": table.columns["note"].kind}
+
+
 def test_arrays_of_what_is_no_character_are_refused(table, tmp_path):
     for code in (0x110000, 0xFFFFFFFF, 0xD800):
         label = np.full(12, code, np.uint32).view("U1")

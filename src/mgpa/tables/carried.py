@@ -22,15 +22,18 @@ class Carried:
     Parameters
     ----------
     values : pyarrow.Array or pyarrow.ChunkedArray
+    stored : int or None
+        Bytes of the file that it is from, which limit how large it may become as text; None is its own size.
     """
 
     ndim = 1
     dtype = np.dtype(object)
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: Any, stored: int | None = None) -> None:
         import pyarrow as pa
 
         self.values = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
+        self.stored = self.values.nbytes if stored is None else stored
 
     def __len__(self) -> int:
         return len(self.values)
@@ -51,9 +54,11 @@ class Carried:
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, slice) and rows.step in (None, 1):
             start, stop, _ = rows.indices(len(self))
-            return Carried(self.values.slice(start, max(stop - start, 0)))
+            return Carried(self.values.slice(start, max(stop - start, 0)), self.stored)
         wanted = np.arange(len(self))[rows]
-        return self.values[int(wanted)].as_py() if wanted.ndim == 0 else Carried(self.values.take(wanted))
+        if wanted.ndim == 0:
+            return self.values[int(wanted)].as_py()
+        return Carried(self.values.take(wanted), self.stored)
 
     def tolist(self) -> list[Any]:
         """Return the values as Python objects."""
@@ -78,7 +83,7 @@ class Carried:
             return None
         distinct = values.unique().cast(pa.string())
         longest = max(map(len, distinct.to_pylist()), default=0)
-        require_room("A column of text", longest, len(self), values.nbytes)
+        require_room("A column of text", longest, len(self), self.stored)
         return np.array(values.cast(pa.string()).to_pylist(), dtype=str)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
@@ -101,7 +106,9 @@ def joined(pieces: Iterable[Any]) -> Carried:
     pieces = list(pieces)
     type_ = next(piece.values.type for piece in pieces if isinstance(piece, Carried))
     arrays = [p.values if isinstance(p, Carried) else pa.chunked_array([pa.array(p)]) for p in pieces]
-    return Carried(pa.chunked_array([chunk for array in arrays for chunk in array.cast(type_).chunks], type_))
+    chunks = [chunk for array in arrays for chunk in array.cast(type_).chunks]
+    stored = max(piece.stored for piece in pieces if isinstance(piece, Carried))
+    return Carried(pa.chunked_array(chunks, type_), stored)
 
 
 def arrow_type(values: Any) -> str:

@@ -122,7 +122,7 @@ def read_column(
     plain = _is_text(type_) or types.is_boolean(type_) or types.is_integer(type_)
     plain = plain and not column.null_count
     if not ours and (name in COLUMNS or not (plain or types.is_floating(type_))):
-        return Carried(column if column.type == type_ else column.cast(type_))
+        return Carried(column if column.type == type_ else column.cast(type_), whole[1])
     coded = types.is_dictionary(column.type)
     if coded and (column.null_count or column.dictionary.null_count or not _is_text(column.type.value_type)):
         column, coded = column.dictionary_decode(), False
@@ -135,7 +135,7 @@ def read_column(
             column = column.cast(pa.string())  # no number is left to stand for "unpaired"
         column = column.fill_null("" if _is_text(column.type) else -1)
     if ours and column.null_count and (name in COLUMNS or not types.is_floating(column.type)):
-        return Carried(column)
+        return Carried(column, whole[1])
     if not coded and not _is_text(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False))
     # Text repeats itself; each distinct one is converted once.
