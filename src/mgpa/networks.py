@@ -1,8 +1,9 @@
 """Training of small source networks, draw for draw as the published recipes do it.
 
-Critics and IGBP train one network a stage, the readers of an audit several restarts side by side. All are
-small and many. So no data loader is used, the gradients are written out (automatic differentiation would be
-a third of the time), the optimiser sees one flat vector, and on a GPU a step is one recorded graph.
+Critics and IGBP train one network a stage, the readers of an audit several restarts side by side. There are
+many networks, all of them small. So no data loader is used, the gradients are written out (automatic
+differentiation would be a third of the time), the optimiser sees one flat vector, and on a GPU a step is one
+recorded graph.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floa
 
 
 def _read(m: Any, X: Any, coordinates: Any) -> tuple[Any, Floats, Any]:
-    """Return the map, the rows in float64, and the coordinates to measure in: None is the map's own."""
+    """Return the map, the rows in float64, and the coordinates to measure in (None: those of the map)."""
     m = as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     return m, X, m if coordinates is None else coordinates
@@ -100,8 +100,8 @@ def movement_budget(
     source : (n,) array or None
         Sources of the rows, for source-aware maps; others never see it.
     coordinates : Standardizer, map or None
-        Its ``center``, ``scale`` and ``varies`` say where movement is measured; None is where the map was
-        fitted. Maps that were standardised differently move equally far only in common coordinates.
+        Its ``center``, ``scale`` and ``varies`` say where movement is measured; None: those that the map was
+        fitted in. Maps that were standardised differently move equally far only in common coordinates.
     """
     if not (np.isfinite(budget) and budget >= 0):
         raise ParameterError("budget", budget, "zero or a positive number")

@@ -90,7 +90,7 @@ def solve_position(
 ) -> Position:
     """Fit standardisation and gate, then anchor and projection (Algorithm 1, step 2; section 4.1).
 
-    ``reference`` is the source whose level rows are taken to; None is the mean of all.
+    ``reference`` is the source whose level rows are taken to; None: the mean of all.
     """
     K, moments = len(data.sources), data.moments
     effects = pairs.source_effects(K)

@@ -165,7 +165,7 @@ class Ground:
 
     @property
     def template(self) -> Any:
-        """The head to fit copies of; None is the default."""
+        """The head to fit copies of; None: the default."""
         if isinstance(self.task_head, OnnxClassifier | OnnxRegressor):
             return None  # which cannot be fitted again
         return clone(self.task_head) if self.deployed else self.task_head

@@ -122,7 +122,7 @@ def run(
     coordinates : Coordinates or None
         Those that the table is in (``info["coordinates"]``); fitted maps will carry them.
     head : scikit-learn classifier or regressor, or None
-        Task head; None is the paper's balanced ridge head, its network for tokens, ridge regression for
+        Task head; None: the paper's balanced ridge head, its network for tokens, ridge regression for
         numbers. One that is fitted, your deployed model, is scored as it is on corrected and uncorrected
         rows, in the table's own units; copies of it are refitted.
     task : {"classification", "regression"} or None
@@ -143,13 +143,14 @@ def run(
         Folder for finished cells. Running again with the same data and settings reads them; a run that was
         killed goes on where it was. After changing a class of your own, take another folder.
     folds : int or None
-        Let roles rotate over this many folds, so that each participant is EVAL once, scored by models trained
-        on others; 1 keeps the table's roles. None makes folds where the table has no roles or fewer than
-        twelve EVAL participants, if all methods are fitted here: five, or six where participants have one
-        source or label each; fewer of small cells; one a participant of three to seven.
+        Let roles rotate over this many folds, so that each participant is EVAL once, scored by models
+        trained on others; 1 keeps the table's roles. None: folds are made if the table has no roles or fewer
+        than twelve EVAL participants, and all methods are fitted here. There are five folds, six if
+        participants have one source or label each, fewer with small cells, and one per participant with
+        three to seven participants.
     repeats : int or None
-        How often participants are dealt to the folds anew; results are means over these. None is 3 with fewer
-        than 24 participants and the whole bank of readers, and 1 otherwise.
+        How often participants are divided into folds; results are means over the divisions. None: 3 with
+        fewer than 24 participants and the whole bank of readers, and 1 otherwise.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str

@@ -46,7 +46,7 @@ def participant_auroc(
     labels, participants : (n,) arrays
         The classes of the rows, and whose rows they are. Every participant needs every class.
     weight : (n,) array or None
-        Weights of the rows; None is one each.
+        Weights of the rows; None: one each.
 
     Returns
     -------

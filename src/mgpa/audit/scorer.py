@@ -30,7 +30,7 @@ def source_scorer(
     Parameters
     ----------
     readers : str, dict or None
-        As in :func:`mgpa.audit.run`; None is the readers without networks.
+        As in :func:`mgpa.audit.run`; None: the readers without networks.
     greater_is_better : bool
         Whether a higher score is a less readable source.
     random_state : int

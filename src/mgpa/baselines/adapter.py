@@ -77,9 +77,9 @@ class AugmentationInvariance(CorrectionEstimator):
     Parameters
     ----------
     reference : label, int or None
-        The source whose views stay: a label, or a position among the sorted labels. None is the first.
+        The source whose views stay: a label, or a position among the sorted labels. None: the first.
     hidden : int or None
-        Units of the hidden layer; None is as many as features.
+        Units of the hidden layer; None: as many as features.
     stay : float
         Weight of leaving the reference's views where they are.
     n_steps, learning_rate, batch_size, weight_decay : int, float, int, float

@@ -269,7 +269,7 @@ class PDS(PairedTransfer):
     Parameters
     ----------
     window : int, None or "auto"
-        Neighbours on each side of a feature; None is all features. "auto" tries 0, 1, 2, 3, 5 and 8 on
+        Neighbours on each side of a feature; None: all features. "auto" tries 0, 1, 2, 3, 5 and 8 on
         held-out pairs.
     n_components : int or "auto"
         Principal components of a neighbourhood at most; "auto" tries 1 to 4 (of a single feature, 1).

@@ -58,7 +58,7 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     head : regressor or None
-        Of scikit-learn's kind. If it is fitted, it is used as it is. None is ``RidgeCV()``.
+        Of scikit-learn's kind. If it is fitted, it is used as it is. None: ``RidgeCV()``.
     reference : label, int or None
         The source on which the model was calibrated: a label, or a position among the sorted labels. None is
         the first.

@@ -62,7 +62,7 @@ class RiemannianProcrustes(SignalBaseline):
     ----------
     reference : label, int or None
         The source onto whose class means the others are rotated: a label, or a position among the sorted
-        labels. None is the first of them.
+        labels. None: the first of them.
     rotate : bool
         Rotate. Without it no task labels are needed.
     max_iter : int

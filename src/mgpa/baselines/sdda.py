@@ -58,7 +58,7 @@ class SDDA(Decoder):
     n_epochs, learning_rate, batch_size : int, float, int
         Adam.
     kernel_size : int or None
-        Samples of the temporal filters; None is about a quarter of a trial, an odd number.
+        Samples of the temporal filters; None: about a quarter of a trial, an odd number.
     ridge : float
         Of :class:`EuclideanAlignment`, for signals with an average reference.
     device : {"auto", "cpu", "cuda", ...}
@@ -97,7 +97,7 @@ class SDDA(Decoder):
     def fit(self, X: Any, y: Any, *, source: Any = None, X_target: Any = None, pairs: Any = None) -> Self:
         """Fit on labelled trials X (n, channels, times) and on ``X_target``, unlabelled trials of the target.
 
-        ``source`` are the sessions or headsets of X, each aligned by itself; None is one.
+        ``source`` are the sessions or headsets of X, each aligned by itself; None: one.
         """
         check_parameters(self)
         forget(self)

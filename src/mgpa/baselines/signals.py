@@ -199,7 +199,7 @@ class CMMN(SignalBaseline):
         F, length in samples of the filters and of the Welch segments; at most the trial length. The frequency
         resolution is fs/F.
     clip : tuple (low, high) or None
-        Limits of the amplitude gains √(p̄/p); they keep stop-bands from being blown up. None is the published
+        Limits of the amplitude gains √(p̄/p); they keep stop-bands from being blown up. None: the published
         method, unclipped; gains above 1e6 are then an error.
 
     Attributes

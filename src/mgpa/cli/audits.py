@@ -82,8 +82,8 @@ def audit(
         By default five where fewer than twelve participants are EVAL, or the table has no roles, if
         possible; with three to seven participants, one fold each.
     repeats
-        How often participants are dealt to the folds anew; results are means over these. By default 3 with
-        fewer than 24 participants, and 1 otherwise or with --quick.
+        How often participants are divided into folds; results are means over the divisions. By default 3
+        with fewer than 24 participants, and 1 otherwise or with --quick.
     refits
         How often methods are fitted again on half of the FIT participants, so that intervals contain the
         fit; 8 or more are of use.

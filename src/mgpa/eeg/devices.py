@@ -48,7 +48,7 @@ def table_from_epochs(
     encoder : Encoder
         What embeds the trials; see :func:`mgpa.eeg.encode`.
     roles : dict of role to share of participants, or None
-        See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
+        See :func:`mgpa.tables.assign_roles`; None: its default, and no roles with fewer than four people.
         A metadata column ``role`` is taken as it is.
     random_state : int
         Who gets which role.

@@ -32,7 +32,7 @@ def from_moabb(
     paradigm : moabb.paradigms.base.BaseParadigm
         With one pass band; a filter bank gives every trial several times.
     subjects : sequence or None
-        Of ``dataset.subject_list``; None is all.
+        Of ``dataset.subject_list``; None: all.
     source : str or None
         Which metadata column is the ``source``: "session", "run", or one of ``additional``.
     additional : sequence of str

@@ -217,7 +217,7 @@ def table_from_bids(
     task : str or None
         Which task; None, if there is only one.
     subjects : sequence of str or None
-        Without "sub-"; None is all.
+        Without "sub-"; None: all.
     **settings
         As for :func:`table_from_raws`, among them encoder, tmin and tmax.
     """

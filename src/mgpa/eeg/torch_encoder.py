@@ -44,7 +44,7 @@ class TorchEncoder:
         Samples per second of its input.
     tokens : callable or None
         Called with the module and the tensor, returns tokens (batch, tokens, d), or one embedding (batch, d).
-        None is the module's output.
+        None: the module's output.
     scaling : "zscore" or float
         "zscore": each channel of each trial minus its mean, over its standard deviation. A number: over so
         many volts.
@@ -54,7 +54,7 @@ class TorchEncoder:
     device : str
         "auto" is CUDA if there is one.
     batch_size : int or None
-        Trials at a time; tokens depend on it by rounding only. None is 48, or 512 on CUDA.
+        Trials at a time; tokens depend on it by rounding only. None: 48, or 512 on CUDA.
     precision : {"float32", "float16", "bfloat16"}
         Of matrix products; half precision is five times as fast on a large GPU.
     dtype : {"float32", "float16"}

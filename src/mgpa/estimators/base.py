@@ -323,7 +323,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         return np.asarray(labels[codes])
 
     def _info(self, standardizer: Standardizer | None = None, **facts: Any) -> MapInfo:
-        """Return a map's provenance; features that never varied are the standardisation's to tell."""
+        """Return a map's provenance; the standardisation says which features never varied."""
         # Progress messages do not change the result.
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "verbose"}
         defaults = {k: p.default for k, p in signature(type(self)).parameters.items()}

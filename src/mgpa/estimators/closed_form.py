@@ -260,7 +260,7 @@ class ClosedFormMGPA(GatedMomentEstimator):
         learn an association of source and task, or over the rows of all sources, as published. Row weights
         are relative for "within"; for "pooled", a weight of 2 repeats the row.
     reference : source label or None
-        The source to whose mean rows are moved; None is the mean of the sources' means. Preserved
+        The source to whose mean rows are moved; None: the mean of the sources' means. Preserved
         coordinates and differences between corrected rows are the same for all.
     strength : float
         α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given Q.

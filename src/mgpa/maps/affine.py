@@ -266,7 +266,7 @@ class PosteriorMap(CorrectionMap):
     edit, edit_offset : (K, d, r), (K, r)
         D_s and e_s: how a row of each source is moved along ``direction``.
     direction : (r, d) or None
-        O, rows in the span of the contrasts; None is the identity, r = d.
+        O, rows in the span of the contrasts; None: the identity, r = d.
     """
 
     square: Floats

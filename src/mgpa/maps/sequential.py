@@ -97,7 +97,7 @@ class SequentialMap(CorrectionMap):
     def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
         """Add the rows' squared displacements after each stage, at full strength, to ``squares``.
 
-        ``ratio`` multiplies each coordinate of the displacements; None is 1.
+        ``ratio`` multiplies each coordinate of the displacements; None: 1.
         """
         raise NotImplementedError
 

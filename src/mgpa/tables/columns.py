@@ -240,7 +240,7 @@ def assign_roles(
     participant : (n,) array
         Who was measured.
     shares : dict of role to share of participants
-        None is 40 % FIT and 20 % each VAL, HEAD and EVAL, as in the paper's controlled study.
+        None: 40 % FIT and 20 % each VAL, HEAD and EVAL, as in the paper's controlled study.
     stratify : (n,) array or None
         A property of participants (age group, session order) to spread evenly over the roles.
     random_state : int

@@ -84,7 +84,7 @@ class TableFile:
         return [replace(self, bounds=ends) for ends in pairwise(self.bounds) if ends[0] < ends[1]]
 
     def batches(self, max_rows: int | None = None) -> Iterator[Table]:
-        """Yield tables of at most ``max_rows`` rows; None takes about 32 MiB of embeddings at a time."""
+        """Yield tables of at most ``max_rows`` rows; None: about 32 MiB of embeddings at a time."""
         for a, b in pairwise(self.bounds):
             rows = self.block_rows if max_rows is None else max_rows
             for start, columns in self.scan(a, b, self.layout.names, rows) if a < b else ():

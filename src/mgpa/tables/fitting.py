@@ -80,7 +80,7 @@ def fit_table(
         Fit on the rows of every role: the last step, after an audit. The audit was of fits on FIT rows; this
         map cannot be audited, since no participant is left who was not in its fit.
     client : dask.distributed.Client or None
-        Where to work on a file; None is here.
+        Where to work on a file; None: in this process.
     verbose : bool
         Show progress.
 

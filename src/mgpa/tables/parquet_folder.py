@@ -29,7 +29,7 @@ class TableWriter:
     like : Table
         A table with the columns, types and ``info`` of what will be written; its rows do not matter.
     rows : sequence of int or None
-        Number of rows of every part; None is one part of any number of rows.
+        Number of rows of every part; None: one part of any number of rows.
     overwrite : bool
         Replace an existing table once everything is written. Other files stay.
     as_columns : bool

@@ -147,7 +147,7 @@ def apply_to_file(
     force : bool
         Correct a table that was corrected before, or whose sources the map does not know.
     client : dask.distributed.Client or None
-        Where to work; None is here.
+        Where to work; None: here.
     verbose : bool
         Show progress.
     """

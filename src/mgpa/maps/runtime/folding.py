@@ -77,7 +77,7 @@ def fold_stages(m: Any) -> Folded:
         The anchored point's coordinates, added to the hidden units. The network's scores there are still to
         be subtracted from its residuals.
     start, start_constant : (d, r), (r,), or None
-        Δz at the beginning of the first stage, from h₀; None is zero.
+        Δz at the beginning of the first stage, from h₀; None: zero.
     """
     S, L, H, N = m.sizes
     basis, output = double(m.basis), double(m.output_weight)
