@@ -73,7 +73,7 @@ class Effect:
 
     @property
     def is_reversed(self) -> bool:
-        """Whether rows clearly differ the other way round, by about as much: views were exchanged.
+        """Whether rows clearly differ in the opposite direction by about as much, as if views were exchanged.
 
         A fit is refused for it, so that chance and populations have to be ruled out.
         """

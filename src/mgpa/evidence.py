@@ -148,7 +148,7 @@ def supported_directions(
 ) -> Floats:
     """Return the directions that held-out pairs support, an orthonormal (d, r).
 
-    Two things support directions, both by more than chance gives once in a hundred times (:data:`CHANCE`).
+    Two kinds of evidence support directions, both at the level of one in a hundred (:data:`CHANCE`).
     Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
     like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
     leading directions that hold :data:`ENERGY` of what both means share are supported; where the means' own

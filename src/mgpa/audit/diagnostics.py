@@ -67,7 +67,7 @@ class PairCheck:
     units : str
         What the table calls participants.
     examined : PairExamination or None
-        Whether pairs join views of one event, which do not, and which are copies.
+        Whether pairs join views of one event; the wrong pairs, and the copies.
     hidden : tuple of HiddenPair
         Participants of different sources who may be one person under two names; never used as pairs.
     """

@@ -678,8 +678,8 @@ def _of_heads(audit: Audit, method: str, metric: str) -> str:
         words += f"; the loss may exceed {most} (95 %)"
     elif METRICS[metric].kept and outcome == "kept":
         words += (
-            f"; the mean loss is below {most} (95 %); what befalls less than "
-            f"{unseen_share(audit.n_people):.0%} of {audit.design.plural} may not show"
+            f"; the mean loss is below {most} (95 %); losses of fewer than "
+            f"{unseen_share(audit.n_people):.0%} of {audit.design.plural} may stay unseen"
         )
     chance, change = class_chance(audit, metric), _change(audit, method, metric)
     told = f"{change}; {chance}: {words}" if chance else f"{change}: {words}"

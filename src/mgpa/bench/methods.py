@@ -118,7 +118,7 @@ def _for_each_device(
 
 
 def regression(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
-    """Return a ridge regression of paired views' differences, which is told the device: the ceiling."""
+    """Return a ridge regression of paired views' differences that knows the device: the ceiling."""
     from sklearn.linear_model import Ridge
 
     penalty = 0.1 * float(((A - A.mean(axis=0)) ** 2).sum()) / A.shape[1]

@@ -63,7 +63,7 @@ def average(cells: list[dict[str, Any]], measure: str) -> float | None:
 
 
 def looks(methods: list[Method]) -> dict[str, tuple[str, str]]:
-    """Return the project's colour of every method, and its marker, or another where two would look alike."""
+    """Return the colour and marker of every method; a marker changes if two methods would look alike."""
     chosen: dict[str, tuple[str, str]] = {}
     for method in methods:
         color = colour_of(method.key or method.name)

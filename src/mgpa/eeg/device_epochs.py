@@ -151,7 +151,7 @@ def poor_signals(parts: list[Trials]) -> list[str]:
 
 
 def common_times(parts: list[Trials], sfreq: float | None) -> tuple[float, float, int, str]:
-    """Return start, rate and samples of the times that all devices cover, at the slowest's; and in words."""
+    """Return start, lowest rate and number of samples of the common time, and a sentence about it."""
     slowest = min(parts, key=lambda part: part.sfreq)
     rate = slowest.sfreq if sfreq is None else float(sfreq)
     first, last = max(part.tmin for part in parts), min(part.times[-1] for part in parts)

@@ -175,9 +175,9 @@ def _people(
 ) -> tuple[Floats, float]:
     """Return the covariance of participants' means about their sources' means, and its degrees of freedom.
 
-    Every mean is taken as if its participant had been left out of the whitening and of the source's mean. How
-    far the covariance is shrunk toward all directions alike, and its degrees of freedom, are those under
-    which the means of participants left out are most likely.
+    Every mean is taken as if its participant had been left out of the whitening and of the source's mean.
+    The shrinkage of the covariance toward a multiple of I and its degrees of freedom maximise the likelihood
+    of left-out participants' means.
     """
     k, n_rows, n_people = W.shape[1], len(W), int(people.max()) + 1
     cell = code * n_people + people

@@ -281,7 +281,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             self._fit_stages(run, rule)
 
     def _usable_pairs(self, data: LabelledRows, views: Pairs | None) -> tuple[Pairs, Pairs | None, str]:
-        """Return all pairs and those given as arrays, without what is far off, and what is doubtful."""
+        """Return all pairs and those given as arrays, both without outlying pairs, and the doubts."""
         labelled = () if data.pair_id is None else (data.paired(),)
         pairs = collect_pairs(() if views is None else (views,), labelled, data.sources)
         doubt = require_right_pairs(pairs)

@@ -25,11 +25,11 @@ FEWEST_PARTICIPANTS = 4  # to hold some out; of fewer, events are
 class PairsNeeded:
     """What fits on fewer pairs do to held-out events; prints as a table and a sentence.
 
-    ``distance`` has the mean squared distance between the corrected views of one event, as a share of that
-    between views of different events, for each of ``sizes`` (numbers of events) and each draw;
-    ``uncorrected`` is the same before correction. ``needed`` is the number of events after which more would
-    bring views closer by less than a tenth of what pairs can at all, ``interval`` (95 %) over draws; infinite
-    where pairs do not help.
+    ``distance`` is the mean squared distance between corrected views of one event, divided by that between
+    views of different events, for each of ``sizes`` (numbers of events) and each draw. ``uncorrected`` is
+    the same before correction. ``needed`` is the number of events after which more would bring views closer
+    by less than a tenth of what pairs can at all, ``interval`` (95 %) over draws; infinite where pairs do
+    not help.
     """
 
     sizes: tuple[int, ...]

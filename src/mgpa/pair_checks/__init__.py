@@ -246,7 +246,7 @@ def far_off(pairs: Pairs) -> NDArray[np.intp]:
 def doubt(found: PairExamination, ids: Any = None) -> str:
     """Return the sentence about pairs that are doubtful or wrong; empty for others.
 
-    Enough right pairs are hardly ever unclear, shuffled ones often.
+    With enough pairs, right ones are rarely unclear, shuffled ones often.
     """
     unclear = found.pairing is Pairing.UNCLEAR and found.n_pairs - len(found.repeats) >= ENOUGH
     doubtful = found.is_wrong or found.pairing is Pairing.DOUBTFUL or unclear

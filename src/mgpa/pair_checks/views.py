@@ -87,7 +87,7 @@ def principal_coordinates(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def robust_slope(a: Floats, b: Floats) -> Floats:
-    """Return the ridge regression of contrasts on midpoints, without pairs that are far off it."""
+    """Return the ridge regression of contrasts on midpoints, fitted without outlying pairs."""
     contrasts, midpoints = b - a, (a + b) / 2
     kept = np.ones(len(a), bool)
     for _ in range(3):
@@ -120,7 +120,7 @@ def predicted(a: Floats, b: Floats, slope: Floats) -> tuple[Floats, Floats]:
 
 
 def next_of_kind(kind: Ints) -> NDArray[np.intp]:
-    """Return for every event another one of its kind, where there is one."""
+    """Return for every event another one of its kind, if there is one."""
     order = np.argsort(kind, kind="stable")
     return order[np.argsort(order, kind="stable") - 1]
 

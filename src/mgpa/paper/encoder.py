@@ -158,9 +158,9 @@ def load_checkpoint(
         ``.safetensors``: opening other formats could run code from them. A RemoteFile is downloaded into the
         user's cache, once.
     sha256 : str or None
-        Checksum of the file. None accepts any; the returned dict says which it was.
+        Checksum of the file. None: any file is accepted; the returned dict has its checksum.
     allow_extra : sequence of str
-        What names in the file may begin with that the model has no use for.
+        Beginnings of names in the file that the model does not use and that are ignored.
     """
     origin = {}
     if isinstance(checkpoint, RemoteFile):

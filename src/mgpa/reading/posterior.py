@@ -169,7 +169,7 @@ def fit_gaussians(
 def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
     """Return values and W of every scatter: Wᵀ scatter W = diag(values), Wᵀ (all of them together) W = I.
 
-    Of two scatters, the same W diagonalises both.
+    W diagonalises both scatters at once.
     """
     total = np.sum(scatters, axis=0)
     if len(scatters) > 2:

@@ -1,7 +1,7 @@
 """The paired views in the coordinates that reading and correcting are computed in.
 
-Coordinates are principal axes of rows and views within sources, in standardised units: of few rows there are
-no more axes than rows and views.
+Coordinates are principal axes of rows and views within sources, in standardised units: with few rows, there
+are only as many axes as rows and views.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def arrow_type(values: Any) -> str:
 
 
 def require_complete(columns: dict[str, Any], ours: Iterable[str], first_row: int = 0) -> None:
-    """Raise if a column that is read has gaps; labels may, of rows that are not labelled."""
+    """Raise if a column that is read has gaps; only labels may have gaps."""
     for name in ours:
         if name != "label" and isinstance(columns.get(name), Carried):
             refuse_gaps(columns[name], name, first_row)

@@ -221,7 +221,7 @@ def write_parquet(
 ) -> tuple[int, str]:
     """Write a table or one part of it, a row group a block; return the rows and the footer's digest.
 
-    ``names``: one column per feature, called so, instead of one column of lists.
+    ``names``: one column per feature with these names, instead of one column of lists.
     """
     writer, rows = None, 0
     try:

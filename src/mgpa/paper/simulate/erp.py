@@ -116,7 +116,7 @@ def simulate_flex(
         What each marker leaves in the headset's channels, in volts: it decays within a second, gives the
         device away, and says nothing about the stimulus.
     defects : dict of (participant, task) to dict, or None
-        What goes wrong, as in ``NO_DEFECTS``. None: what did in the recorded data set.
+        What goes wrong, as in ``NO_DEFECTS``. None: the defects of the recorded data set.
     """
     folder = Path(folder)
     if not tasks or not set(tasks) <= set(TASKS):

@@ -213,7 +213,7 @@ def _fit_one(fit: Fit, key: str, fitting: Split, development: Table, heads: Any,
 
 
 def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> float:
-    """Return the mean over people of displacement relative to size, both views of an event taken as one."""
+    """Return the participants' mean relative displacement, with both views of an event as one row."""
     size = np.sqrt((X0.astype(np.float64) ** 2).sum(1) + (X1.astype(np.float64) ** 2).sum(1))
     step = np.sqrt(((C0 - X0).astype(np.float64) ** 2).sum(1) + ((C1 - X1).astype(np.float64) ** 2).sum(1))
     return float(np.mean([step[people == p].mean() / size[people == p].mean() for p in np.unique(people)]))
