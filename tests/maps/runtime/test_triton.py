@@ -83,12 +83,13 @@ def test_an_affine_correction_in_one_kernel_agrees_with_numpy(k, n, d):
 
 @cuda
 @pytest.mark.parametrize("n", [1, 53])
-def test_rows_that_overflow_float32_in_a_step_are_bounded_by_it_all_the_same(n):
-    """The multiplier is found in float32 first; where it does not fit, in float64."""
+@pytest.mark.parametrize("size", [1e13, 1e18])
+def test_a_row_far_out_leaves_its_step_and_its_neighbours_as_they_are(size, n):
+    """The multiplier is found in float32 first; where that overflows, in float64."""
     pytest.importorskip("triton")
     m = random_staged_map(stages=2)
     X = rows(n, m.n_features)
-    X[0] *= 1e13
+    X[0] *= size
     Y = m.to_torch().to("cuda")(torch.from_numpy(X).cuda()).cpu().numpy()
     moved, expected = (Y - X)[0], (reference(m, X) - X)[0]
     np.testing.assert_allclose(moved, expected, atol=2 * np.spacing(np.abs(X[0])).max())
