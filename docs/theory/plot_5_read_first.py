@@ -136,8 +136,8 @@ began = [best_auroc(limit) for limit in limits]
 print(f"S where reading begins, with a reference: {began[0]:.3f}, to the mean: {began[1]:.3f}")
 
 # %%
-# This is why the direction is collapsed where sources are read with doubt, and why S is not .5 where they
-# are read: rows that look like the other device's are moved to a region without other rows.
+# This is why the direction is collapsed if sources cannot be read reliably. It is also why S stays above .5
+# if they can: rows that look like the other device's are moved to a region without other rows.
 #
 # More than a shift
 # -----------------

@@ -1,8 +1,8 @@
 """Token embeddings (n, t, d): corrected by their mean, or all together.
 
 :class:`TokenMean` corrects the token mean and shifts every token alike: differences between tokens, and with
-them all within-trial structure, stay exactly as they were, and so does what single tokens tell about the
-source. :class:`JointTokens` corrects all t·d numbers of a row at once.
+them all within-trial structure, stay exactly as they were. Information about the source in single tokens
+stays, too. :class:`JointTokens` corrects all t·d numbers of a row at once.
 """
 
 from __future__ import annotations

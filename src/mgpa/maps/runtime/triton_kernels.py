@@ -6,8 +6,8 @@ the Gram matrix of the two scores and the bounded step. Small products are of th
 float32 but for its last bits; plain float32 takes ten times as long. The algebra is that of
 :mod:`mgpa.maps.runtime.numpy_replay`, with Gram entries, step and multiplier in float64 as everywhere.
 
-Affine corrections read, correct and write rows at once. With torch's own operations, a centred copy of all
-rows goes to memory and back first; here a second reading of the rows is mostly the cache's.
+Affine corrections read, correct and write rows at once. Torch's own operations first write a centred copy of
+all rows to memory and read it back; here the second reading of the rows comes mostly from the cache.
 
 A map that reads the source first makes two products; between them, one kernel takes the place of ten.
 
