@@ -11,7 +11,7 @@ own scale, they are what the residual is judged on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -163,7 +163,7 @@ def rank_evidence(
     The standard error is the larger of two: that of independent rows without any difference, and a jackknife
     over units. z is the normal quantile of the t statistic. Positives or negatives alone say nothing.
     """
-    wins: list[tuple[Any, Any, float, int]] = [win for run in runs for win in _wins(*run)]
+    wins = [win for run in runs for win in _wins(*run)]
     variance = 0.0
     for _, positive, _ in runs:
         n1, n0 = int(positive.sum()), int((~positive).sum())
@@ -186,8 +186,9 @@ def rank_evidence(
 
 def _wins(
     scores: NDArray[Any], positive: NDArray[np.bool_], unit: NDArray[np.int64]
-) -> Iterator[tuple[int, int, float, int]]:
-    """Yield the unit of some positives, of some negatives, wins between them, and comparisons."""
+) -> list[tuple[Any, Any, float, int]]:
+    """Return units of positives and of negatives, wins of the first over the second, and comparisons."""
+    wins = []
     many = len(np.unique(unit)) > MOST_UNITS  # then a unit has few rows, and units are dealt into groups
     groups = unit % MOST_UNITS if many else unit
     negatives = {v: np.sort(scores[~positive & (groups == v)]) for v in np.unique(groups[~positive])}
@@ -195,7 +196,8 @@ def _wins(
         above = scores[positive & (groups == u)]
         for v, below in negatives.items():
             won = np.searchsorted(below, above) + np.searchsorted(below, above, side="right")
-            yield int(u), int(v), float(won.sum()) / 2, len(above) * len(below)
+            wins.append((u, v, float(won.sum()) / 2, len(above) * len(below)))
+    return wins
 
 
 def held_out_folds(
