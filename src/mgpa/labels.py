@@ -38,7 +38,7 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
 
 
 def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the sorted distinct labels and each row's index among them; few labels are found without sorting the rows.
+    """Return the sorted distinct labels and each row's index among them; few need no sorting of rows.
 
     Examples
     --------
