@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .bootstrap import ASSOCIATIONS, Estimate, Statistic, shares
+from .bootstrap import ASSOCIATIONS, Estimate, Statistic, caution, shares
 from .readers import FURTHER
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ Values = Callable[["MethodResult"], Floats | None]
 
 #: Smaller changes of a share print as .000.
 SMALLEST = 0.0005
-CAUTION = 1.6  # of the interval on the side of the loss: see how_often_wrong.md
+# The skewness of participants that claims allow for: losses like a lognormal variable's (σ = 1), and gains
+# that one participant in ten lacks. See how_often_wrong.md.
+SKEWED_LOSSES, SKEWED_GAINS = 6.2, 8 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +91,16 @@ class Metric:
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
         """Classify a change of this metric; one that prints as .000 is none.
 
-        A metric is kept if the interval, made CAUTION times as long, excludes the loss. Losses of few
-        participants are skewed, and their intervals are too short on that side.
+        A gain is claimed if the interval excludes none, and a metric is kept if it excludes the loss. For both
+        the interval is made longer, since participants may be skewed (:func:`~mgpa.audit.bootstrap.caution`).
         """
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
         value = -change.value if self.better == "lower" else change.value
         visible = self.unit not in ("AUROC", "balanced accuracy", "share") or abs(change.value) >= SMALLEST
-        if gain[0] > 0 and visible:
+        n, below = change.participants, value - gain[0]
+        if value > caution(n, SKEWED_GAINS) * below and gain[0] > 0 and visible:
             return "improved"
-        if self.kept is not None and value - CAUTION * (value - gain[0]) >= -self.kept:
+        if self.kept is not None and value - caution(n, SKEWED_LOSSES) * below >= -self.kept:
             return "kept"
         return "suffered" if gain[1] < 0 and visible else "unclear"
 

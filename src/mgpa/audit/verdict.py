@@ -10,7 +10,7 @@ import math
 import operator
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from .._common.markup import text_table
 from ..errors import first_few, printable
 from ..tables.columns import spoken
-from .bootstrap import Estimate, number
+from .bootstrap import Estimate, caution, number
 from .design import FEW, TOO_FEW
 from .diagnostics import UNASSOCIATED, cramers_v
-from .metrics import CAUTION, METRICS, Metric
+from .metrics import METRICS, SKEWED_LOSSES, Metric
 from .words import label, listed, reader_name, reader_summary
 
 if TYPE_CHECKING:
@@ -606,6 +606,11 @@ def participants_needed(audit: Audit) -> list[dict[str, Any]]:
     def ask(question: str, methods: tuple[str, ...], measured: str, margin: float, spread: float) -> None:
         now, more, who = audit.n_people, audit.design.plural, listed(map(label, methods))
         needed = now * PLANNED * (spread / margin) ** 2 if margin > 0 else math.inf
+        if (
+            question == "kept" and margin > 0
+        ):  # a claim, which allows for less the more participants there are
+            plans = range(now + 1, MOST_MORE * now + 1)
+            needed = next((n for n in plans if needed * caution(n, SKEWED_LOSSES) ** 2 <= n), math.inf)
         enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
         goal = f"tell {who} apart on {measured}"
         if question == "kept":
@@ -622,7 +627,7 @@ def participants_needed(audit: Audit) -> list[dict[str, Any]]:
     for name in names:
         if task is not None and task.kept and audit.outcome(name, task.name) == "unclear":
             loss = _loss(audit, name)
-            ask("kept", (name,), task.name, task.kept - loss.value, CAUTION * (loss.high - loss.value))
+            ask("kept", (name,), task.name, task.kept - loss.value, loss.high - loss.value)
     return entries
 
 
@@ -632,7 +637,11 @@ def _loss(audit: Audit, method: str) -> Estimate:
     if task is None:
         raise ValueError("The table has no labels, so the loss of the task was not measured.")
     change = audit.contrast(method, metric=task.name)
-    return change if task.better == "lower" else Estimate(-change.value, -change.high, -change.low)
+    return (
+        change
+        if task.better == "lower"
+        else replace(change, value=-change.value, low=-change.high, high=-change.low)
+    )
 
 
 def unseen_share(n: int) -> float:

@@ -456,13 +456,13 @@ def csv_table(audit: Audit) -> str:
         single = {metric: audit[name].estimate(metric) for metric in of_method}
         for metric, e in (estimates | single).items():
             compared = name in audit.changes and (metric in audit.details or metric in audit.changes[name])
-            difference = astuple(audit.contrast(name, metric=metric)) if compared else ("", "", "")
+            difference = astuple(audit.contrast(name, metric=metric))[:3] if compared else ("", "", "")
             note = " ".join([*words.warnings(audit).values(), notes.get(metric, "")]).strip()
             others: list[Any] = []
             for intervals in (audit.simultaneous, audit.refitted):
                 change = intervals.get(name, {}).get(metric)
                 others += ["", ""] if change is None else [change.low, change.high]
-            rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, *others, note])
+            rows.append([name, audit[name].source_blind, metric, *astuple(e)[:3], *difference, *others, note])
     return csv_lines(rows)
 
 
