@@ -4,7 +4,7 @@ How often each decision goes wrong: simulated people, sessions and devices, with
 
     python benchmarks/calibration.py --quick act      # some decisions, 60 fits each
     python benchmarks/calibration.py --quick --cells association=0.9    # some cells, by a part of their names
-    python benchmarks/calibration.py --markdown       # the tables of docs/how_often_wrong.md, from the file
+    python benchmarks/calibration_page.py             # tables and picture of docs/how_often_wrong.md
 
 A decision is a function ``(cell, rng, effect) -> bool``: does it say yes? Without an effect the share of yes
 is its error rate, with one (half the shift that pairs show) its power. Cells that the file already has with
@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -350,18 +351,6 @@ OTHERS = (
     ]
     + [Cell("windows", rows="alone")]
 )
-WORDS = {
-    "gate": "a gate has a direction",
-    "more": "a gate has a second direction",
-    "begin": "the iterative correction begins",
-    "go on": "it goes on after the closed form removed a shift",
-    "spread": "spread is corrected",
-    "doubt": "right pairs are doubted (power: a fifth is shuffled)",
-    "refuse": "right pairs are refused (power: a fifth is shuffled)",
-    "mismatched": "right pairs are doubted (power: all are shuffled)",
-    "associated": "the closed form acts unwarned, task and source associated (power: the whole shift)",
-    "windows": "spread is found in neighbouring windows",
-}
 
 
 def count(cell: Cell, effect: float, seeds: range) -> int:
@@ -402,7 +391,8 @@ def measure(cells: list[Cell], n_fits: int, jobs: int, out: Path) -> None:
             for (effect, _), yes in zip(tasks, counts, strict=True):
                 totals[effect] += yes
             power = None if cell.decision == "go on" else totals[0.5] / n_fits
-            record[str(cell)] = {"fits": n_fits, "false": totals[0.0] / n_fits, "power": power}
+            rates = {"false": totals[0.0] / n_fits, "power": power}
+            record[str(cell)] = {"fits": n_fits, **rates, "date": date.today().isoformat()}
             out.write_text(json.dumps(record, indent=1) + "\n")
             print(f"{time.monotonic() - started:6.0f} s  {cell}: {record[str(cell)]}", flush=True)
 
@@ -410,34 +400,6 @@ def measure(cells: list[Cell], n_fits: int, jobs: int, out: Path) -> None:
 def number(value: float | None, digits: int) -> str:
     """Return a rate as the page writes it: .050, 1.00."""
     return "" if value is None else f"{value:.{digits}f}".removeprefix("0")
-
-
-def markdown(record: dict[str, Any]) -> str:
-    """Return the two tables of docs/how_often_wrong.md."""
-    lines = ["| design | sources | rows | " + " | ".join(map(str, PEOPLE)) + " people |"]
-    lines.append("|---" * (3 + len(PEOPLE)) + "|")
-    kinds: dict[tuple[Any, ...], dict[int, str]] = {}
-    for cell in (cell for cell in CELLS if str(cell) in record):
-        rates, extra = record[str(cell)], [cell.rows] * (cell.rows != "normal")
-        extra += ["unequal people"] * cell.unequal + [f"d = {cell.features}"] * (cell.features != 10)
-        rate = f"{number(rates['false'], 3)} ({number(rates['power'], 2)})"
-        kind = (cell.design, cell.sources, ", ".join(extra) or "normal")
-        kinds.setdefault(kind, {})[6 if cell.rows == "alone" else cell.people] = rate
-    for kind, rates in kinds.items():
-        lines.append(f"| {' | '.join(map(str, kind))} | {' | '.join(rates.get(P, '') for P in PEOPLE)} |")
-    lines += ["", "| decision | design | people | nominal | measured | power |", "|---|---|---|---|---|---|"]
-    for cell in (cell for cell in OTHERS if str(cell) in record):
-        rates, people = record[str(cell)], "unknown" if cell.rows == "alone" else str(cell.people)
-        people += {"heavy": ", heavy-tailed", "uneven": ", uneven noise"}.get(cell.rows, "")
-        people += ", four sources" * (cell.sources == 4)
-        people += ", one has most pairs" * cell.unequal + f", noise {cell.noise:g}" * (cell.noise > 0)
-        if cell.association != 0.5:
-            people += f", association {cell.association:g}, cosine {cell.cosine:g}"
-        lines.append(
-            f"| {WORDS[cell.decision]} | {cell.design} | {people} | {number(NOMINAL[cell.decision], 2)} "
-            f"| {number(rates['false'], 3)} | {number(rates['power'], 2)} |"
-        )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":
@@ -448,11 +410,7 @@ if __name__ == "__main__":
     parser.add_argument("--cells", default="", help="only cells whose name has this in it")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=RECORD, help="where rates are kept (JSON)")
-    parser.add_argument("--markdown", action="store_true", help="print the page's tables from --out")
     options = parser.parse_args()
-    if not options.markdown:
-        chosen = options.decisions or list(DECISIONS)
-        cells = [c for c in (*CELLS, *OTHERS) if c.decision in chosen and options.cells in str(c)]
-        measure(cells, options.fits, options.jobs, options.out)
-    else:
-        print(markdown(json.loads(options.out.read_text())))
+    chosen = options.decisions or list(DECISIONS)
+    cells = [c for c in (*CELLS, *OTHERS) if c.decision in chosen and options.cells in str(c)]
+    measure(cells, options.fits, options.jobs, options.out)

@@ -146,7 +146,7 @@ def fill(page, name, text):
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(page):
-        raise SystemExit(f"docs/performance.md has no place for {name}: {begin} ... {end}")
+        raise SystemExit(f"The page has no place for {name}: {begin} ... {end}")
     return pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page)
 
 

@@ -9,6 +9,7 @@ from ..errors import printable
 from ..maps.info import gate_words
 from . import bootstrap, ranks
 from .bootstrap import number
+from .metrics import SKEWED_GAINS, SKEWED_LOSSES
 from .verdict import shortcut_note, task_metric
 from .words import label, listed, reader_summary
 
@@ -52,7 +53,8 @@ def methods_text(audit: Audit) -> str:
         f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}): "
         + (
             "percentiles, widened by the ratio of Student's t to the normal quantile, and t intervals, "
-            "corrected for skewness, where those are wider"
+            "corrected for skewness, where those are wider; claims of a gain and of a kept task were "
+            f"one-sided (.05), for participants of a skewness of {SKEWED_GAINS:g} and {SKEWED_LOSSES:g}"
             if s.widen
             else "percentiles"
         )

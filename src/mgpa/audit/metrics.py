@@ -25,9 +25,9 @@ Values = Callable[["MethodResult"], Floats | None]
 
 #: Smaller changes of a share print as .000.
 SMALLEST = 0.0005
-# The skewness of participants that claims allow for: losses like a lognormal variable's (σ = 1), and gains
-# that one participant in ten lacks. See how_often_wrong.md.
-SKEWED_LOSSES, SKEWED_GAINS = 6.2, 8 / 3
+# The skewness of participants that claims allow for. Losses: as much as a lognormal variable (σ = 1) has,
+# since harm that is called none is the worse error. Gains: 4. See how_often_wrong.md.
+SKEWED_LOSSES, SKEWED_GAINS = 6.2, 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
