@@ -121,3 +121,26 @@ def test_sparse_rows_get_one_clear_error():
     m = random_affine_map()
     with pytest.raises(ValueError, match=r"X is sparse; a correction makes rows dense. Pass X.toarray\(\)"):
         m.transform(scipy.sparse.csr_array(np.ones((3, 10))))
+
+
+def test_rows_of_many_new_people_are_not_called_scaled():
+    """The spread is measured on batches of one participant: many together were called "1.1 times"."""
+    said = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        mix, shift = rng.normal(size=(16, 16)) / 4 + 0.5 * np.eye(16), rng.normal(size=16)
+
+        def seen(people, n, rng=rng, mix=mix, shift=shift):
+            traits = np.repeat(0.7 * rng.normal(size=(people, 16)) @ mix, n, axis=0)
+            source = np.tile(np.repeat([0, 1], n // 2), people)
+            rows = rng.normal(size=traits.shape) @ mix + 0.3 * rng.normal(size=traits.shape)
+            return rows + traits + source[:, None] * shift, source, np.repeat(np.arange(people), n)
+
+        X, source, who = seen(16, 80)
+        events = rng.normal(size=(60, 16)) @ mix
+        views = [events + k * shift + 0.3 * rng.normal(size=events.shape) for k in (0, 1)]
+        fitted = mgpa.MGPA().fit(X, source=source, groups=who, pairs=views).to_map()
+        rows = seen(20, 20)[0]
+        said.append(str(fitted.check(rows)))
+        assert not fitted.check(0.5 * rows).ok
+    assert not any("Scaled" in words for words in said)

@@ -14,6 +14,8 @@ from .population import Population, shape_of
 Floats = NDArray[Any]
 
 DEAD, CHANGED = 0.03, 1.6  # standard deviation as a multiple of the fitted one
+# The spread is that of batches of one participant; rows of many differ from it a little, and often clearly.
+LEAST_SCALED = 1.2
 MOST_LEFT = 3.0  # times the fitted variance, after signs are changed back
 
 
@@ -43,7 +45,8 @@ class Faults:
 
         if self.dead:
             words.append(f"Dead: {listed(self.dead)} hardly vary in {self.n_rows} rows.")
-        if abs(self.z[0]) > self.limit and abs(self.z[1]) <= self.limit:
+        as_usual = 1 / LEAST_SCALED < self.gain < LEAST_SCALED
+        if abs(self.z[0]) > self.limit and abs(self.z[1]) <= self.limit and not as_usual:
             words.append(f"Scaled: rows vary {self.gain:.2g} times as much as the fitted ones.")
         if self.z[1] > self.limit and not self.dead:
             why = "features are flipped, mixed up or noise"
