@@ -91,8 +91,9 @@ class Metric:
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
         """Classify a change of this metric; one that prints as .000 is none.
 
-        A gain is claimed if the interval excludes none, and a metric is kept if it excludes the loss. For both
-        the interval is made longer, since participants may be skewed (:func:`~mgpa.audit.bootstrap.caution`).
+        A gain is claimed if the interval excludes none, and a metric is kept if it excludes the loss. For
+        both the interval is made longer, as participants may be skewed
+        (:func:`~mgpa.audit.bootstrap.caution`).
         """
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
         value = -change.value if self.better == "lower" else change.value
