@@ -187,6 +187,11 @@ def workers_of(leader):
     return found
 
 
+def resident():
+    """Return the bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def digests(folder):
     """Return the checksum of every file."""
     return {str(f): hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.rglob("*") if f.is_file()}
@@ -400,7 +405,7 @@ def hostile_table(rng, folder, sound):
 def try_tables(folder, n, rng):
     """Give tables made to hurt to commands; return how often what went wrong."""
     wrong, codes, most = Counter(), Counter(), 0
-    table, base = simulate_table(4), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    table = simulate_table(4)
     sound = {}
     for name in ("t.npz", "t.parquet", "t.csv"):
         sound[name] = write_table(table, folder / name).read_bytes()
@@ -422,16 +427,18 @@ def try_tables(folder, n, rng):
                 ["check-pairs", name, *embedding],
             ]
         )
+        before = resident()  # a fork begins with what this process has, which made the table
         code, _, memory, said = run(folder, command, limit=SECONDS)
         codes[code] += 1
-        most = max(most, memory - base)
+        memory -= before
+        most = max(most, memory)
         size = (folder / name).stat().st_size
         what = None
         if code is None:
             what = "hung"
         elif "Traceback" in said or code not in (0, 2):
             what = "traceback"
-        elif memory - base > BYTES and size < 2**20:
+        elif memory > BYTES and size < 2**20:
             what = "memory"
         elif not said.isprintable() and not said.replace("\n", "").replace("\r", "").isprintable():
             what = "control characters"
@@ -618,8 +625,7 @@ def soak(folder, minutes, rng):
     m = fit_table(mgpa.MGPA(), table).to_map()
 
     def state():
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize() / 2**20, len(os.listdir("/proc/self/fd"))
+        return resident() / 2**20, len(os.listdir("/proc/self/fd"))
 
     def operations():
         path = folder / rng.choice(["t.npz", "t.parquet", "t.csv", "t"])

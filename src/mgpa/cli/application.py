@@ -46,15 +46,18 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
             raise ValueError(f"{text!r} has no name and value; type {option}.NAME VALUE.") from None
     words = {word for part in kinds if get_origin(part) is Literal for word in get_args(part)}
     if kinds & {int, float} and not {token.value for token in tokens} <= words:
-        number, wanted = (NUMBER, "a number") if float in kinds else (INTEGER, "an integer")
-        for token in tokens:
-            if not re.fullmatch(number, token.value, re.IGNORECASE):
-                # Cyclopts does not say which option several values belong to.
-                value = token.value if len(tokens) == 1 else f"{token.keyword}: {token.value}"
-                raise ValueError(f"{value} is not {wanted}.")
+        _require_numbers(tokens, *((NUMBER, "a number") if float in kinds else (INTEGER, "an integer")))
         if {int, float} <= kinds:  # 1 is a number of directions, and 1.0 a share
             return (int if re.fullmatch(INTEGER, tokens[0].value) else float)(tokens[0].value)
     return convert(kind, tokens)
+
+
+def _require_numbers(tokens: Sequence[Token], pattern: str, wanted: str) -> None:
+    """Raise if a value that was typed is no such number; cyclopts does not say which option it belongs to."""
+    for token in tokens:
+        if not re.fullmatch(pattern, token.value, re.IGNORECASE):
+            value = token.value if len(tokens) == 1 else f"{token.keyword}: {token.value}"
+            raise ValueError(f"{value} is not {wanted}.")
 
 
 def _shown(default: Any) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 
 from .. import __version__
 from .._common.progress import waiting
@@ -43,17 +44,11 @@ def doctor(*, json_: AsJson = False) -> None:
 
     Example: mgpa doctor
     """
-    import importlib.metadata as metadata
     import platform
 
     from ..maps.runtime.compiled import unavailable_reason
 
-    versions: dict[str, str | None] = {}
-    for name in (name for names in PURPOSES.values() for name in names):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
+    versions = {name: _version(name) for names in PURPOSES.values() for name in names}
     devices, reason = ["cpu"], unavailable_reason()
     with waiting("doctor: loading packages"):
         broken = import_failures([name for name, version in versions.items() if version is not None])
@@ -70,11 +65,7 @@ def doctor(*, json_: AsJson = False) -> None:
         "stages": "compiled" if reason is None else f"in numpy, not compiled ({reason})",
     }
     lines = [f"{name:<18}{fact}" for name, fact in (machine | {"devices": ", ".join(devices)}).items()]
-    for purpose, names in PURPOSES.items():
-        lines += ["", purpose]
-        for name in names:
-            problem = f" installed, does not load: {broken[name]}" if name in broken else ""
-            lines.append(f"  {name:<16}{versions[name] or '–'}{problem}")
+    lines += _listed(versions, broken)
     absent = ", ".join(name for name, version in versions.items() if version is None)
     conclusion = "All that is installed loads."
     conclusion += f" Not installed (fine until you need it): {absent}." if absent else ""
@@ -82,6 +73,27 @@ def doctor(*, json_: AsJson = False) -> None:
         conclusion = f"Does not load: {', '.join(broken)}. Reinstall what the messages name; the rest works."
     facts = machine | {"packages": versions, "broken": broken}
     show(facts, "\n".join([*lines, "", conclusion]), json_)
+
+
+def _listed(versions: Mapping[str, str | None], broken: Mapping[str, str]) -> list[str]:
+    """Return a line for each package, below what it is for."""
+    lines = []
+    for purpose, names in PURPOSES.items():
+        lines += ["", purpose]
+        for name in names:
+            problem = f" installed, does not load: {broken[name]}" if name in broken else ""
+            lines.append(f"  {name:<16}{versions[name] or '–'}{problem}")
+    return lines
+
+
+def _version(package: str) -> str | None:
+    """Return the installed version of a package; None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 _IMPORT_ALL = """

@@ -48,12 +48,12 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
     """
     try:
         names, separator = _header(path, skip)
-        every = choice.get("embedding") == "numeric" and "numeric" not in names
-        numeric = _numeric_columns(path, len(names), separator, skip) if every else [True] * len(names)
         called = {name: new_names(name, choice.get("rename")) for name in names}
-        table_columns = {name for name in names if every and not set(called[name]).isdisjoint(COLUMNS)}
-        fits = [a and n not in table_columns for n, a in zip(names, numeric, strict=True)]
-        types = [np.dtype(np.float64 if fit else "U") for fit in fits]
+        numeric = [True] * len(names)  # whatever is chosen is read as numbers
+        if choice.get("embedding") == "numeric" and "numeric" not in names:
+            fits = zip(names, _numeric_columns(path, len(names), separator, skip), strict=True)
+            numeric = [fit and {*called[name]}.isdisjoint(COLUMNS) for name, fit in fits]
+        types = [np.dtype(np.float64 if fit else "U") for fit in numeric]
         fields = [Field(name, (), dtype, "column") for name, dtype in zip(names, types, strict=True)]
         layout = Layout.choose(fields, **choice)
         position = {name: i for i, name in enumerate(names)}
@@ -68,11 +68,10 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
     made: Columns = dict(zip(layout.embedding, X.T, strict=True))
     with path.open("rb") as stream:
         stored = stream.seek(0, 2)
-    for i, column in zip(others, texts, strict=True):
-        name = names[i]
+    for name, column in zip([names[i] for i in others], texts, strict=True):
         require_room(name, max(map(len, column), default=0), len(column), stored)
-        as_text = name in joined  # a part of an id
-        made[name] = np.array(column) if as_text else _column(column, name, called[name], decimal_comma)
+        is_part = name in joined  # of an id
+        made[name] = np.array(column) if is_part else _column(column, name, called[name], decimal_comma)
     stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
     kinds = {name: "text" if dtype.kind == "U" else str(dtype) for name, dtype in stored.items()}
     layout = replace(layout, kinds=dict.fromkeys(layout.columns, "text") | kinds)
@@ -192,22 +191,29 @@ def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool
         gaps = [i for i, text in enumerate(texts) if not text]
     else:
         gaps = [i for i, text in enumerate(texts) if text in MISSING]
-        present = [text for text in texts if text not in MISSING] if gaps else texts
-        if not gaps and all(text.lower() in ("true", "false") for text in texts):
-            return np.array([text.lower() == "true" for text in texts])
-        if not gaps and all(map(WHOLE.fullmatch, texts)):
-            return np.array(texts, dtype=np.int64)
-        points = [text.replace(",", ".", 1) for text in present] if decimal_comma else present
-        # Codes that would become one number, as 1.1 and 1.10, stay text.
-        if all(map(NUMBER.fullmatch, points)) and len({*map(float, points)}) == len({*present}):
-            numbers = iter(points)
-            return np.array([np.nan if text in MISSING else float(next(numbers)) for text in texts])
+        if (values := _values(texts, decimal_comma, complete=not gaps)) is not None:
+            return values
     if gaps and not {*names}.isdisjoint(COLUMNS):
         raise TableError(
             f"{stored} is missing in {len(gaps)} rows (first: row {gaps[0]}); drop those rows, fill them "
             "in, or leave the column out (columns)."
         )
     return np.array(texts)
+
+
+def _values(texts: list[str], decimal_comma: bool, *, complete: bool) -> NDArray[Any] | None:
+    """Return the truth values or numbers that texts stand for, NaN for missing ones; None if they do not."""
+    if complete and all(text.lower() in ("true", "false") for text in texts):
+        return np.array([text.lower() == "true" for text in texts])
+    if complete and all(map(WHOLE.fullmatch, texts)):
+        return np.array(texts, dtype=np.int64)
+    present = texts if complete else [text for text in texts if text not in MISSING]
+    points = [text.replace(",", ".", 1) for text in present] if decimal_comma else present
+    # Codes that would become one number, as 1.1 and 1.10, stay text.
+    if not all(map(NUMBER.fullmatch, points)) or len({*map(float, points)}) < len({*present}):
+        return None
+    numbers = iter(points)
+    return np.array([np.nan if text in MISSING else float(next(numbers)) for text in texts])
 
 
 def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], separator: str = ",") -> None:

@@ -360,13 +360,13 @@ def _format_of(path: Place) -> str:
     if not path_taken(path):
         raise no_such_file(path)
     if path.is_dir():
-        names = sorted(entry.name for entry in path.iterdir())
-        if any(name.endswith((".parquet", ".pq")) and name[0] not in "._" for name in names):
-            return "parquet"
-        raise TableError(f"a folder with {first_few(names, 5) or 'nothing'}, not a table. Tables: {FORMATS}.")
+        return _format_of_folder(path)
     if kind := special_kind(path):
         raise TableError(f"{kind}, not a table; write it to a file first. Tables: {FORMATS}.")
-    start = _first_bytes(path)
+    start = b""
+    if isinstance(path, RemotePath) or path.stat().st_size:  # reading what has no size may take for ever
+        with path.open("rb", buffering=0) as stream:
+            start = stream.read(8) or b""
     if start.startswith(b"PAR1"):
         return "parquet"
     if start.startswith(b"PK\x03\x04") and path.suffix.lower() != ".xlsx":
@@ -381,12 +381,11 @@ def _format_of(path: Place) -> str:
     )
 
 
-def _first_bytes(path: Place) -> bytes:
-    """Return the first eight bytes of a file; reading what has no size may take for ever."""
-    if not isinstance(path, RemotePath) and not path.stat().st_size:
-        return b""
-    with path.open("rb", buffering=0) as stream:
-        return stream.read(8) or b""
+def _format_of_folder(path: Place) -> str:
+    names = sorted(entry.name for entry in path.iterdir())
+    if any(name.endswith((".parquet", ".pq")) and name[0] not in "._" for name in names):
+        return "parquet"
+    raise TableError(f"a folder with {first_few(names, 5) or 'nothing'}, not a table. Tables: {FORMATS}.")
 
 
 def format_from_name(path: Place) -> str:

@@ -35,7 +35,6 @@ def arrow() -> Any:
 
 def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
     """Return the fields of an Arrow schema; ``first_row(name)`` shows the length of lists of any length."""
-    pa = arrow()
     entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
     require_names(entry.name for entry in entries)
     fields: list[Field] = []
@@ -49,25 +48,38 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
         if str(entry.type) in by_type:
             fields.append(replace(by_type[str(entry.type)], name=entry.name))
             continue
-        item, shape = entry.type, []
-        if isinstance(item, pa.FixedShapeTensorType):
-            item, shape = item.value_type, [*item.shape]
-        elif isinstance(item, pa.BaseExtensionType):
-            item = item.storage_type
-        while _is_list(item):
-            shape.append(item.list_size if pa.types.is_fixed_size_list(item) else _UNKNOWN)
-            item = item.value_type
+        item, shape = _item_and_shape(entry.type)
         if _UNKNOWN in shape and first_row is not None:
             row: Any = next((row for row in first_row(entry.name).to_pylist() if row is not None), [])
-            for depth in range(len(shape)):
-                shape[depth] = len(row) if isinstance(row, list) else 0
-                row = row[0] if isinstance(row, list) and row else []
+            shape = _shape_of(row, len(shape))
         size, kind = " × ".join(map(str, shape)), "text" if _is_text(item) else str(item)
         kind = f"{size} {kind}" if size else kind
         fields.append(Field(entry.name, tuple(shape), _dtype(item), kind, carried=True))
         if not shape:
             by_type[str(entry.type)] = fields[-1]
     return fields
+
+
+def _shape_of(row: Any, n_axes: int) -> list[int]:
+    """Return the lengths of nested lists, by the first of each."""
+    shape = []
+    for _ in range(n_axes):
+        shape.append(len(row) if isinstance(row, list) else 0)
+        row = row[0] if isinstance(row, list) and row else []
+    return shape
+
+
+def _item_and_shape(type_: Any) -> tuple[Any, list[int]]:
+    """Return the type of a single value of a column, and how many of them make a row, by axis."""
+    pa, shape = arrow(), []
+    if isinstance(type_, pa.FixedShapeTensorType):
+        type_, shape = type_.value_type, [*type_.shape]
+    elif isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    while _is_list(type_):
+        shape.append(type_.list_size if pa.types.is_fixed_size_list(type_) else _UNKNOWN)
+        type_ = type_.value_type
+    return type_, shape
 
 
 def read_arrow(
@@ -86,12 +98,7 @@ def read_arrow(
     file_types = dict(zip(schema.names, schema.types, strict=True))
     parts = {part for parts in layout.combined.values() for part in parts}
     for stored in names:
-        column = columns[stored]
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        axes = getattr(column.type, "permutation", None)
-        if axes not in (None, sorted(axes or [])):
-            raise TableError(f"{stored} has tensors with permuted dimensions; write them in row-major order.")
+        column = _in_one_piece(columns[stored], stored)
         if isinstance(column, pa.ExtensionArray) and (stored in inside or called.get(stored) in layout.ours):
             column = column.storage
         if stored in inside:
@@ -106,6 +113,14 @@ def read_arrow(
             if stored in parts and isinstance(made[stored], Carried):
                 refuse_gaps(made[stored], name, first_row)
     return made
+
+
+def _in_one_piece(column: Any, name: str) -> Any:
+    """Return a column as one array, whose tensors are in row-major order."""
+    axes = getattr(column.type, "permutation", None)
+    if axes not in (None, sorted(axes or [])):
+        raise TableError(f"{name} has tensors with permuted dimensions; write them in row-major order.")
+    return column.combine_chunks() if isinstance(column, arrow().ChunkedArray) else column
 
 
 def read_column(
@@ -129,17 +144,26 @@ def read_column(
     if types.is_timestamp(column.type) or types.is_date(column.type) or types.is_time(column.type):
         column = column.cast(pa.string())
     if column.null_count and name == "pair_id":
-        if types.is_null(column.type):
-            return np.full(len(column), -1)
-        if types.is_unsigned_integer(column.type):
-            column = column.cast(pa.string())  # no number is left to stand for "unpaired"
-        column = column.fill_null("" if _is_text(column.type) else -1)
+        column = _unpaired_filled(column)
     if ours and column.null_count and (name in COLUMNS or not types.is_floating(column.type)):
         return Carried(column, whole[1])
     if not coded and not _is_text(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    # Text repeats itself; each distinct one is converted once.
-    column = column if coded else column.cast(pa.large_string()).dictionary_encode()
+    return _read_text(column if coded else column.cast(pa.large_string()).dictionary_encode(), name, whole)
+
+
+def _unpaired_filled(column: Any) -> Any:
+    """Return pair ids with what stands for "unpaired" where they are missing."""
+    pa = arrow()
+    if pa.types.is_null(column.type):
+        return pa.array([-1] * len(column))
+    if pa.types.is_unsigned_integer(column.type):
+        column = column.cast(pa.string())  # no number is left to stand for it
+    return column.fill_null("" if _is_text(column.type) else -1)
+
+
+def _read_text(column: Any, name: str, whole: tuple[int, int]) -> NDArray[Any]:
+    """Return text that repeats itself; each distinct one is converted once."""
     distinct = column.dictionary.to_pylist()
     if any("\0" in text for text in distinct):
         raise TableError(f"{name} has a text with a zero character; remove it.")
@@ -223,25 +247,7 @@ def _is_text(type_: Any) -> bool:
 
 def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return X and the columns of a data frame, and its info; see :meth:`mgpa.tables.Table.from_frame`."""
-    pa, library = arrow(), type(frame).__module__.partition(".")[0]
-    try:
-        if library == "pandas":
-            # Named levels of the index are columns, as in the files that pandas writes.
-            named = [name for name in frame.index.names if name is not None]
-            periods = [name for name, dtype in frame.dtypes.items() if str(dtype).startswith("period[")]
-            frame = frame.astype(dict.fromkeys(periods, "string")) if periods else frame
-            data = pa.Table.from_pandas(frame.reset_index(level=named) if named else frame)
-        elif library == "polars" and hasattr(frame, "to_arrow"):
-            data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
-        elif hasattr(frame, "__arrow_c_stream__"):
-            data = pa.table(frame)
-        else:
-            raise TypeError(
-                f"Expected a pandas or polars data frame or a pyarrow table; got {type(frame).__name__}. "
-                "Call its .collect() or .to_pandas() if it has one."
-            )
-    except (pa.ArrowException, UnicodeError, ValueError) as error:
-        raise TableError(f"{'; '.join(map(str, error.args))}. Make every column one type.") from None
+    data = _as_arrow(frame)
     fields = fields_of(data.schema, lambda name: data[name].slice(0, 1))
     if X is not None:
         if choice.get("embedding") is not None:
@@ -257,6 +263,28 @@ def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[
     require_complete(made, layout.ours)
     say_unlabelled(made)
     return (made if X is None else {"X": X, **made}), layout.info(info)
+
+
+def _as_arrow(frame: Any) -> Any:
+    """Return a data frame as an Arrow table."""
+    pa, library = arrow(), type(frame).__module__.partition(".")[0]
+    try:
+        if library == "pandas":
+            # Named levels of the index are columns, as in the files that pandas writes.
+            named = [name for name in frame.index.names if name is not None]
+            periods = [name for name, dtype in frame.dtypes.items() if str(dtype).startswith("period[")]
+            frame = frame.astype(dict.fromkeys(periods, "string")) if periods else frame
+            return pa.Table.from_pandas(frame.reset_index(level=named) if named else frame)
+        if library == "polars" and hasattr(frame, "to_arrow"):
+            return frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
+        if hasattr(frame, "__arrow_c_stream__"):
+            return pa.table(frame)
+    except (pa.ArrowException, UnicodeError, ValueError) as error:
+        raise TableError(f"{'; '.join(map(str, error.args))}. Make every column one type.") from None
+    raise TypeError(
+        f"Expected a pandas or polars data frame or a pyarrow table; got {type(frame).__name__}. "
+        "Call its .collect() or .to_pandas() if it has one."
+    )
 
 
 def epochs_columns(several: Sequence[Any]) -> Columns:

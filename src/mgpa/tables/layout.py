@@ -196,6 +196,19 @@ def _find_columns(
     absent = [name for name in dict.fromkeys([*wanted, *rename]) if name not in fields]
     if absent:
         raise TableError(f"No column {first_few(absent)}. Columns: {describe(fields.values())}.")
+    _require_one_value(fields, wanted, rename)
+    stored: dict[str, str] = {}
+    for name, source in [(new, column) for column in wanted for new in new_names(column, rename)]:
+        if name in stored:
+            raise TableError(f"Both {stored[name]} and {source} would be called {name}; rename one of them.")
+        if name in RESERVED and name not in COLUMNS:
+            raise TableError(f"{name} is a reserved name; rename this column.")
+        stored[name] = source
+    return stored
+
+
+def _require_one_value(fields: Mapping[str, Field], wanted: Sequence[str], rename: Mapping[str, str]) -> None:
+    """Raise if a column that is read has more than a value per row; others are passed on."""
     unfit = [
         fields[name]
         for name in wanted
@@ -207,14 +220,6 @@ def _find_columns(
             f"{describe(unfit)} cannot be a column: a column has one number, boolean, text or time per row. "
             "Name those to keep with columns."
         )
-    stored: dict[str, str] = {}
-    for name, source in [(new, column) for column in wanted for new in new_names(column, rename)]:
-        if name in stored:
-            raise TableError(f"Both {stored[name]} and {source} would be called {name}; rename one of them.")
-        if name in RESERVED and name not in COLUMNS:
-            raise TableError(f"{name} is a reserved name; rename this column.")
-        stored[name] = source
-    return stored
 
 
 def new_names(column: str, rename: Mapping[str, str] | None) -> list[str]:

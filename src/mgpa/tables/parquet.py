@@ -57,15 +57,12 @@ Opened = tuple[Layout, dict[str, Any], tuple[int, ...], Callable[..., Iterator[C
 
 def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
     """Return the layout of a file or folder, its info, the rows at which groups begin, and how to scan it."""
-    listed = read_index(path) if path.is_dir() else None
-    files: Sequence[Place] = [path]
-    if path.is_dir():
-        files = _foreign_files(path) if listed is None else [path / part["name"] for part in listed]
+    listed = _files_of(path)
     groups: list[Group] = []
     bounds, schema, stored, unpacked = [0], None, 0, 0
     fields: list[Field] = []
-    for i, file in enumerate(files):
-        with opened(file, None if listed is None else listed[i]["sha256"]) as (parquet, digest, size):
+    for file, expected in listed:
+        with opened(file, expected) as (parquet, digest, size):
             metadata, these = parquet.metadata, parquet.schema_arrow
             columns = fields_of(these, None if fields else _first_row(parquet))
         stored += size
@@ -79,7 +76,7 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
             fields, schema = columns, these
         elif wrong := {f.name for f in {*map(_kind, fields)} ^ {*map(_kind, columns)}}:
             raise TableError(
-                f"{file} differs from {files[0].name} in {', '.join(sorted(wrong))}; parts must be alike."
+                f"{file} differs from {listed[0][0].name} in {', '.join(sorted(wrong))}; parts must be alike."
             )
     shape, info = read_head(((schema and schema.metadata) or {}).get(HEAD))
     names = feature_names(info)
@@ -198,6 +195,16 @@ def index_of(parts: Sequence[IndexedPart]) -> bytes:
     listed = list(parts)
     digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
     return json.dumps({"format": 1, "parts": listed, "sha256": digest}, indent=1).encode()
+
+
+def _files_of(path: Place) -> list[tuple[Place, str | None]]:
+    """Return the files of a table, and their footers' digests where an index says them."""
+    if not path.is_dir():
+        return [(path, None)]
+    listed = read_index(path)
+    if listed is None:
+        return [(file, None) for file in _foreign_files(path)]
+    return [(path / part["name"], part["sha256"]) for part in listed]
 
 
 def _foreign_files(folder: Place) -> list[Place]:

@@ -227,13 +227,13 @@ def _some_rows(m: CorrectionMap, table: Given | TableFile) -> tuple[Any, Any, An
     X = np.concatenate([vectors(t, m.info.token_layout) for t in tables] or [np.zeros((0, m.n_features))])
     known = tables and "participant" in file.columns
     people = np.concatenate([t.columns["participant"] for t in tables]) if known else None
-    names = list(dict.fromkeys(["source", m.info.source_column or "source"]))
-    column = next((name for name in names if name in file.columns), None)
     if not m.info.source_names or not tables:
         return X, None, people, ""
+    names = list(dict.fromkeys(["source", m.info.source_column or "source"]))
+    column = next((name for name in names if name in file.columns), None)
+    if column is None:
+        return X, None, people, f"sources not checked: no column {' or '.join(map(repr, names))}"
     try:
-        if column is None:
-            raise ValueError(f"no column {' or '.join(map(repr, names))}")
         labels, codes = encode_source(np.concatenate([t.columns[column] for t in tables]), len(X), column)
     except ValueError as error:  # gaps, too, which only a column that is not the table's source may have
         return X, None, people, f"sources not checked: {error}"
