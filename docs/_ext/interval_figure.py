@@ -175,9 +175,7 @@ class IntervalFigure(Directive):
         svg = DRAWN[self.options.get("as", "panels")](columns, rows)
         name = re.sub(r"\W+", "-", f"{page.stem}-{marker}".lower())
         picture = themed(svg, name, self.options["alt"])
-        return [
-            nodes.raw("", f'<figure class="mgpa-figure mgpa-intervals">{picture}</figure>', format="html")
-        ]
+        return [nodes.raw("", f'<figure class="mgpa-figure">{picture}</figure>', format="html")]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
