@@ -203,3 +203,25 @@ def matched_rows(codes: Codes, pair_id: NDArray[Any], first: int, second: int) -
     rows = [np.flatnonzero(is_paired(pair_id) & (codes == code)) for code in (first, second)]
     _, a, b = np.intersect1d(pair_id[rows[0]], pair_id[rows[1]], assume_unique=True, return_indices=True)
     return rows[0][a], rows[1][b]
+
+
+def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
+    """Return the rows that are also views of the aligned pairs: held-out pairs have to stay held out.
+
+    Rows of a few features that agree are compared in all. In tensors, no row counts as a view.
+    """
+    if not isinstance(X, np.ndarray):
+        return np.zeros(0, np.intp)
+    found = []
+    for code, views in enumerate((pairs.a, pairs.b)):
+        rows = np.flatnonzero(codes == code)
+        for feature in np.linspace(0, X.shape[1] - 1, 4).astype(int):
+            rows = rows[_among(X[rows, feature].astype(np.float64), views[:, feature])]
+        found.append(rows[_among(row_keys(X[rows]), row_keys(views))])
+    return np.concatenate(found)
+
+
+def _among(values: NDArray[Any], some: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values are among some others, which are few."""
+    some = np.sort(some)
+    return np.asarray(some[np.minimum(np.searchsorted(some, values), len(some) - 1)] == values)

@@ -75,23 +75,27 @@ class GateShift:
         return cls(basis, contrasts, mean, pairs)
 
 
+@dataclass(frozen=True)
+class PositionSettings:
+    """How the closed form is solved inside a gate: parameters of :class:`~mgpa.ClosedFormMGPA`."""
+
+    anchor: str = "within"
+    ridge: float | str = "auto"
+    shrinkage: float = 0.01
+    do_no_harm: bool = True
+    strength: float = 1.0
+    reference: int | None = None  # the source whose level rows are taken to; None: the mean of all
+
+
 def solve_position(
     data: Statistics,
     pairs: Pairs,
     *,
     gate: Any = None,
-    anchor: str = "within",
     standardize: bool = True,
-    ridge: float | str = "auto",
-    shrinkage: float = 0.01,
-    do_no_harm: bool = True,
-    strength: float = 1.0,
-    reference: int | None = None,
+    settings: PositionSettings = PositionSettings(),
 ) -> Position:
-    """Fit standardisation and gate, then anchor and projection (Algorithm 1, step 2; section 4.1).
-
-    ``reference`` is the source whose level rows are taken to; None: the mean of all.
-    """
+    """Fit standardisation and gate, then anchor and projection (Algorithm 1, step 2; section 4.1)."""
     K, moments = len(data.sources), data.moments
     effects = pairs.source_effects(K)
     standardizer = data.standardizer(standardize)
@@ -115,15 +119,13 @@ def solve_position(
             "Use IterativeMGPA, or check that all pairs are ordered alike (first view, second view)."
         )
     effect = None
-    level: dict[str, Any] = {"strength": strength, "shrinkage": shrinkage, "reference": reference}
-    if anchor == "pooled":
-        ridge = PUBLISHED_RIDGE if ridge == "auto" else float(ridge)
-        stored, C = solve_pooled(moments, standardizer, shift, ridge=ridge, **level)
+    if settings.anchor == "pooled":
+        stored, C = solve_pooled(moments, standardizer, shift, settings)
     else:
+        calibration = data.calibration_moments()
         stored, C, effect = solve_within(
-            moments, data.participants, data.calibration_moments(), standardizer, shift,
-            ridge=None if ridge == "auto" else float(ridge), do_no_harm=do_no_harm, **level,
-        )  # fmt: skip
+            moments, data.participants, calibration, standardizer, shift, settings
+        )
         if len(data.names) > 1:  # of whom the means may be those of groups
             effect = replace(effect, units=f"{len(data.names)} people")
     return Position(gate, stored, shift.mean, C, effect)
@@ -143,14 +145,11 @@ def solve_pooled(
     moments: Moments,
     standardizer: Standardizer,
     shift: GateShift,
-    *,
-    ridge: float = PUBLISHED_RIDGE,
-    shrinkage: float = 0.01,
-    strength: float = 1.0,
-    reference: int | None = None,
+    settings: PositionSettings,
 ) -> tuple[AffineMap, Floats]:
     """Return the published closed form, eq. (3), with one regression over all rows, and C."""
-    B = shift.basis
+    B, reference = shift.basis, settings.reference
+    ridge = PUBLISHED_RIDGE if settings.ridge == "auto" else float(settings.ridge)
     weights, scale, center = moments.weights, standardizer.scale, standardizer.center
     n = float(weights.sum())
     # The indicators of all sources but the first, centred.
@@ -158,7 +157,7 @@ def solve_pooled(
     between = (weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
     total = moments.total.scaled(scale)
     beta, C = anchor_and_covariance(total, B, between, indicators.T @ indicators, ridge, n)
-    C = shrink_or_raise(C, shrinkage, moments.n_rows)
+    C = shrink_or_raise(C, settings.shrinkage, moments.n_rows)
     D, W = projection(C, shift.mean.T)
     readout = (B - beta) @ W / scale[:, None]
     stored = AffineMap(
@@ -167,7 +166,7 @@ def solve_pooled(
         readout=readout,
         direction=B @ D * scale[:, None],
         offset=(center - (moments.mean if reference is None else moments.means[reference])) @ readout,
-        strength=float(strength),
+        strength=float(settings.strength),
     )
     return stored, C
 
@@ -207,26 +206,22 @@ def solve_within(
     calibration: Moments,
     standardizer: Standardizer,
     shift: GateShift,
-    *,
-    ridge: float | None = None,
-    shrinkage: float = 0.01,
-    do_no_harm: bool = True,
-    strength: float = 1.0,
-    reference: int | None = None,
+    settings: PositionSettings,
 ) -> tuple[AffineMap, Floats, Effect]:
     """Return the map along the mean contrasts, the residual covariance and the rows' effect.
 
     ``participants`` are means by source and participant, ``calibration`` the moments of views that are not
-    among the rows; ``ridge`` None is chosen by cross-validation.
+    among the rows.
     """
+    ridge = None if settings.ridge == "auto" else float(settings.ridge)
     scale, B = standardizer.divisor, shift.basis
     n, K = moments.count, len(moments.sources)
     spread = moments.within_scaled(scale)
     anchor = within_anchor(spread, B, n, K, ridge)
-    C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
+    C = shrink_or_raise(anchor.covariance, settings.shrinkage, moments.n_rows)
     effect = measured_effect(moments, participants, shift.mean, anchor, C, scale)
     effect = replace(effect, in_pairs=pairs_agree(shift, C, K))
-    if do_no_harm and effect.is_reversed:
+    if settings.do_no_harm and effect.is_reversed:
         raise PairingError(
             f"Rows differ between sources the other way round than pairs do: {effect}. Were the views "
             "exchanged? A holds the views of the source that comes first in order, B those of the second."
@@ -236,11 +231,12 @@ def solve_within(
         spread = spread + calibration.within.scaled(scale)
         n_views, n_means = calibration.weights.sum(), len(calibration.sources)
         anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
-        C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
+        C = shrink_or_raise(anchor.covariance, settings.shrinkage, moments.n_rows)
     (D, W), outcome = projection(C, shift.mean.T), "correction applied"
-    if do_no_harm and not effect.exists:
+    if settings.do_no_harm and not effect.exists:
         D, W, outcome = D[:, :0], W[:, :0], "not clear, nothing is corrected"
     readout = anchor.residual @ W / scale[:, None]
+    reference = settings.reference
     level = moments.means.mean(axis=0) if reference is None else moments.means[reference]
     stored = AffineMap(
         center=standardizer.center,
@@ -248,7 +244,7 @@ def solve_within(
         readout=readout,
         direction=B @ D * standardizer.scale[:, None],
         offset=(standardizer.center - level) @ readout,
-        strength=float(strength),
+        strength=float(settings.strength),
         info=MapInfo(evidence=f"{effect}: {outcome}"),
     )
     return stored, C, effect

@@ -22,7 +22,7 @@ from .linalg import Scatter
 from .maps import AffineMap, MapInfo, StagedMap
 from .moments import Means, Moments, Standardizer
 from .pairs import Pairs
-from .position import PUBLISHED_RIDGE, GateShift, solve_within
+from .position import PUBLISHED_RIDGE, GateShift, PositionSettings, solve_within
 from .statistics import LabelledRows
 from .trust_region import smooth_weights, step_coefficients
 
@@ -312,12 +312,13 @@ def closed_form(
     for code, side in enumerate(() if views is None else (views.a, views.b)):
         calibration += Moments.from_rows(standardizer.apply(side), np.full(len(side), code))
 
+    settings = PositionSettings(ridge=ridge, do_no_harm=False)
+
     def solve(moments: Moments) -> tuple[AffineMap, Effect]:
         by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and participants are
         path, _, effect = solve_within(
-            by_code, participants, calibration, standardizer.unscaled(), shift,
-            ridge=None if ridge == "auto" else float(ridge), do_no_harm=False,
-        )  # fmt: skip
+            by_code, participants, calibration, standardizer.unscaled(), shift, settings
+        )
         return path, effect
 
     return solve

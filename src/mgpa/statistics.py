@@ -22,7 +22,7 @@ from .errors import MissingEvidence
 from .labels import coded, is_paired, require_distinct, source_names, to_numpy
 from .linalg import PIECE, blocks
 from .moments import Means, Moments, Standardizer, content_checksum, fingerprint
-from .pairs import Codes, Pairs, matched_rows, row_keys
+from .pairs import Codes, Pairs, matched_rows, row_keys, rows_among_views
 
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
@@ -336,28 +336,6 @@ def join_rows(parts: Sequence[LabelledRows], sources: NDArray[Any]) -> LabelledR
 def source_codes(rows: LabelledRows, sources: NDArray[Any]) -> Codes:
     """Return each row's position among these sources, of which the rows may have some only."""
     return np.searchsorted(sources, rows.source).astype(np.int64)
-
-
-def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
-    """Return the rows that are also views of the aligned pairs: held-out pairs have to stay held out.
-
-    Rows of a few features that agree are compared in all. In tensors, no row counts as a view.
-    """
-    if not isinstance(X, np.ndarray):
-        return np.zeros(0, np.intp)
-    found = []
-    for code, views in enumerate((pairs.a, pairs.b)):
-        rows = np.flatnonzero(codes == code)
-        for feature in np.linspace(0, X.shape[1] - 1, 4).astype(int):
-            rows = rows[_among(X[rows, feature].astype(np.float64), views[:, feature])]
-        found.append(rows[_among(row_keys(X[rows]), row_keys(views))])
-    return np.concatenate(found)
-
-
-def _among(values: NDArray[Any], some: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which values are among some others, which are few."""
-    some = np.sort(some)
-    return np.asarray(some[np.minimum(np.searchsorted(some, values), len(some) - 1)] == values)
 
 
 def row_checksums(X: Any, source: NDArray[Any]) -> dict[Any, tuple[int, NDArray[np.uint64]]]:

@@ -170,9 +170,10 @@ def rank_evidence(
         variance += n1 * n0 * (n1 + n0 + 1) / 12.0
     if not wins:
         return 0.5, 0.0
-    units = sorted({u for u, *_ in wins} | {v for _, v, *_ in wins})
-    first, second = (np.array([units.index(w[i]) for w in wins]) for i in (0, 1))
-    won, compared = (np.array([w[i] for w in wins], dtype=np.float64) for i in (2, 3))
+    winners, losers, *counts = zip(*wins, strict=True)
+    units, codes = np.unique([winners, losers], return_inverse=True)
+    first, second = codes.reshape(2, -1)
+    won, compared = np.array(counts, dtype=np.float64)
     area = float(won.sum() / compared.sum())
     without = [(first != u) & (second != u) for u in range(len(units))]
     left_out = [won[rest].sum() / compared[rest].sum() if rest.any() else np.nan for rest in without]

@@ -11,7 +11,7 @@ from mgpa.effect import Effect
 from mgpa.evidence import jackknife, mean_over_units, t_quantile
 from mgpa.moments import Means, Moments, Standardizer
 from mgpa.pairs import Pairs
-from mgpa.position import GateShift, solve_within
+from mgpa.position import GateShift, PositionSettings, solve_within
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -108,7 +108,7 @@ def test_leaving_people_out_equals_refitting_without_them():
         moments = Moments.from_rows(X[rows], source[rows])
         people = Means.from_rows(X, source, person) if groups else Means({})
         shift = GateShift.of(pairs, pairs.source_effects(2), one.scale, np.eye(d)[:, :1])
-        return solve_within(moments, people, Moments({}), one, shift, ridge=ridge)[2]
+        return solve_within(moments, people, Moments({}), one, shift, PositionSettings(ridge=ridge))[2]
 
     whole = effect(np.ones(len(X), bool), groups=True)
     left_out = [effect(person != p).size for p in range(P)]

@@ -9,8 +9,7 @@ import mgpa.moments
 from factories import assert_close
 from mgpa.labels import coded
 from mgpa.moments import Means, Moments, SourceMoments
-from mgpa.pairs import Pairs
-from mgpa.statistics import rows_among_views
+from mgpa.pairs import Pairs, rows_among_views
 from random_cases import SEEDS, examples
 
 

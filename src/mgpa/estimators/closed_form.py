@@ -31,7 +31,7 @@ from ..labels import reference_code, source_names
 from ..maps import AffineMap, CorrectionMap, MapInfo
 from ..pair_checks import require_right_pairs, usable_pairs
 from ..pairs import Pairs, check_views
-from ..position import Position, solve_position
+from ..position import Position, PositionSettings, solve_position
 from ..statistics import LabelledRows, Statistics, require_several
 from .base import CorrectionEstimator, GatedEstimator, HeldOut
 from .devices import sample_windows
@@ -363,10 +363,13 @@ class ClosedFormMGPA(GatedMomentEstimator):
         else:
             pairs = data.pairs()
             doubt = require_right_pairs(pairs)
-        settings = self.get_params(deep=False)
-        del settings["on_missing"]
-        code = settings["reference"] = reference_code(self.reference, data.sources)
-        position = solve_position(data, pairs, **settings)
+        code = reference_code(self.reference, data.sources)
+        settings = PositionSettings(
+            self.anchor, self.ridge, self.shrinkage, self.do_no_harm, self.strength, code
+        )
+        position = solve_position(
+            data, pairs, gate=self.gate, standardize=self.standardize, settings=settings
+        )
         facts = {} if code is None else {"reference": source_names(data.sources)[code]}
         evidence = "; ".join(filter(None, (position.map.info.evidence, left_out)))
         if position.effect is not None:

@@ -84,11 +84,13 @@ def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
 
 def _rows_of(X: Any, windows: list[NDArray[np.intp]]) -> Iterator[NDArray[np.float32]]:
     """Yield the rows of every window; of a tensor, many at a time, as every copy to the host waits for it."""
-    many = TOGETHER if is_tensor(X) else 1
-    for part in blocks(len(windows), many):
+    if not is_tensor(X):
+        yield from (np.asarray(X[window], dtype=np.float32) for window in windows)
+        return
+    for part in blocks(len(windows), TOGETHER):
         together = np.asarray(to_numpy(X[np.concatenate(windows[part])]), dtype=np.float32)
         ends = np.cumsum([len(window) for window in windows[part]])[:-1]
-        yield from [rows.copy() for rows in np.split(together, ends)] if many > 1 else [together]
+        yield from (rows.copy() for rows in np.split(together, ends))
 
 
 def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:

@@ -21,7 +21,7 @@ from ..maps import AffineMap, PosteriorMap
 from ..moments import Standardizer
 from ..pair_checks import usable_pairs
 from ..pairs import Pairs
-from ..position import Position, solve_position
+from ..position import Position, PositionSettings, solve_position
 from ..reading.edits import Action, Fit, Reading, ReadingSettings, decide, posterior_map, read_sources
 from ..reading.posterior import Posterior, fit_posterior
 from ..reading.spread import SpreadEvidence, show_spread
@@ -143,6 +143,8 @@ class MGPA(GatedMomentEstimator):
         n_pairs, apart = len(pairs), pairs.b.mean(axis=0) - pairs.a.mean(axis=0)
         del pairs  # which are as large as the views
         result = self._edits(data, views, collapsed, standardizer, position, target)
+        if self.spread == "never":
+            result = replace(result, spread=None)
         facts: dict[str, Any] = {}
         if result.gate is not position.gate:
             result.gate.mean_contrast_ = apart / standardizer.divisor
@@ -161,7 +163,10 @@ class MGPA(GatedMomentEstimator):
     ) -> Position:
         """Return the closed form, or the identity where pairs show no common shift."""
         try:
-            return solve_position(data, pairs, gate=self.gate, standardize=self.standardize, reference=target)
+            settings = PositionSettings(reference=target)
+            return solve_position(
+                data, pairs, gate=self.gate, standardize=self.standardize, settings=settings
+            )
         except MissingEvidence:
             if np.array_equal(pairs.a, pairs.b):
                 raise
@@ -182,10 +187,9 @@ class MGPA(GatedMomentEstimator):
         effect, has_position = position.effect, position.map.rank > 0
         shown = show_spread(views) if self.spread != "never" else NOT_ASKED
         has_spread = self.spread == "always" or shown.is_shown
-        evidence = None if self.spread == "never" else shown
         if not (has_position or has_spread) or not views.folds:
             action = Action.COLLAPSE if has_position else Action.NOTHING
-            return Fitted(position.map, position.gate, position, evidence, action)
+            return Fitted(position.map, position.gate, position, shown, action)
         paired = data.paired_moments(among_rows=True)
         rows = unpaired_scatters(data.moments, paired, views.axes, standardizer.divisor)
         posterior = fit_posterior(views, rows)
@@ -202,11 +206,10 @@ class MGPA(GatedMomentEstimator):
         if action is Action.COLLAPSE and has_spread:
             fit = read_sources(collapsed, rows, posterior, show_spread(collapsed), settings)
             action = Action.COLLAPSE_AND_READ if fit.slopes else action
-        evidence = None if self.spread == "never" else fit.spread
         if action in (Action.NOTHING, Action.COLLAPSE):
-            return Fitted(position.map, position.gate, position, evidence, action, reading)
+            return Fitted(position.map, position.gate, position, fit.spread, action, reading)
         stored, gate = _edit_map(fit, posterior, position, standardizer, target)
-        return Fitted(stored, gate, position, evidence, action, reading)
+        return Fitted(stored, gate, position, fit.spread, action, reading)
 
     @property
     def spread_(self) -> SpreadEvidence | None:
