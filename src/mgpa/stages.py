@@ -224,29 +224,34 @@ def staged_map(
     starts = [stage for stage in stages if isinstance(stage, AffinePoint)]
     fitted = [stage for stage in stages if isinstance(stage, Stage)]
 
-    def stack(parts: list[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def stack(parts: list[Critic], name: str, *shape: int) -> NDArray[np.float32]:
         out = np.zeros((len(stages), *shape), dtype=np.float32)  # a start has no scores
-        for k, array in enumerate(parts, start=len(starts)):
-            out[k] = to_numpy(array)
+        for k, part in enumerate(parts, start=len(starts)):
+            out[k] = to_numpy(getattr(part, name))
         return out
 
     # What never varied in the fit must not steer the map either when it does vary later.
     varies = standardizer.varies.astype(np.float32)
     linear = [c for stage in fitted for c in stage.critics if c.hidden_weight is None]
     network = [c for stage in fitted for c in stage.critics if c.hidden_weight is not None]
-    anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, tuple)]
+    anchor_weight, anchor_bias = (
+        np.zeros((len(stages), *shape), dtype=np.float32) for shape in ((n_anchors, d), (n_anchors,))
+    )
+    for k, stage in enumerate(fitted, start=len(starts)):
+        if isinstance(stage.anchor, tuple):
+            anchor_weight[k], anchor_bias[k] = map(to_numpy, stage.anchor)
     return StagedMap(
         center=standardizer.center,
         scale=standardizer.scale,
         basis=np.asarray(basis, dtype=np.float64),
-        linear_weight=stack([c.weight for c in linear], (n_linear, d)) * varies,
-        linear_bias=stack([c.bias for c in linear], (n_linear,)),
-        hidden_weight=stack([c.hidden_weight for c in network], (n_hidden, d)) * varies,
-        hidden_bias=stack([c.hidden_bias for c in network], (n_hidden,)),
-        output_weight=stack([c.weight for c in network], (n_network, n_hidden)),
-        output_bias=stack([c.bias for c in network], (n_network,)),
-        anchor_weight=stack([weight for weight, _ in anchors], (n_anchors, d)),
-        anchor_bias=stack([bias for _, bias in anchors], (n_anchors,)),
+        linear_weight=stack(linear, "weight", n_linear, d) * varies,
+        linear_bias=stack(linear, "bias", n_linear),
+        hidden_weight=stack(network, "hidden_weight", n_hidden, d) * varies,
+        hidden_bias=stack(network, "hidden_bias", n_hidden),
+        output_weight=stack(network, "weight", n_network, n_hidden),
+        output_bias=stack(network, "bias", n_network),
+        anchor_weight=anchor_weight,
+        anchor_bias=anchor_bias,
         **_affine_arrays(anchored, starts, varies),
         damping=recipe.damping,
         radius=recipe.radius,
