@@ -237,7 +237,7 @@ def session_file(path, X, label, rate=256):
         stim[k * (gap + X.shape[2]) + gap] = codes[name]
     order = [1, 0, 2, 3, 4, 5, 6, 7]  # not the order in which they are wanted
     info = mne.create_info(
-        [fetch.CHANNELS[i] for i in order] + ["STI 014"], float(rate), ["eeg"] * 8 + ["stim"]
+        [fetch.CHANNELS[i].upper() for i in order] + ["STI 014"], float(rate), ["eeg"] * 8 + ["stim"]
     )
     raw = mne.io.RawArray(np.vstack([signal[order] * 1e-6, stim]), info, first_samp=1000, verbose="error")
     raw.save(path, fmt="double", verbose="error")
@@ -253,6 +253,7 @@ def serve_sessions(web, monkeypatch, tmp_path, sessions):
         spread = np.median(X.std(axis=-1), axis=0)
         known[name] = (hashlib.md5(data).hexdigest(), spread[0] / spread[5])
     monkeypatch.setattr(fetch, "SESSIONS", known)
+    monkeypatch.setattr(fetch, "SESSION", len(label))
     return known
 
 
@@ -267,6 +268,10 @@ def test_kalunga_comes_from_one_file_a_session(web, monkeypatch, tmp_path):
     assert arrays["participant"].tolist() == ["S01"] * 8 + ["S02"] * 8
     monkeypatch.setattr(fetch, "SESSIONS", {n: (md5, 2 * share) for n, (md5, share) in known.items()})
     with pytest.raises(OSError, match="subject01_run1: what was read"):
+        DATASETS["kalunga_amplifiers"].open(None)
+    monkeypatch.setattr(fetch, "SESSIONS", known)
+    monkeypatch.setattr(fetch, "SESSION", 9)
+    with pytest.raises(OSError, match=r"\(\[8.0, .*\] against \[9.0, "):
         DATASETS["kalunga_amplifiers"].open(None)
     monkeypatch.setattr(fetch, "SESSIONS", {n: ("0" * 32, share) for n, (_, share) in known.items()})
     (tmp_path / "cache").rename(tmp_path / "before")

@@ -189,7 +189,7 @@ class InMemory:
     no_export: ClassVar[str] = "This comparator's correction lives in memory, without torch or ONNX form."
 
     def save(self, path: Any, *, overwrite: bool = True) -> Any:
-        """Raise: there is no file format for it."""
+        """Raise: it lives in memory alone."""
         method = self.info.method  # type: ignore[attr-defined]
         raise MapError(f"{method} is a comparator whose correction lives in memory; it cannot be saved.")
 

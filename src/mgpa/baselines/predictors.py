@@ -129,14 +129,14 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         predicted = np.ravel(self.head_.predict(as_float_matrix(to_numpy(X)))).astype(np.float64)
         if source is None:
             raise UsageError("SlopeBias corrects by source: pass source=, one label per row, or one for all.")
-        given = [source] * len(predicted) if np.ndim(source) == 0 else source
-        labels, codes = encode_source(given, len(predicted))
-        known = dict(
+        labels_of_rows = [source] * len(predicted) if np.ndim(source) == 0 else source
+        labels, codes = encode_source(labels_of_rows, len(predicted))
+        coefficients = dict(
             zip(source_names(np.array(list(self.coefficients_))), self.coefficients_.values(), strict=True)
         )
-        if unseen := [name for name in source_names(labels) if name not in known]:
-            raise UsageError(f"source {unseen} was not seen in fit, which had {list(known)}.")
-        slope, bias = np.array([known[name] for name in source_names(labels)])[codes].T
+        if unseen := [name for name in source_names(labels) if name not in coefficients]:
+            raise UsageError(f"source {unseen} was not seen in fit, which had {list(coefficients)}.")
+        slope, bias = np.array([coefficients[name] for name in source_names(labels)])[codes].T
         return np.asarray(slope * predicted + bias)
 
 
@@ -159,15 +159,15 @@ def _views(
         return {1 - target: (views[1 - target], views[target])}
     if pair_id is None:
         raise MissingEvidence(NO_PAIRS)
-    ids, found = check_pair_id(pair_id, len(rows)), {}
+    ids, views_of_source = check_pair_id(pair_id, len(rows)), {}
     require_distinct(codes, ids)
     for s in range(len(sources)):
         if s != target:
             a, b = matched_rows(codes, ids, s, target)
             if not len(a):
                 raise MissingEvidence(f"No pair joins {sources[s].item()!r} and {sources[target].item()!r}.")
-            found[s] = rows[a], rows[b]
-    return found
+            views_of_source[s] = rows[a], rows[b]
+    return views_of_source
 
 
 class AwAR(Decoder):
@@ -248,33 +248,35 @@ class AwAR(Decoder):
         d = rows.shape[1]
         unlabelled = finite_rows(X_target, "X_target", d)
         calibration = np.empty((0, d)) if X_labelled is None else finite_rows(X_labelled, "X_labelled", d)
-        n, known, m = len(rows), len(calibration), len(unlabelled)
+        n, n_labelled, m = len(rows), len(calibration), len(unlabelled)
         require_memory(
-            24.0 * (n + known + m) ** 2, f"AwAR's kernel of {n + known + m} rows", "Use fewer rows."
+            24.0 * (n + n_labelled + m) ** 2, f"AwAR's kernel of {n + n_labelled + m} rows", "Use fewer rows."
         )
-        of_target = [] if y_labelled is None else list(y_labelled)
-        if len(of_target) != known:
-            raise UsageError(f"y_labelled has {len(of_target)} labels for {known} rows of X_labelled.")
-        classes, task = task_classes([*one_per_row(y, n, "y").tolist(), *of_target], n + known)
+        target_labels = [] if y_labelled is None else list(y_labelled)
+        if len(target_labels) != n_labelled:
+            raise UsageError(
+                f"y_labelled has {len(target_labels)} labels for {n_labelled} rows of X_labelled."
+            )
+        classes, task = task_classes([*one_per_row(y, n, "y").tolist(), *target_labels], n + n_labelled)
         everything = np.concatenate([rows, calibration, unlabelled]).astype(np.float64)
         self._standardizer = Standardizer.from_rows(everything, None, self.standardize)
         self._rows = self._standardised(everything)
         K, weights = self._kernel(self._rows), np.zeros(len(everything))
         weights[:n] = class_weights(task[:n])
-        weights[n : n + known] = self.target_weight * class_weights(task[n:])
-        machine = SVC(class_weight="balanced").fit(self._rows[: n + known], task)
-        guessed = machine.predict(self._rows[n + known :])
+        weights[n : n + n_labelled] = self.target_weight * class_weights(task[n:])
+        machine = SVC(class_weight="balanced").fit(self._rows[: n + n_labelled], task)
+        guessed = machine.predict(self._rows[n + n_labelled :])
         signs = 2.0 * np.eye(len(classes))[np.concatenate([task, guessed])] - 1.0
         for _ in range(self.n_rounds):
             M = discrepancy(n, np.concatenate([task, guessed]), len(classes))
             system = (weights[:, None] * K) + self.regularization * (M @ K)
             system[np.diag_indices_from(system)] += self.sigma
             self.coef_ = np.linalg.solve(system, weights[:, None] * signs)
-            before, guessed = guessed, (K[n + known :] @ self.coef_).argmax(axis=1)
+            before, guessed = guessed, (K[n + n_labelled :] @ self.coef_).argmax(axis=1)
             if np.array_equal(before, guessed):
                 break
         self.classes_, self.n_features_in_ = classes, d
-        self._unlabelled = slice(n + known, None)
+        self._unlabelled = slice(n + n_labelled, None)
         return self
 
     def _standardised(self, rows: NDArray[Any]) -> Floats:
@@ -372,7 +374,7 @@ def transfer_scores(
             rows[codes == a], np.asarray(y)[codes == a], source=labels[codes[codes == a]],
             X_target=rows[codes == b], **given,
         )  # fmt: skip
-        there = names == labels[b]
-        scored = task_scores(fitted, new[there], truth[there], names[there])
+        rows_of_b = names == labels[b]
+        scored = task_scores(fitted, new[rows_of_b], truth[rows_of_b], names[rows_of_b])
         scores[labels[a].item(), labels[b].item()] = scored["worst"]
     return scores

@@ -114,10 +114,10 @@ class SDDA(Decoder):
                 f"{trials.shape[2]} samples) in X_target: pass channels=, the target's among those of X."
             )
         classes, task = task_classes(y, len(trials))
-        given = np.zeros(len(trials), int) if source is None else source
+        sessions = np.zeros(len(trials), int) if source is None else source
         align = EuclideanAlignment(ridge=self.ridge)
-        whole_cap = align.fit_transform(trials, source=given)
-        common = align.fit_transform(trials[:, channels], source=given)
+        whole_cap = align.fit_transform(trials, source=sessions)
+        common = align.fit_transform(trials[:, channels], source=sessions)
         self._align = EuclideanAlignment(ridge=self.ridge).fit(target, source=np.zeros(len(target), int))
         aligned = self._align.transform(target, source=np.zeros(len(target), int))
         self._student = self._train(whole_cap, common, aligned, task, len(classes), device, first_seed)
@@ -149,11 +149,11 @@ class SDDA(Decoder):
             for batch in torch.randperm(len(labels), generator=draw).split(self.batch_size):
                 if len(batch) < 4:
                     continue
-                there = torch.randint(len(target), (len(batch),), generator=draw).to(device)
+                target_batch = torch.randint(len(target), (len(batch),), generator=draw).to(device)
                 batch = batch.to(device)
                 _, taught = forward(teacher, whole_cap[batch])
                 features, logits = forward(student, common[batch])
-                far_features, far_logits = forward(student, target[there])
+                far_features, far_logits = forward(student, target[target_batch])
                 soft = F.softmax(taught.detach() / TEMPERATURE, dim=1)
                 distilled = F.kl_div(F.log_softmax(logits / TEMPERATURE, dim=1), soft, reduction="batchmean")
                 losses = (

@@ -242,9 +242,9 @@ def _jackknifed(rows: Rows, paired: Rows, shared: bool, shape: tuple[int, int]) 
     noise: Any = 0.0
     variance: Any = 0.0
     for samples in without_each_block(rows, paired, shared):
-        left = np.stack([difference_parts(*sample, *shape) for sample in samples])
-        noise = noise + jackknife_variance(left).mean(axis=-1)
-        variance = variance + jackknife_variance(np.sqrt(np.square(left).mean(axis=-1)))
+        estimates = np.stack([difference_parts(*sample, *shape) for sample in samples])
+        noise = noise + jackknife_variance(estimates).mean(axis=-1)
+        variance = variance + jackknife_variance(np.sqrt(np.square(estimates).mean(axis=-1)))
     return noise, variance
 
 
@@ -252,8 +252,8 @@ def difference_parts(rows: Rows, paired: Rows, n_sources: int, n_labels: int) ->
     """Return total, measurement and sampling bias, (3, K, labels, d); NaN of cells without rows."""
     means = np.full((n_sources, n_labels, rows.X.shape[1]), np.nan)
     for k, c in product(range(n_sources), range(n_labels)):
-        if (mine := (rows.codes == k) & (rows.kinds == c)).any():
-            means[k, c] = rows.X[mine].mean(axis=0)
+        if (cell := (rows.codes == k) & (rows.kinds == c)).any():
+            means[k, c] = rows.X[cell].mean(axis=0)
     total = means - means.mean(axis=0)
     measured = measurement_biases(paired.X, paired.codes, paired.kinds, n_sources)[:, None]
     return np.stack([total, np.broadcast_to(measured, total.shape), total - measured])
@@ -266,12 +266,14 @@ def without_each_block(rows: Rows, paired: Rows, shared: bool) -> list[list[tupl
     """
     if shared:
         together = blocks(np.concatenate([rows.owners, paired.owners]))
-        of_rows, of_pairs = np.split(together, [len(rows.X)])
-        return [[(rows.take(of_rows != i), paired.take(of_pairs != i)) for i in range(together.max() + 1)]]
-    of_rows, of_pairs = blocks(rows.owners), blocks(paired.owners)
+        row_blocks, pair_blocks = np.split(together, [len(rows.X)])
+        return [
+            [(rows.take(row_blocks != i), paired.take(pair_blocks != i)) for i in range(together.max() + 1)]
+        ]
+    row_blocks, pair_blocks = blocks(rows.owners), blocks(paired.owners)
     return [
-        [(rows.take(of_rows != i), paired) for i in range(of_rows.max() + 1)],
-        [(rows, paired.take(of_pairs != i)) for i in range(of_pairs.max() + 1)],
+        [(rows.take(row_blocks != i), paired) for i in range(row_blocks.max() + 1)],
+        [(rows, paired.take(pair_blocks != i)) for i in range(pair_blocks.max() + 1)],
     ]
 
 

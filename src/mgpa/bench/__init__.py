@@ -4,6 +4,7 @@
 and :func:`build` writes the page.
 """
 
+# ruff: noqa: F401
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -17,18 +18,14 @@ if TYPE_CHECKING:
     from .protocol import run
     from .settings import Calibration, Events, Round, Setting, rotate
 
-_HOMES: dict[str, tuple[str, ...]] = {
-    ".datasets": ("DATASETS", "DataSet", "aligned", "find_settings"),
-    ".methods": ("METHODS", "Method", "estimator", "find_methods", "from_pairs", "from_rows"),
-    ".page": ("build", "read_results"),
-    ".protocol": ("run",),
-    ".settings": ("Calibration", "Events", "Round", "Setting", "rotate"),
+_NAMES = {
+    ".datasets": "DATASETS DataSet aligned find_settings",
+    ".methods": "METHODS Method estimator find_methods from_pairs from_rows",
+    ".page": "build read_results",
+    ".protocol": "run",
+    ".settings": "Calibration Events Round Setting rotate",
 }
-
-__all__ = [
-    "DATASETS", "METHODS", "Calibration", "DataSet", "Events", "Method", "Round", "Setting", "aligned",
-    "build", "estimator", "find_methods", "find_settings", "from_pairs", "from_rows", "read_results",
-    "rotate", "run",
-]  # fmt: skip
+_HOMES = {home: names.split() for home, names in _NAMES.items()}
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -50,7 +50,7 @@ class DataSet:
     fetch : function or None
         Downloads the raw files, checks them, and returns the arrays. None: only from ``--data``.
     digest : str
-        Of what ``fetch`` returns, by :func:`~mgpa.bench.fetch.contents`. Empty: ``fetch`` checks it.
+        Of what ``fetch`` returns, by ``mgpa.bench.fetch.contents``. Empty: ``fetch`` checks it.
     """
 
     name: str
@@ -222,8 +222,8 @@ def _electrodes(a: Arrays) -> Iterator[Setting]:
         keep &= np.isin(events[0], who[n == 2])  # eyes open and closed
         people, of = np.unique(events[0][keep], return_inverse=True)
         group = blocks(len(people), 8)[of]
-        shown = Events(views[:, keep], tuple(name.split(", ")), events[1][keep], group, people[of])
-        yield _setting("electrodes", f"{recorded.replace(' ', ' and ')}: {name}", shown)
+        both_views = Events(views[:, keep], tuple(name.split(", ")), events[1][keep], group, people[of])
+        yield _setting("electrodes", f"{recorded.replace(' ', ' and ')}: {name}", both_views)
 
 
 def _headsets(a: Arrays) -> Iterator[Setting]:
@@ -299,7 +299,7 @@ def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tupl
         ["worlds", "headsets"] if quick and not only else names
     )
     words = [word.lower() for word in only if word not in names]
-    found, missing = [], []
+    settings, missing = [], []
     for name in wanted:
         try:
             made = (
@@ -307,7 +307,7 @@ def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tupl
                 if name == "worlds"
                 else DATASETS[name].settings(DATASETS[name].open(folder))
             )
-            found += [s for s in made if not words or any(word in s.name.lower() for word in words)]
+            settings += [s for s in made if not words or any(word in s.name.lower() for word in words)]
         except (OSError, ImportError) as error:
             missing.append(str(error))
-    return found, missing
+    return settings, missing

@@ -169,7 +169,7 @@ def resembles(name: str, measured: Sequence[float], known: Sequence[float], tole
 
 #: Windows of phone and watch, and the mean and standard deviation of each device's features.
 WINDOWS = (3484, 0.2163, 2.4775, -0.1018, 2.4423)
-#: A window takes its label if so many of its samples have it, on both devices.
+#: Share of samples that must have one label, on both devices, for a window to have it.
 SHARE = 0.7
 SMALLEST = 30  # samples in a window
 
@@ -245,7 +245,8 @@ def features(signals: Floats) -> Floats:
     return np.stack([middle, *(np.log(size + 1e-3) for size in sizes)], axis=1).ravel()
 
 
-#: Recordings of a session of 32 trials: the MD5 that Zenodo states, and Oz's amplitude as a share of PO7's.
+SESSION = 32  # trials
+#: Recordings of a session: the MD5 that Zenodo states, and Oz's amplitude as a share of PO7's.
 SESSIONS = {
     "subject01_run1": ("e33a589abce842bf676dd881d9f4a9b0", 0.914),
     "subject01_run2": ("2e75762abc30b832ad3d3d60f09accd4", 0.862),
@@ -281,25 +282,33 @@ TRIALS = {1: "rest", 2: "13Hz", 3: "21Hz", 4: "17Hz"}
 
 def fetch_kalunga() -> Arrays:
     """Return five seconds from the start of every trial, of twelve participants' recordings on Zenodo."""
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for name, (md5, share) in SESSIONS.items():
+        path = retrieve(f"{ZENODO}/record/2392979/files/{name}_raw.fif", f"md5:{md5}")
+        trials, label = _trials(path)
+        spread = np.median(trials.std(axis=-1), axis=0)
+        resembles(name, [len(trials), spread[0] / spread[CHANNELS.index("PO7")]], [SESSION, share], 0.01)
+        parts.append((trials, label, np.full(len(label), f"S{name[7:9]}"), np.full(len(label), name)))
+    X, label, participant, session = (np.concatenate(part) for part in zip(*parts, strict=True))
+    X *= 10 / np.median(np.abs(X))  # the unit is arbitrary
+    arrays = {"X": X, "label": label, "participant": participant, "session": session}
+    return arrays | {"channels": np.array(CHANNELS), "sfreq": np.array(256)}
+
+
+def _trials(path: Path) -> tuple[Floats, NDArray[np.str_]]:
+    """Return the trials of a recording, (n, channels, samples), and their labels."""
     try:
         from mne import find_events
         from mne.io import read_raw_fif
     except ImportError:
         raise missing("Reading EEG recordings", "mne") from None
-    parts: list[tuple[Floats, NDArray[Any], NDArray[Any], NDArray[Any]]] = []
-    for name, (md5, share) in SESSIONS.items():
-        path = retrieve(f"{ZENODO}/record/2392979/files/{name}_raw.fif", f"md5:{md5}")
-        raw = read_raw_fif(path, verbose="error")
-        events = find_events(raw, shortest_event=0, verbose="error")
-        events = events[np.isin(events[:, 2], list(TRIALS))]
-        signal, onsets = raw.get_data(picks=list(CHANNELS)), events[:, 0] - raw.first_samp
-        trials = np.stack([signal[:, onset : onset + round(5 * raw.info["sfreq"])] for onset in onsets])
-        spread = np.median(trials.std(axis=-1), axis=0)
-        resembles(name, [spread[0] / spread[CHANNELS.index("PO7")]], [share], 0.01)
-        label = np.array([TRIALS[code] for code in events[:, 2]])
-        person = np.full(len(label), f"S{name[7:9]}")
-        parts.append((trials, label, person, np.full(len(label), name)))
-    X, label, participant, session = (np.concatenate(part) for part in zip(*parts, strict=True))
-    X *= 10 / np.median(np.abs(X))  # the unit is arbitrary
-    arrays = {"X": X, "label": label, "participant": participant, "session": session}
-    return arrays | {"channels": np.array(CHANNELS), "sfreq": np.array(256)}
+    raw = read_raw_fif(path, verbose="error")
+    names = {channel.lower(): channel for channel in raw.ch_names}
+    if absent := [channel for channel in CHANNELS if channel.lower() not in names]:
+        raise OSError(f"{path} lacks channel {', '.join(absent)}; it has {', '.join(raw.ch_names)}")
+    signal = raw.get_data(picks=[names[channel.lower()] for channel in CHANNELS])
+    onset, _, code = (find_events(raw, shortest_event=0, verbose="error") - [raw.first_samp, 0, 0]).T
+    samples = round(5 * raw.info["sfreq"])
+    whole = np.isin(code, list(TRIALS)) & (onset + samples <= signal.shape[1])
+    trials = np.stack([signal[:, start : start + samples] for start in onset[whole]])
+    return trials, np.array([TRIALS[k] for k in code[whole].tolist()])

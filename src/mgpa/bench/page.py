@@ -38,13 +38,13 @@ def read_results(folder: Path) -> Results:
 
 def entries(results: Results) -> list[Method]:
     """Return the methods in the results: those of this package's list first."""
-    told: dict[str, bool] = {}
+    needs_device: dict[str, bool] = {}
     for _, _, cells in settings_of(results):
         for name, cell in cells.items():
-            told[name] = told.get(name, False) or cell.get("told", False)
-    listed = [method for method in METHODS if method.name in told]
-    others = sorted(told.keys() - {method.name for method in listed})
-    return listed + [Method(name, refit, told[name]) for name in others]
+            needs_device[name] = needs_device.get(name, False) or cell.get("told", False)
+    listed = [method for method in METHODS if method.name in needs_device]
+    others = sorted(needs_device.keys() - {method.name for method in listed})
+    return listed + [Method(name, refit, needs_device[name]) for name in others]
 
 
 def settings_of(results: Results) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -91,9 +91,9 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
         if name not in usable or not blind:
             continue
         best = max(blind, key=lambda other: usable[other]["away"][0])
-        mine, other = (np.array(usable[n]["away_of_each"], dtype=float) for n in (name, best))
-        both = np.isfinite(mine) & np.isfinite(other)
-        gap = contrast(mine[both], other[both], widen=True, n_draws=DRAWS)
+        ours_of_each, other = (np.array(usable[n]["away_of_each"], dtype=float) for n in (name, best))
+        both = np.isfinite(ours_of_each) & np.isfinite(other)
+        gap = contrast(ours_of_each[both], other[both], widen=True, n_draws=DRAWS)
         highest = gap.value >= 0
         result[name] = {"best": best, "gap": gap, "highest": highest, "first": highest or gap.high >= 0}
         if "unseen" in usable[name] and "unseen" in usable.get(METHODS[0].name, ()):
@@ -199,14 +199,14 @@ def where_not(results: Results) -> list[str]:
 
 def table(result: dict[str, Any], methods: list[Method]) -> list[str]:
     """Return a table of a data set: each method's measures averaged over settings, refusals as dashes."""
-    shown = [
+    measures = [
         m
         for m in MEASURES
         if any(m in cell for cells in result["settings"].values() for cell in cells.values())
     ]
     lines = [
-        "| method | " + " | ".join(HEADS.get(m, m) for m in shown) + " | note |",
-        "|---" * (len(shown) + 2) + "|",
+        "| method | " + " | ".join(HEADS.get(m, m) for m in measures) + " | note |",
+        "|---" * (len(measures) + 2) + "|",
     ]
     for method in methods:
         every = [cells[method.name] for cells in result["settings"].values() if method.name in cells]
@@ -214,10 +214,10 @@ def table(result: dict[str, Any], methods: list[Method]) -> list[str]:
             continue
         refused = sorted({cell["refused"] for cell in every if "refused" in cell})
         cells = of_method(result, method)
-        values = [average(cells, measure) for measure in shown]
+        values = [average(cells, measure) for measure in measures]
         texts = [
             "–" if v is None else f"{v:.2g}" if m == "seconds" else number(v)
-            for m, v in zip(shown, values, strict=True)
+            for m, v in zip(measures, values, strict=True)
         ]
         note = "; ".join([*(["told the device"] * method.told), *refused])
         lines.append(f"| {method.name} | " + " | ".join(texts) + f" | {note.replace('|', '/')} |")
@@ -268,10 +268,10 @@ def build(folder: Path) -> Path:
 def compare(folder: Path, other: Path) -> str:
     """Return how far two folders of results are apart: every value and interval but seconds."""
     gaps: list[tuple[float, str]] = []
-    theirs = {(data, name): cells for data, name, cells in settings_of(read_results(other))}
+    other_cells = {(data, name): cells for data, name, cells in settings_of(read_results(other))}
     for data, name, cells in settings_of(read_results(folder)):
         for method, cell in cells.items():
-            held = theirs.get((data, name), {}).get(method, {})
+            held = other_cells.get((data, name), {}).get(method, {})
             for measure in MEASURES[:-1]:
                 if measure in cell and measure in held:
                     gap = float(np.max(np.abs(np.subtract(cell[measure], held[measure]))))

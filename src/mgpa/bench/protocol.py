@@ -193,9 +193,9 @@ def unseen_devices(prepared: Prepared, method: Method) -> NDArray[Any]:
     ground, devices, scaling = prepared.ground, prepared.part.pairs.devices, prepared.scaling
 
     def without(name: Any) -> tuple[Floats, Floats] | None:
-        left = calibration(prepared.part.without(devices.index(str(name))), *scaling)
+        rest = calibration(prepared.part.without(devices.index(str(name))), *scaling)
         try:
-            correct = method.fit(left, 0 if method.reference else None)
+            correct = method.fit(rest, 0 if method.reference else None)
         except ValueError:  # the others' pairs are too few
             return None
         head, held = (np.asarray(correct(ground.read(role), 0), np.float64) for role in ("HEAD", "EVAL"))
@@ -307,11 +307,11 @@ def run(
 
 def packages(methods: Iterable[Method]) -> dict[str, str]:
     """Return the versions of the packages that methods are from, and of those that readers are made of."""
-    found = {}
+    versions = {}
     for name in sorted({"numpy", "scikit-learn", *(m.package for m in methods if m.package)}):
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def _read(path: Path, data: str, quick: bool) -> dict[str, Any]:

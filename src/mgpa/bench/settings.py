@@ -153,8 +153,8 @@ def record_once(events: Events, rng: np.random.Generator, association: float = A
     K = len(events.devices)
     classes, codes = np.unique(events.label, return_inverse=True)
     favourite = (codes * K // len(classes)) if len(classes) >= K else codes
-    drawn = np.where(rng.random(len(events)) < association, favourite, rng.integers(0, K, len(events)))
-    views = np.where(drawn[None, :, None] == np.arange(K)[:, None, None], events.views, np.nan)
+    recorder = np.where(rng.random(len(events)) < association, favourite, rng.integers(0, K, len(events)))
+    views = np.where(recorder[None, :, None] == np.arange(K)[:, None, None], events.views, np.nan)
     return replace(events, views=views)
 
 
@@ -177,10 +177,10 @@ def rotate(
         Folds of participants, and the seed of everything drawn.
     """
     people = np.random.default_rng(seed).permutation(np.unique(events.participant))
-    shown = events
+    recorded = events
     if fade is not None:
         middle = events.views.mean(axis=0)
-        shown = replace(events, views=middle + fade * (events.views - middle))
+        recorded = replace(events, views=middle + fade * (events.views - middle))
     parts = np.array_split(people, folds)
     for k in range(folds):
         rng = np.random.default_rng([seed, k])
@@ -188,10 +188,10 @@ def rotate(
         fit = np.flatnonzero(~scored & ~trains)
         both = np.isin(np.arange(len(fit)), rng.permutation(len(fit))[: round(paired * len(fit))])
         yield Round(
-            record_once(shown.take(fit[~both]), rng),
+            record_once(recorded.take(fit[~both]), rng),
             events.take(fit[both]),
-            shown.take(np.flatnonzero(trains)),
-            shown.take(np.flatnonzero(scored)),
+            recorded.take(np.flatnonzero(trains)),
+            recorded.take(np.flatnonzero(scored)),
         )
 
 

@@ -107,8 +107,8 @@ def _doubt(table: Table) -> str:
         pairs = Pairs.from_ids(
             X, np.searchsorted(rows.sources, rows.source), np.asarray(rows.pair_id), rows.participant
         )
-    found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
-    return doubt(found, pairs.ids)
+    findings = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
+    return doubt(findings, pairs.ids)
 
 
 def _preparation(epochs: Any, sfreq: float) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 ['controlled-ssvep', 'p300-reuse', 'recorded-ssvep', 'temporal-n170']
 """
 
+# ruff: noqa: F401
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -40,26 +41,6 @@ _NAMES = {
 _MODULES = {name: f".{name}" for name in ("datasets", "simulate", "studies", "transport")}
 
 _HOMES = {home: names.split() for home, names in _NAMES.items()}
-__all__ = [
-    "EEGPT_WEIGHTS",
-    "Study",
-    "StudyError",
-    "StudyResult",
-    "Transport",
-    "calibration_subset",
-    "eegpt",
-    "fit_transport",
-    "load_checkpoint",
-    "load_study",
-    "plan_study",
-    "presets",
-    "read_neuroscan_flex",
-    "read_wearable_ssvep",
-    "run_study",
-    "simulate_flex",
-    "simulate_ssvep",
-    "virtual_views",
-    "write_results",
-]
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

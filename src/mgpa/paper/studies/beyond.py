@@ -84,14 +84,14 @@ def source_split(split: Split, gate: Any) -> dict[str, float]:
     parts = {"difference": second - first, "measurement": seen.mean(axis=0)}
     parts["sampling"] = parts["difference"] - parts["measurement"]
     squared = float(parts["difference"] @ parts["difference"])
-    found = {name: float(np.linalg.norm(part)) for name, part in parts.items()}
-    found["measured"] = float(parts["measurement"] @ parts["difference"]) / squared
-    found["sampled"] = 1.0 - found["measured"]
+    facts = {name: float(np.linalg.norm(part)) for name, part in parts.items()}
+    facts["measured"] = float(parts["measurement"] @ parts["difference"]) / squared
+    facts["sampled"] = 1.0 - facts["measured"]
     for name, part in parts.items():
         length = float(part @ part)
         seen_part = length > 1e-12 * squared  # less is rounding, which has no direction
-        found[f"gate_{name}"] = float(np.sum((part @ basis) ** 2)) / length if seen_part else float("nan")
-    return found | {"rank": float(basis.shape[1]), "pairs": float(len(seen))}
+        facts[f"gate_{name}"] = float(np.sum((part @ basis) ** 2)) / length if seen_part else float("nan")
+    return facts | {"rank": float(basis.shape[1]), "pairs": float(len(seen))}
 
 
 def _mean_contrasts(pairs: Any) -> NDArray[np.float64]:
@@ -135,8 +135,8 @@ def pairs_needed(
     """
     base = load_study(which, **options)
     complete = [(m.method, name) for name, m in base.methods.items() if m.budget is None]
-    kept = {kind: name for kind, name in reversed(complete) if kind.endswith("mgpa")}  # the first of each
-    dropped = dict.fromkeys((name for name in base.methods if name not in kept.values()), False)
+    selected = {kind: name for kind, name in reversed(complete) if kind.endswith("mgpa")}  # the first of each
+    dropped = dict.fromkeys((name for name in base.methods if name not in selected.values()), False)
     splits = (split for _, split in study_splits(base, workspace))
     sizes = [len((split.contrasts or pairs_of(split.table.rows("FIT")))[0]) for split in splits]
     plans: list[tuple[int | None, int]] = [(n, seed) for n in counts if n < min(sizes) for seed in seeds]

@@ -62,7 +62,7 @@ class EachToken(TokenEstimator):
         """Add everything another one has seen."""
         check_is_fitted(other, "estimators_")
         both = zip(self.estimators_, other.estimators_, strict=True)
-        self.estimators_ = [copy.copy(mine).merge(others) for mine, others in both]
+        self.estimators_ = [copy.copy(one).merge(others) for one, others in both]
         return self
 
     def transform(self, X: Any, **operating_point: Any) -> Any:

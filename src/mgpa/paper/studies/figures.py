@@ -65,19 +65,19 @@ def illustrated_costs() -> dict[str, float]:
 
 def geometry_figure() -> Any:
     """Draw figure 2: the gate and the direction, what a correction keeps, and what its target costs."""
-    drawn, cost = illustrate(36, 3), illustrated_costs()
-    colors = [SOURCE_COLORS[s] for s in drawn.source]
+    sample, cost = illustrate(36, 3), illustrated_costs()
+    colors = [SOURCE_COLORS[s] for s in sample.source]
     with style():
         figure, axes = canvas(PAGE, 2.4, 3, 3)
         _pairs_panel(axes[0])
         titles = "b  Selective or whole-block", "c  Target: E[s | q] or zero"
         for ax, title in zip(axes[1:], titles, strict=True):
-            ax.scatter(*drawn.rows.T, s=9, c=colors, zorder=3)
+            ax.scatter(*sample.rows.T, s=9, c=colors, zorder=3)
             ax.set_title(title, loc="left")
             ax.set_xlabel("Gate coordinate along δ")
             ax.set_xlim(-3.4, 3.8)
-        axes[1].scatter(*drawn.mean.T, s=9, facecolors="none", edgecolors=colors, zorder=3)
-        axes[1].plot(*drawn.block[0], marker="X", ms=7, color=INK, ls="none", zorder=4)
+        axes[1].scatter(*sample.mean.T, s=9, facecolors="none", edgecolors=colors, zorder=3)
+        axes[1].plot(*sample.block[0], marker="X", ms=7, color=INK, ls="none", zorder=4)
         axes[1].set_ylabel("Shared gate coordinate")
         notes = (
             f"○ selective, cost {cost['mean']:.2f}; ✕ whole block, {cost['block']:.2f}",
@@ -85,11 +85,11 @@ def geometry_figure() -> Any:
         )
         for ax, note in zip(axes[1:], notes, strict=True):
             ax.text(0.5, -0.3, note, transform=ax.transAxes, ha="center", fontsize=6.5, color=MUTED)
-        for start, mean, zero in list(zip(drawn.rows, drawn.mean, drawn.zero, strict=True))[::3]:
+        for start, mean, zero in list(zip(sample.rows, sample.mean, sample.zero, strict=True))[::3]:
             for end, look in ((mean, "-"), (zero, (0, (3, 2)))):
                 arrow = {"arrowstyle": "->", "lw": 0.8, "ls": look, "color": INK if look == "-" else MUTED}
                 axes[2].annotate("", end, start, arrowprops=arrow)
-        for x, look in ((drawn.mean[0, 0], "-"), (drawn.zero[0, 0], "--")):
+        for x, look in ((sample.mean[0, 0], "-"), (sample.zero[0, 0], "--")):
             axes[2].axvline(x, color=MUTED, lw=0.8, ls=look, zorder=1)
         figure.suptitle("Illustration in the paper's Gaussian model, not EEG", fontsize=7, color=MUTED)
     return figure

@@ -168,8 +168,8 @@ def _other_settings(study: Study, preset: Study) -> Iterator[str]:
 def _default(study: Study, key: str) -> Any:
     """Return the default of a method's parameter, as "methods.IGBP.parameters.n_stages"; None of others."""
     section, _, rest = key.partition(".")
-    name, found, parameter = rest.partition(".parameters.")
-    if section != "methods" or not found or name not in study.methods:
+    name, separator, parameter = rest.partition(".parameters.")
+    if section != "methods" or not separator or name not in study.methods:
         return None
     method = study.methods[name].model_copy(update={"parameters": {}})
     return unfitted(name, method).get_params().get(parameter)

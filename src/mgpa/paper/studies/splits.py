@@ -98,8 +98,8 @@ def pairs_of(table: Table) -> Pairs:
 def some_pairs(plan: GateSection, pairs: Pairs) -> Pairs:
     """Return the calibration pairs that a plan keeps; fewer pairs of one seed are among its more."""
     order = np.random.default_rng(plan.pairs_seed).permutation(len(pairs[0]))
-    kept = np.sort(order[: plan.pairs])
-    return pairs[0][kept], pairs[1][kept]
+    chosen = np.sort(order[: plan.pairs])
+    return pairs[0][chosen], pairs[1][chosen]
 
 
 def alone(table: Table) -> Table:
