@@ -114,7 +114,7 @@ def cross_fitted_slopes(
 
 
 def predicted(a: Floats, b: Floats, slope: Floats) -> tuple[Floats, Floats]:
-    """Return both views with half of the contrast that the slope predicts of each taken to the other."""
+    """Return both views, each moved toward the other by half of the contrast that the slope predicts."""
     identity = np.eye(len(slope))
     return a @ (identity + slope / 2), b @ (identity - slope / 2)
 

@@ -26,7 +26,7 @@ FEW = 0.25  # of the coordinates: where fewer directions hold the differences, t
 
 
 class Step(NamedTuple):
-    """From one source to another that shares pairs with it."""
+    """A regression from one source to another that shares pairs with it."""
 
     start: int
     end: int

@@ -44,7 +44,7 @@ def source_scores(logits: NDArray[Any]) -> Floats:
 
 
 def model_scores(model: Any, X: Floats) -> Floats:
-    """Return the scores of a scikit-learn classifier: of two sources one number, of more probabilities."""
+    """Return the scores of a scikit-learn classifier: one number for two sources, probabilities for more."""
     if len(model.classes_) == 2:
         return np.asarray(model.decision_function(X), dtype=np.float64)
     return np.asarray(model.predict_proba(X), dtype=np.float64)
