@@ -3,6 +3,7 @@
 python benchmarks/scale.py                 # 10^5, 10^6 rows, then the two ratios
 python benchmarks/scale.py --rows 10000000 # the long one; needs some gigabytes of disk
 python benchmarks/scale.py --workers       # one Dask worker against two
+python benchmarks/scale.py --participants 150000  # fits of many participants; 3 GB of disk, a minute a fit
 """
 
 import argparse
@@ -30,6 +31,16 @@ end = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 m.save(sys.argv[3])
 print(idle, peak, middle - start, end - middle)
+"""
+
+FIT = """
+import resource, sys, time
+import mgpa
+from mgpa.tables import fit_table
+idle, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, time.process_time()
+m = fit_table(getattr(mgpa, sys.argv[2])(), sys.argv[1]).to_map()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(idle, peak, time.process_time() - start)
 """
 
 
@@ -100,6 +111,25 @@ def memory(sizes, folder):
         )
 
 
+def participants(folder, n_people, d=256):
+    """Fits of 20 rows and .4 pairs a participant in 30 parts, in processor time against the rows' Gram."""
+    n = 20 * n_people
+    write_people(folder / "people", n, d, n_people=n_people, n_pairs=int(0.4 * n_people))
+    block, times = np.random.default_rng(0).normal(size=(10_000, d)), []
+    for _ in range(5):
+        start = time.process_time()
+        block.T @ block
+        times.append(time.process_time() - start)
+    gram = min(times) * n / len(block)
+    for name in ("MGPA", "ClosedFormMGPA"):
+        command = [sys.executable, "-c", FIT, folder / "people", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        idle, peak, seconds = map(float, done.stdout.split())
+        ratio = f"{seconds:.1f} s, {seconds / gram:.1f} x the Gram of its rows"
+        memory = f"peak {peak:.0f} MiB, idle {idle:.0f} MiB"
+        print(f"{name}: {n} x {d}, {n_people} participants: {ratio}; {memory}", flush=True)
+
+
 def throughput(folder, n=1_000_000):
     import mgpa
     from mgpa.tables import apply_to_file, fit_table
@@ -160,11 +190,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--workers", action="store_true")
+    parser.add_argument("--participants", type=int)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.workers:
             os.environ["OMP_NUM_THREADS"] = "1"
             workers(Path(folder))
+            return
+        if options.participants:
+            participants(Path(folder), options.participants)
             return
         memory(options.rows, Path(folder))
         throughput(Path(folder))
