@@ -264,6 +264,35 @@ def random_routed_map(
     return RoutedMap(**(arguments | changes))
 
 
+def random_spread_map(
+    seed: int = 0, d: int = 10, r: int | None = 3, K: int = 3, fades: bool = True, **changes: Any
+) -> PosteriorMap:
+    """Return a map of posterior and edits; without ``r``, its edits are of features."""
+    rng = np.random.default_rng(seed)
+    width = d if r is None else r
+    arguments = {
+        "center": rng.normal(size=d),
+        "scale": rng.uniform(0.5, 2.0, size=d),
+        "square": 0.3 * rng.normal(size=(2, d)),
+        "square_weight": rng.normal(size=(2, K)),
+        "linear": rng.normal(size=(K, d)),
+        "bias": rng.normal(size=K),
+        "edit": rng.normal(size=(K, d, width)),
+        "edit_offset": rng.normal(size=(K, width)),
+        "direction": None if r is None else rng.normal(size=(r, d)),
+        "info": random_info(d),
+    }
+    if fades:
+        arguments |= {
+            "unseen_whiten": 0.2 * rng.normal(size=(d, 4)),
+            "unseen_means": 2.0 * rng.normal(size=(K, 4)),
+            "unseen_edit": rng.normal(size=(d, width)),
+            "unseen_offset": rng.normal(size=width),
+            "unseen_odds": np.array([1.0]),
+        }
+    return PosteriorMap(**(arguments | changes))
+
+
 def edge_cases(staged: Any, scores: Any) -> dict[str, Any]:
     """Return, by name, functions that make maps which every runtime has to get right.
 
@@ -272,6 +301,8 @@ def edge_cases(staged: Any, scores: Any) -> dict[str, Any]:
     return {
         **{f"affine-{k}": lambda k=k: random_affine_map(k=k).with_strength(1.3) for k in (0, 1, 3, 8)},
         **{f"anchored-{L}-{N}": lambda L=L, N=N: staged(L, N, anchored=True) for L, N in scores},
+        "spread": lambda: random_spread_map(fades=False).with_strength(1.3),
+        **{f"spread-unseen-{r}": lambda r=r: random_spread_map(r=r).with_strength(0.7) for r in (3, None)},
         "staged-float64": lambda: staged(dtype=np.float64),
         "anchored-float64": lambda: staged(dtype=np.float64, anchored=True),
         "anchored-first-stage": lambda: staged(anchored=True).prefix(1, 0.4),

@@ -17,8 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import mgpa
+from factories import random_spread_map
 from mgpa.baselines import make_method
 from mgpa.coordinates import fit_coordinates
 from mgpa.tables import TableWriter, write_table
@@ -151,7 +153,7 @@ def read_map_file(path):
         tensors[name] = np.frombuffer(content, "<f8" if wide else "<f4").reshape(entry["shape"]).astype(float)
     assert digest.hexdigest() == metadata["sha256"]
     document = json.loads(metadata["mgpa"])
-    assert document["format"] in (1, 2, 3, 4, 5)
+    assert document["format"] in (1, 2, 3, 4, 5, 6)
     return document, tensors
 
 
@@ -176,7 +178,13 @@ def apply_map_file(path, X, source=None):
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         edits = np.einsum("nd,kdr->nkr", h, t["edit"]) + t["edit_offset"]
-        moved = np.einsum("nk,nkr->nr", p, edits) @ t.get("direction", np.eye(X.shape[1]))
+        moved = np.einsum("nk,nkr->nr", p, edits)
+        if "unseen_odds" in t:
+            u = share_of_unseen_devices(h @ t["unseen_whiten"], t["unseen_means"], t["unseen_odds"][0])[
+                :, None
+            ]
+            moved = (1 - u) * moved + u * (h @ t["unseen_edit"] + t["unseen_offset"])
+        moved = moved @ t.get("direction", np.eye(X.shape[1]))
         return X + scalars["strength"] * t["scale"] * moved
     step = {"staged": staged_step, "projective": projective_step}[kind]
     out = []
@@ -189,6 +197,15 @@ def apply_map_file(path, X, source=None):
             h = h + last * step(k, h, h0, t, scalars)
         out.append(x + scalars["strength"] * t["scale"] * (h - h0))
     return np.array(out)
+
+
+def share_of_unseen_devices(w, means, odds):
+    j = means.shape[1]
+    S = np.cov(means.T)
+    B = S / 2 + np.trace(S) / (2 * j) * np.eye(j)
+    known = sum(multivariate_normal(mean, np.eye(j)).pdf(w) for mean in means)
+    unseen = multivariate_normal(means.mean(axis=0), np.eye(j) + B).pdf(w) * np.exp(-odds)
+    return unseen / (unseen + known)
 
 
 def staged_step(k, h, h0, t, scalars):
@@ -275,6 +292,14 @@ def test_somebody_who_read_the_page_can_apply_a_map_file(method, settings, tmp_p
     np.testing.assert_allclose(apply_map_file(tmp_path / "m.safetensors", X, source), expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("r", [3, None])
+def test_somebody_who_read_the_page_can_apply_a_map_that_notices_unseen_devices(r, tmp_path):
+    m, X = random_spread_map(r=r), np.random.default_rng(0).normal(size=(50, 10)) * 2
+    assert 0.1 < m.unseen(X).mean() < 0.9
+    m.save(tmp_path / "m.safetensors")
+    np.testing.assert_allclose(apply_map_file(tmp_path / "m.safetensors", X), m.transform(X), atol=1e-9)
+
+
 def test_somebody_who_read_the_page_can_apply_a_map_to_raw_features(tmp_path):
     table = simulate_table(12)
     coordinates = fit_coordinates(table.X, n_components=6)
@@ -283,7 +308,7 @@ def test_somebody_who_read_the_page_can_apply_a_map_to_raw_features(tmp_path):
     )
     m = model.to_map().with_coordinates(coordinates)
     m.save(tmp_path / "m.safetensors")
-    assert read_map_file(tmp_path / "m.safetensors")[0]["format"] == 5
+    assert read_map_file(tmp_path / "m.safetensors")[0]["format"] == 6
     found = apply_map_file(tmp_path / "m.safetensors", table.X)
     np.testing.assert_allclose(found, m.from_raw(table.X), atol=1e-9)
 

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import mgpa
 from mgpa.estimators.devices import fit_population, sample_windows
@@ -66,6 +69,10 @@ class Devices:
         return model.fit(
             np.concatenate(X), source=source, pair_id=np.concatenate(ids), groups=people
         ).to_map()
+
+
+def without_fading(m):
+    return replace(m, **dict.fromkeys(type(m).optional_tensors[1]))
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +237,9 @@ def test_adapting_matches_the_spread_of_features_where_known_devices_differ_in_i
     adapted = m.adapt(rows, "C", n_participants=8).transform(rows)
     apart = [np.abs(np.log(X.std(axis=0)) - goal).mean() for X in (rows, adapted)]
     assert apart[1] < 0.5 * apart[0]
-    old = replace(m, population=replace(m.population, gains=np.zeros((0, 0))))  # an older file
+    old = replace(
+        without_fading(m), population=replace(m.population, gains=np.zeros((0, 0)))
+    )  # an older file
     level = old.adapt(rows, "C", n_participants=8).transform(rows)
     np.testing.assert_allclose(level.std(axis=0), rows.std(axis=0), rtol=0.05)
 
@@ -329,3 +338,99 @@ def test_boards_that_were_not_in_the_fit_are_noticed_and_adapted_to():
         head.fit(m.transform(X[fit]), data["gas"][fit])
         scores.append(head.score(m.adapt(X[~fit]).transform(X[~fit]), data["gas"][~fit]))
     assert np.mean(scores) >= 0.92
+
+
+# Rows that no device explains, one by one
+
+
+def gain_world(seed=0, n_devices=5, d=24, events=150):
+    """Return views of events by devices that differ by shift, gain and rotation: rows, devices, events."""
+    rng = np.random.default_rng(seed)
+    content = rng.normal(size=(events, 6)) @ rng.normal(size=(6, d)) + 0.3 * rng.normal(size=(events, d))
+    views = []
+    for _ in range(n_devices):
+        turn = np.eye(d) + 0.15 * rng.normal(size=(d, d)) / np.sqrt(d)
+        seen = content @ turn * np.exp(0.2 * rng.normal(size=d)) + 3.0 * rng.normal(size=d)
+        views.append(seen + 0.1 * rng.normal(size=seen.shape))
+    device = np.repeat([f"B{k}" for k in range(n_devices)], events)
+    return np.concatenate(views), device, np.tile(np.arange(events), n_devices)
+
+
+@pytest.fixture(scope="module", params=[None, "B0"], ids=["mean", "reference"])
+def fading(request):
+    X, device, event = gain_world()
+    fit = device != "B4"
+    model = mgpa.MGPA(reference=request.param).fit(X[fit], source=device[fit], pair_id=event[fit])
+    return model, X, device, event
+
+
+def test_rows_of_an_unknown_device_are_brought_nearer_one_by_one_and_known_ones_stay(fading):
+    model, X, device, _ = fading
+    m, new, known = model.to_map(), X[device == "B4"], X[device != "B4"]
+    before = without_fading(m)
+    assert (m.unseen(new) > 0.9).mean() > 0.99
+    assert (m.unseen(known) > 0.5).mean() <= 0.01
+    assert not before.unseen(new).any()
+    goal = np.mean([before.transform(X[device == f"B{k}"]) for k in range(4)], axis=0)
+    far = [np.mean(((part.transform(new) - goal) / m.scale) ** 2) for part in (m, before)]
+    assert far[0] < 0.3 * far[1]
+    assert far[0] < 0.3 * np.mean(((new - goal) / m.scale) ** 2)
+    same = np.abs(m.transform(known) - before.transform(known)).max(axis=1)
+    assert (same < 1e-2 * np.abs(known).max()).mean() > 0.98
+    np.testing.assert_allclose(m.posterior(X).sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.transform(X), m.transform(X))
+
+
+def test_the_evidence_says_what_leaving_devices_out_showed(fading):
+    model, *_ = fading
+    words = model.to_map().info.evidence
+    shares = re.search(
+        r"no device explains are moved by a regression: .* known devices (.*), "
+        r"left as they are (.*), moved by a regression ([.\d]+)",
+        words,
+    )
+    known, unmoved, regressed = map(float, shares.groups())
+    assert regressed < min(known, unmoved)
+
+
+def test_adding_the_device_makes_its_rows_known(fading):
+    model, X, device, event = fading
+    m, new = model.to_map(), device == "B4"
+    few = event < 20
+    pairs = X[(device == "B0") & few], X[new & few]
+    for added in (m.adapt(X[new], "B4"), m.add_source("B4", pairs, known="B0")):
+        assert (added.unseen(X[new]) < 0.5).mean() > 0.95
+        assert (added.unseen(X[new] + 9.0 * m.scale) > 0.5).all()  # others are still unknown
+        assert (added.unseen(X[~new]) > 0.5).mean() <= 0.02
+
+
+def test_two_devices_say_nothing_about_a_third_and_files_without_the_component_are_as_before(tmp_path):
+    X, device, event = gain_world()
+    two = np.isin(device, ["B0", "B1"])
+    m = mgpa.MGPA().fit(X[two], source=device[two], pair_id=event[two]).to_map()
+    assert isinstance(m, PosteriorMap)
+    assert m.unseen_odds is None
+    assert "no device explains" not in m.info.evidence
+    assert not m.unseen(X).any()
+    with pytest.raises(MapError, match="missing; expected all of unseen_whiten"):
+        replace(m, unseen_odds=np.zeros(1))
+    path = m.save(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(mgpa.load_map(path).transform(X), m.transform(X))
+
+
+@pytest.mark.skipif(not (SHARED / "real" / "gas_boards.npz").exists(), reason="needs the gas boards")
+def test_a_board_that_is_left_out_is_read_as_well_as_without_correction_row_by_row():
+    data = np.load(SHARED / "real" / "gas_boards.npz")
+    X = np.sign(data["X"]) * np.log1p(np.abs(data["X"])).astype(float)
+    board, gas = data["board"], data["gas"]
+    names = zip(gas, data["concentration"], data["replicate"], strict=True)
+    event = np.array([" ".join(name) for name in names])
+    for left in np.unique(board):
+        fit, new = board != left, board == left
+        m = mgpa.MGPA().fit(X[fit], source=board[fit], pair_id=event[fit]).to_map()
+        plain, corrected = (
+            make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(rows, gas[fit])
+            for rows in (X[fit], m.transform(X[fit]))
+        )
+        uncorrected = plain.score(X[new], gas[new])
+        assert corrected.score(m.transform(X[new]), gas[new]) > max(0.93, uncorrected - 0.02)

@@ -52,7 +52,8 @@ class Fitted:
     position: Position | None = None
     spread: SpreadEvidence | None = None  # of MGPA: what held-out pairs say about spread,
     action: Action | None = None  # what is done with rows,
-    reading: Reading | None = None  # and how well their source is read
+    reading: Reading | None = None  # how well their source is read,
+    unseen: str = ""  # and what is done with rows of a device that was not in the fit
 
 
 class MomentEstimator(CorrectionEstimator):

@@ -25,6 +25,7 @@ from ..position import Position, PositionSettings, solve_position
 from ..reading.edits import Action, Fit, Reading, ReadingSettings, decide, posterior_map, read_sources
 from ..reading.posterior import Posterior, fit_posterior
 from ..reading.spread import SpreadEvidence, show_spread
+from ..reading.unseen import with_unseen
 from ..reading.views import Views, read_views, unpaired_scatters
 from ..statistics import Statistics
 from .closed_form import Fitted, GatedMomentEstimator
@@ -150,7 +151,7 @@ class MGPA(GatedMomentEstimator):
             result.gate.mean_contrast_ = apart / standardizer.divisor
             facts["gate_energy"] = float(result.gate.cumulative_energy_[0])
         name = "" if target is None else source_names(data.sources)[target]
-        words = [_evidence_in_words(result, name), left_out]
+        words = [_evidence_in_words(result, name), result.unseen, left_out]
         if position.effect is not None and result.action is not Action.NOTHING:
             doubt = " ".join(filter(None, (doubt, position.effect.doubt)))
         info = self._pairs_info(
@@ -209,7 +210,8 @@ class MGPA(GatedMomentEstimator):
         if action in (Action.NOTHING, Action.COLLAPSE):
             return Fitted(position.map, position.gate, position, fit.spread, action, reading)
         stored, gate = _edit_map(fit, posterior, position, standardizer, target)
-        return Fitted(stored, gate, position, fit.spread, action, reading)
+        stored, unseen = with_unseen(stored, views, data.moments.count)
+        return Fitted(stored, gate, position, fit.spread, action, reading, unseen)
 
     @property
     def spread_(self) -> SpreadEvidence | None:

@@ -8,7 +8,8 @@ corrected rows of the fitted devices lie, or, by pairs, to a fitted device and t
 
 c is the level of the fitted devices' corrected rows, m that of the new device, r the ratio of features'
 standard deviations. m and r are shrunk toward the population of devices: of what a batch differs by, its
-people and its content explain a part.
+people and its content explain a part. A map with an edit E for rows of any device (``unseen_edit``) moves
+rows of the new one half as above, half by E, after they are aligned with uncorrected rows of the fitted ones.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
 from ..errors import MapError
-from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, TINY, Population, alike, log_spread
+from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, TINY, Population, alike, log_odds, log_spread
 
 if TYPE_CHECKING:
     from .affine import PosteriorMap
@@ -37,6 +38,7 @@ MOST_GAINS = 1024  # features up to which gains are corrected: they need a matri
 # by .3 to .6 along an axis.
 MIX = 0.1
 MOST_GAIN = 1.5  # logarithm of the most that a feature is scaled by
+MOST_KNOWN, SURE = 0.99, 2.0  # share of the new rows that look known, and by what odds (a logarithm)
 FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
 
 
@@ -57,10 +59,40 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> Posterior
     read_at = population.toward_known(level, noise)
     level = population.toward_known(level, noise + MIX * np.eye(W.shape[1]))
     goal, ratio = _goal(base, population, rows, n_units)
-    edit = np.diag(ratio - 1.0)
-    offset = (goal - m.center - ratio * (level - m.center)) / m.scale * m.varies
+    edit, offset = _aligned(base, level, goal, ratio)
+    if base.unseen_edit is not None and base.unseen_edit.any():
+        any_device = _regressed(base, population, level, rows, n_units)
+        edit, offset = (edit + any_device[0]) / 2.0, (offset + any_device[1]) / 2.0
     words = f"{name} added from {len(rows)} rows without labels, as if their content were mixed as in the fit"
     return _with_device(base, population, name, rows, read_at, edit, offset, words)
+
+
+def _aligned(base: PosteriorMap, level: Floats, goal: Floats, ratio: Floats) -> tuple[Floats, Floats]:
+    """Return the edit that takes rows at a level to another, with this ratio of standard deviations."""
+    apart = goal - base.center - ratio * (level - base.center)
+    return np.diag(ratio - 1.0), apart / base.scale * base.varies
+
+
+def _regressed(
+    base: PosteriorMap, population: Population, level: Floats, rows: Floats, n_units: float
+) -> tuple[Floats, Floats]:
+    """Return the edit of rows of any device, of rows aligned with those of the fitted devices."""
+    ratio = np.ones(base.n_features)
+    if population.gains.size and base.n_features <= MOST_GAINS:
+        ratio = _ratio(base, population, population.gains.mean(axis=0) - population.gain(rows, n_units))
+    edit, offset = _aligned(base, level, population.levels.mean(axis=0), ratio)
+    slope, add = base.unseen_edit, base.unseen_offset
+    assert slope is not None
+    assert add is not None  # of a group, all are there
+    if base.direction is not None:
+        slope, add = slope @ base.direction, add @ base.direction
+    return edit + ratio[:, None] * slope, offset + offset @ slope + add
+
+
+def _ratio(base: PosteriorMap, population: Population, apart: Floats) -> Floats:
+    """Return what features are scaled by, from differences of their logarithmic standard deviations."""
+    some = base.varies & (population.varies > 0)
+    return np.where(some, np.exp(np.clip(apart, -MOST_GAIN, MOST_GAIN)), 1.0)
 
 
 def _goal(base: PosteriorMap, population: Population, rows: Floats, n_units: float) -> tuple[Floats, Floats]:
@@ -80,9 +112,7 @@ def _goal(base: PosteriorMap, population: Population, rows: Floats, n_units: flo
         turn = size[:, None] * (np.eye(len(rest)) + edits[s])
         becomes = np.sum((root @ turn) ** 2, axis=0) + rest @ turn**2
         after[s] = population.spread + 0.5 * np.log(np.maximum(becomes / variance, TINY))
-    some = base.varies & (population.varies > 0)
-    apart = after.mean(axis=0) - population.gain(rows, n_units)
-    return goal, np.where(some, np.exp(np.clip(apart, -MOST_GAIN, MOST_GAIN)), 1.0)
+    return goal, _ratio(base, population, after.mean(axis=0) - population.gain(rows, n_units))
 
 
 def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> PosteriorMap:
@@ -236,11 +266,10 @@ def _with_device(
             direction, offset = spanned, offset[0]
         else:
             (edits, offsets), direction = _multiplied(base), None
-    info = base.info
     info = replace(
-        info,
-        source_names=(*info.source_names, name),
-        evidence="; ".join(filter(None, [info.evidence, words])),
+        base.info,
+        source_names=(*base.info.source_names, name),
+        evidence="; ".join(filter(None, [base.info.evidence, words])),
     )
     return replace(
         base,
@@ -249,7 +278,30 @@ def _with_device(
         square_weight=square_weight,
         linear=linear,
         bias=bias,
+        **_unseen_with(base, rows, direction),
         edit=np.concatenate([edits, edit[None]]),
         edit_offset=np.concatenate([offsets, offset[None]]),
         direction=direction,
     )
+
+
+def _unseen_with(base: PosteriorMap, rows: Floats, direction: Floats | None) -> dict[str, Any]:
+    """Return how rows of devices that are still unknown are noticed, and moved along another direction.
+
+    The new device's mean is that of its rows, which shall not look unseen themselves.
+    """
+    if base.unseen_odds is None or base.unseen_whiten is None or base.unseen_means is None:
+        return {}
+    white = (rows - base.center) / base.scale @ base.unseen_whiten
+    means = np.concatenate([base.unseen_means, white.mean(axis=0)[None]])
+    most = float(np.quantile(log_odds(white, means), MOST_KNOWN)) + SURE
+    unseen = {"unseen_means": means, "unseen_odds": np.maximum(base.unseen_odds, most)}
+    edit, offset = base.unseen_edit, base.unseen_offset
+    assert edit is not None
+    assert offset is not None  # of a group, all are there
+    if direction is None and base.direction is not None:
+        edit, offset = edit @ base.direction, offset @ base.direction
+    elif direction is not None:
+        more = len(direction) - edit.shape[1]
+        edit, offset = np.pad(edit, ((0, 0), (0, more))), np.pad(offset, (0, more))
+    return {**unseen, "unseen_edit": edit, "unseen_offset": offset}

@@ -267,6 +267,12 @@ class PosteriorMap(CorrectionMap):
         D_s and e_s: how a row of each source is moved along ``direction``.
     direction : (r, d) or None
         O, rows in the span of the contrasts; None: the identity, r = d.
+    unseen_whiten, unseen_means : (d, j), (K, j), or None
+        The coordinates in which rows are compared with the fitted devices, and those devices' means.
+    unseen_edit, unseen_offset : (d, r), (r,), or None
+        What is done to rows of devices that were not in the fit, as ``edit`` and ``edit_offset``.
+    unseen_odds : (1,) or None
+        How many times likelier than the fitted ones, in logarithms, such a device must be to have even odds.
     """
 
     square: Floats
@@ -276,19 +282,31 @@ class PosteriorMap(CorrectionMap):
     edit: Floats
     edit_offset: Floats
     direction: Floats | None = None
+    unseen_whiten: Floats | None = None
+    unseen_means: Floats | None = None
+    unseen_edit: Floats | None = None
+    unseen_offset: Floats | None = None
+    unseen_odds: Floats | None = None
 
     kind: ClassVar[str] = "spread"
     shapes: ClassVar[dict[str, str]] = {
         "square": "q d", "square_weight": "q K", "linear": "K d", "bias": "K",
         "edit": "K d r", "edit_offset": "K r", "direction": "r d",
+        "unseen_whiten": "d j", "unseen_means": "K j", "unseen_edit": "d r", "unseen_offset": "r",
+        "unseen_odds": "one",
     }  # fmt: skip
-    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = (("direction",),)
+    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("direction",),
+        ("unseen_whiten", "unseen_means", "unseen_edit", "unseen_offset", "unseen_odds"),
+    )
     scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.direction is None:
             self._require_shape("edit", (len(self.bias), self.n_features, self.n_features))
+        if self.unseen_odds is not None:
+            self._require_shape("unseen_odds", (1,))
 
     @property
     def rank(self) -> int:
@@ -303,6 +321,14 @@ class PosteriorMap(CorrectionMap):
         """Return the probability of each source for every row, (n, K); columns as ``info.source_names``."""
         weights: Folded = self._prepared(np.dtype(np.float64))
         return blend(np.asarray(X, dtype=np.float64) @ weights.first, weights)[0]
+
+    def unseen(self, X: Any) -> Floats:
+        """Return the probability that no fitted device explains each row; 0 where the map cannot tell."""
+        if self.unseen_odds is None:
+            return np.zeros(len(X))
+        weights: Folded = self._prepared(np.dtype(np.float64))
+        products = np.asarray(X, dtype=np.float64) @ weights.first + weights.constant
+        return unseen_share(products, weights)[:, 0]
 
     def _apply(self, X: Floats, out: Floats) -> bool:
         weights: Folded = self._prepared(X.dtype)
@@ -328,20 +354,49 @@ class PosteriorMap(CorrectionMap):
 
     def _describe(self) -> str:
         n = self.rank
-        return f"edits of {len(self.bias)} sources read from the row, in {n} direction{'s' * (n != 1)}"
+        fades = "" if self.unseen_odds is None else ", and one for devices that were not in the fit"
+        return f"edits of {len(self.bias)} sources read from the row, in {n} direction{'s' * (n != 1)}{fades}"
 
 
 def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
-    """Return posteriors, (n, K), and blended edits, (n, r), from the products of rows, overwriting them."""
+    """Return posteriors, (n, K), and blended edits, (n, r), from the products of rows, overwriting them.
+
+    The posterior is that of the known devices; edits are also blended with that of unknown ones, if there is
+    one.
+    """
     q, K = weights.square_weight.shape
     products += weights.constant
     scores = products[:, q : q + K] + np.square(products[:, :q]) @ weights.square_weight
-    scores -= scores.max(axis=1, keepdims=True)
-    p = np.exp(scores, out=scores)
-    p /= p.sum(axis=1, keepdims=True)
-    edits = np.split(products[:, q + K :], K, axis=1)
-    blended = p[:, :1] * edits[0]
-    for s in range(1, K):
-        edits[s] *= p[:, s : s + 1]
+    p = share = softmax(scores)
+    end = products.shape[1]
+    if weights.unseen_weight is not None:
+        unseen = unseen_share(products, weights)
+        share, end = (
+            np.concatenate([p * (1.0 - unseen), unseen], axis=1),
+            end - len(weights.unseen_weight) - K,
+        )
+    edits = np.split(products[:, q + K : end], share.shape[1], axis=1)
+    blended = share[:, :1] * edits[0]
+    for s in range(1, share.shape[1]):
+        edits[s] *= share[:, s : s + 1]
         blended += edits[s]
     return p, blended
+
+
+def unseen_share(products: Floats, weights: Folded) -> Floats:
+    """Return the probability of a device that was not in the fit, (n, 1), from the products of rows."""
+    K = weights.square_weight.shape[1]
+    readings = products[:, -len(weights.unseen_weight) - K : -K]
+    odds = np.zeros(
+        (len(products), K + 1), dtype=products.dtype
+    )  # of every known device, and of an unknown one
+    np.subtract(-products[:, -K:], (np.square(readings) @ weights.unseen_weight)[:, None], out=odds[:, :K])
+    return softmax(odds)[:, K:]
+
+
+def softmax(scores: Floats) -> Floats:
+    """Return probabilities from log-likelihoods up to a constant, (n, K), in place."""
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    return scores

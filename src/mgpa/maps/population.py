@@ -112,10 +112,7 @@ class Population:
     @cached_property
     def between(self) -> Floats:
         """B, the spread between the devices: of the known ones, and as much again in any direction."""
-        apart = self.means - self.means.mean(axis=0)
-        found = apart.T @ apart / max(1, len(apart) - 1)
-        k = len(found)
-        return np.asarray(BETWEEN * found + (1.0 - BETWEEN) * np.trace(found) / k * np.eye(k))
+        return spread_of(self.means)
 
     def read(self, X: Floats) -> Floats:
         """Return rows in whitened coordinates."""
@@ -261,6 +258,40 @@ class Evidence:
     def alarm(self, rate: float = RATE) -> bool:
         """Whether no known device explains the batch, at this rate of false alarms."""
         return bool(self.log_e > -np.log(rate))
+
+
+def spread_of(means: Floats) -> Floats:
+    """Return the covariance of devices around their mean: of the known ones, a part of it anywhere."""
+    apart = means - means.mean(axis=0)
+    cov = apart.T @ apart / max(1, len(apart) - 1)
+    return np.asarray(BETWEEN * cov + (1.0 - BETWEEN) * np.trace(cov) / len(cov) * np.eye(len(cov)))
+
+
+def unseen_odds(means: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return how many times likelier a device drawn from the population makes a row than each known one.
+
+    In whitened coordinates w, with the known devices' ``means`` (K, j), the logarithm is
+    (w G)² a + w L + b, one for each device: N(μ̄, I + B) over N(μ_s, I). Returns G (j, j), a (j,), L (j, K)
+    and b (K,).
+    """
+    values, axes = np.linalg.eigh(spread_of(means))
+    values = np.maximum(values, 0.0)
+    middle = means.mean(axis=0)
+    toward = axes @ ((middle @ axes) / (1.0 + values))  # (I + B)⁻¹ μ̄
+    constant = -0.5 * (middle @ toward + np.log1p(values).sum())
+    bias = constant + 0.5 * np.sum(means**2, axis=1)
+    return axes, 0.5 * values / (1.0 + values), toward[:, None] - means.T, bias
+
+
+def log_odds(white: Floats, means: Floats) -> Floats:
+    """Return the logarithm of how many times likelier an unseen device makes rows than all known ones, (n,).
+
+    ``white`` are whitened rows (n, j), ``means`` the known devices' (K, j).
+    """
+    axes, weight, linear, bias = unseen_odds(means)
+    known = -((np.square(white @ axes) @ weight)[:, None] + white @ linear + bias)
+    most = known.max(axis=1)
+    return np.asarray(-most - np.log(np.exp(known - most[:, None]).sum(axis=1)))
 
 
 def log_spread(X: Floats, W: Floats) -> Floats:

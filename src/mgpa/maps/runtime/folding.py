@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..._common.arrays import double, namespace
+from ..population import unseen_odds
 
 Array = Any  # numpy array, torch tensor, value of an ONNX graph; or None where there is nothing to do
 
@@ -139,16 +140,31 @@ def fold_spread(m: Any) -> Folded:
         Readings to be squared, linear scores, and the edits of each source.
     square_weight : (q, K)
         What squares add to the scores.
+
+    A map with an edit for devices that were not in the fit has one edit more, and j + K more columns: readings
+    to be squared, and the linear part of how many times likelier such a device is than each known one.
+
+    unseen_weight : (j,) or None
+        What these squares add to all of that.
     """
     scale = double(m.scale)
     unit = scale if m.direction is None else 1.0
-    edits = (double(m.edit) * unit).swapaxes(0, 1).reshape(m.n_features, -1)
-    first = np.concatenate([double(m.square).T, double(m.linear).T, edits], axis=1)
-    edit_offset = double(m.edit_offset) * unit
+    edit, offset, weight = double(m.edit) * unit, double(m.edit_offset) * unit, None
+    columns, constants = [double(m.square).T, double(m.linear).T], [np.zeros(len(m.square)), double(m.bias)]
+    if m.unseen_odds is not None:
+        edit = np.concatenate([edit, double(m.unseen_edit)[None] * unit])
+        offset = np.concatenate([offset, double(m.unseen_offset)[None] * unit])
+    columns.append(edit.swapaxes(0, 1).reshape(m.n_features, -1))
+    constants.append(offset.ravel())
+    if m.unseen_odds is not None:
+        square, weight, linear, bias = unseen_odds(double(m.unseen_means))
+        columns += [double(m.unseen_whiten) @ square, double(m.unseen_whiten) @ linear]
+        constants += [np.zeros(len(weight)), bias - double(m.unseen_odds)]
     return Folded(
         center=double(m.center),
-        first=first / scale[:, None],
-        constant=np.concatenate([np.zeros(len(m.square)), double(m.bias), edit_offset.ravel()]),
+        first=np.concatenate(columns, axis=1) / scale[:, None],
+        constant=np.concatenate(constants),
         square_weight=double(m.square_weight),
+        unseen_weight=weight,
         back=None if m.direction is None else double(m.direction) * scale,
     )

@@ -88,9 +88,22 @@ def _spread(X: Tensor, m: Any) -> Tensor:
         squares = product(0, q)
         scores = scores + (squares * squares) @ constant(folded.square_weight)
     p = scores.op("Softmax", axis=1)
+    n_edits = K
+    if folded.unseen_weight is not None:
+        n_edits, width = K + 1, len(folded.constant)
+        squares = product(width - K - len(folded.unseen_weight), width - K)
+        odds = product(width - K, width) + (squares * squares) @ constant(folded.unseen_weight[:, None])
+        # One column more, of zeros: an unknown device beside the known ones.
+        unseen = (odds @ constant(-np.eye(K, n_edits))).op("Softmax", axis=1) @ constant(
+            np.eye(n_edits)[:, K:]
+        )
+        p = p @ constant(np.eye(K, n_edits)) * (unseen * -1.0 + 1.0) + unseen @ constant(np.eye(n_edits)[K:])
     edit: Tensor = functools.reduce(
         operator.add,
-        (p @ constant(np.eye(K)[:, [s]]) * product(q + K + s * r, q + K + (s + 1) * r) for s in range(K)),
+        (
+            p @ constant(np.eye(n_edits)[:, [s]]) * product(q + K + s * r, q + K + (s + 1) * r)
+            for s in range(n_edits)
+        ),
     )
     edit = edit * m.strength
     edit = edit if folded.back is None else edit @ constant(folded.back)

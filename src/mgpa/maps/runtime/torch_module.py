@@ -174,14 +174,21 @@ class SpreadModule(MapModule):
         q, K = weights.square_weight.shape
         centred = X if weights.center is None else X - weights.center
         kernels = None if _tracing() else _kernels_for(X)
-        if kernels is not None and kernels.fits_spread(weights):
+        if kernels is not None and weights.unseen_weight is None and kernels.fits_spread(weights):
             return kernels.blend(centred @ weights.first, weights)
         products = torch.addmm(weights.constant, centred, weights.first)
         scores = torch.addmm(products[:, q : q + K], products[:, :q].square(), weights.square_weight)
-        p = torch.softmax(scores, dim=1).split(1, dim=1)
-        edits = products[:, q + K :].chunk(K, dim=1)
-        blended = p[0] * edits[0]
-        for share, edit in zip(p[1:], edits[1:], strict=True):
+        p, end = torch.softmax(scores, dim=1), products.shape[1]
+        if weights.unseen_weight is not None:
+            end -= len(weights.unseen_weight) + K
+            squares = products[:, end:-K].square() @ weights.unseen_weight
+            odds = torch.nn.functional.pad(-products[:, -K:] - squares[:, None], (0, 1))
+            unseen = torch.softmax(odds, dim=1)[:, K:]
+            p = torch.cat([p * (1.0 - unseen), unseen], dim=1)
+        shares = p.split(1, dim=1)
+        edits = products[:, q + K : end].chunk(len(shares), dim=1)
+        blended = shares[0] * edits[0]
+        for share, edit in zip(shares[1:], edits[1:], strict=True):
             blended = torch.addcmul(blended, share, edit)
         return blended
 

@@ -1,0 +1,223 @@
+"""Rows that no device of the fit explains: how a map notices one, and what it does to it instead.
+
+In coordinates w whitened within sources, rows of a known device are N(μ_s, I). Those of a device drawn from
+the same population are N(μ̄, I + B), B the spread of the known μ_s, a part of it in any direction. The
+probability of such a device, p, follows from the two, and the row moves by
+
+    (1 - p) Σ_s p_s(h) E_s(h) + p E(h).
+
+E takes a row of any device to the target: a ridge regression of corrected views on the uncorrected views of
+the same events by other devices. Every device is left out in turn to choose its penalty, and to say whether
+rows of a new device are better moved so, not at all, or as rows of the known ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse.csgraph
+import scipy.special
+from numpy.typing import NDArray
+
+from ..maps import PosteriorMap
+from ..maps.population import log_odds
+from .views import BALL, Codes, Floats, Views, centre
+
+FEWEST_SOURCES = 3  # with two, nothing is known about a third
+MOST_LEFT_OUT = 8  # sources, or groups of them where there are more
+AXES, READ_AXES = 64, 128  # in which rows are compared with devices, and that the regression reads
+PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # in units of a feature's variance
+# Share of held-out rows of known devices that may look unseen, and the odds that are asked at least.
+FALSE_SHARE, FEWEST_ODDS = 0.01, 100.0
+FOLDS = 5
+AS_KNOWN, UNMOVED, REGRESSED = "moved as those of known devices", "left as they are", "moved by a regression"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Views with the corrected views of the same events by other devices, in two systems of coordinates."""
+
+    read: Floats  # (2 m, j): uncorrected views along the axes that the regression reads
+    before: Floats  # (2 m, r): where the map's edits act, uncorrected
+    goal: Floats  # (2 m, r): the other view there, corrected
+    source: Codes  # (2 m,)
+    other: Codes  # (2 m,): the source of the other view
+    unit: float  # variance that a penalty of 1 has
+
+
+def with_unseen(m: PosteriorMap, views: Views, n_rows: float) -> tuple[PosteriorMap, str]:
+    """Return the map with an edit for devices that were not in the fit, and what was found, in words.
+
+    ``views`` are uncorrected, ``n_rows`` how many rows their variance is of. Without three sources, or where
+    rows of a device that is left out are best moved as those of the others, the map stays as it is.
+    """
+    if views.n_sources < FEWEST_SOURCES:
+        return m, ""
+    # Orthonormal rows; where edits are of features, the axes of the views.
+    direction = views.axes.T if m.direction is None else m.direction
+    samples = take_samples(m, views, direction)
+    distance, penalty = leave_devices_out(m, views, samples, direction)
+    if min(distance.values()) >= distance[AS_KNOWN]:
+        return m, ""
+    best = min(distance, key=lambda name: distance[name])
+    read = reading_axes(views)
+    edit, offset = np.zeros((views.axes.shape[1], len(direction))), np.zeros(len(direction))
+    if best == REGRESSED:
+        edit[read], offset = regress(samples, np.ones(len(samples.read), dtype=bool), [penalty])[0]
+        edit -= views.axes.T @ direction.T
+    edit = views.axes @ edit
+    whiten, means, odds = compare_devices(views, n_rows)
+    if m.direction is None:
+        edit, offset = edit @ direction, offset @ direction
+    fading = replace(
+        m,
+        unseen_whiten=whiten,
+        unseen_means=means,
+        unseen_edit=edit,
+        unseen_offset=offset,
+        unseen_odds=np.array([odds]),
+    )
+    shares = ", ".join(f"{name} {value:.2f}" for name, value in distance.items())
+    return fading, (
+        f"rows that no device explains are {best}: with each device left out, distance to the other devices' "
+        f"corrected views as a share of that between events: {shares}"
+    )
+
+
+def reading_axes(views: Views) -> NDArray[np.intp]:
+    """Return the axes of most variance, which the regression reads."""
+    return np.argsort(-views.variance, kind="stable")[:READ_AXES]
+
+
+def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
+    """Return every view with the other view of its event, corrected as a row of its source."""
+    n, along = len(views), direction @ views.axes
+    corrected = views.raw @ along.T
+    before = corrected.copy()
+    for code in range(views.n_sources):
+        mine = views.codes == code
+        edit = views.raw[mine] @ (views.axes.T @ m.edit[code]) + m.edit_offset[code]
+        corrected[mine] += edit if m.direction is not None else edit @ direction.T
+    return Samples(
+        read=views.raw[:, reading_axes(views)],
+        before=before,
+        goal=np.roll(corrected, n, axis=0),
+        source=views.codes,
+        other=np.roll(views.codes, n),
+        unit=float(views.raw.var(axis=0).sum() / m.varies.sum()),
+    )
+
+
+def leave_devices_out(
+    m: PosteriorMap, views: Views, samples: Samples, direction: Floats
+) -> tuple[dict[str, float], float]:
+    """Return how far rows of devices left out end from the goal, after each treatment, and the best penalty.
+
+    Edits of known devices are those of the fit, without the device's own; regressions are fitted without it.
+    """
+    group = np.arange(views.n_sources) % MOST_LEFT_OUT
+    rows: list[tuple[float, ...]] = []
+    for left_out in range(int(group.max()) + 1):
+        test = (group[samples.source] == left_out) & (group[samples.other] != left_out)
+        train = (group[samples.source] != left_out) & (group[samples.other] != left_out)
+        if not test.any() or not train.any():
+            continue
+        goal = samples.goal[test]
+        known = edits_of_others(m, views, test, np.flatnonzero(group == left_out))
+        known = known if m.direction is not None else known @ direction.T
+        fits = regress(samples, train, PENALTIES)
+        moved = [samples.before[test] + known, samples.before[test]]
+        moved += [samples.read[test] @ slope + offset for slope, offset in fits]
+        rows.append(tuple(closeness(part, goal) for part in moved))
+    if not rows:
+        return {AS_KNOWN: 1.0}, PENALTIES[0]
+    known_, unmoved, *regressed = np.mean(rows, axis=0)
+    distance = {AS_KNOWN: float(known_), UNMOVED: float(unmoved), REGRESSED: float(min(regressed))}
+    return distance, PENALTIES[int(np.argmin(regressed))]
+
+
+def edits_of_others(
+    m: PosteriorMap, views: Views, rows: NDArray[np.bool_], left_out: NDArray[np.intp]
+) -> Floats:
+    """Return the edits of some views if the sources left out were not in the fit."""
+    raw = views.raw[rows]
+    scores = np.square(raw @ (views.axes.T @ m.square.T)) @ m.square_weight
+    scores += raw @ (views.axes.T @ m.linear.T) + m.bias
+    scores[:, left_out] = -np.inf
+    p = scipy.special.softmax(scores, axis=1)
+    blended = p @ m.edit_offset
+    for code in np.setdiff1d(np.arange(views.n_sources), left_out):
+        blended += p[:, [code]] * (raw @ (views.axes.T @ m.edit[code]))
+    return np.asarray(blended)
+
+
+def regress(
+    samples: Samples, train: NDArray[np.bool_], penalties: tuple[float, ...] | list[float]
+) -> list[tuple[Floats, Floats]]:
+    """Return slope and offset of the ridge regression of goals on views, for every penalty."""
+    x, y = samples.read[train], samples.goal[train]
+    center, mean = x.mean(axis=0), y.mean(axis=0)
+    x, y = x - center, y - mean
+    values, axes = np.linalg.eigh(x.T @ x / len(x))
+    products = axes.T @ (x.T @ y / len(x))
+    slopes = (
+        axes @ (products / (np.maximum(values, 0.0) + penalty * samples.unit)[:, None])
+        for penalty in penalties
+    )
+    return [(slope, mean - center @ slope) for slope in slopes]
+
+
+def closeness(moved: Floats, goal: Floats) -> float:
+    """Return the mean squared distance of rows to their goals, as a share of that to others' goals."""
+    others = np.mean(np.sum(moved**2, axis=1)) + np.mean(np.sum(goal**2, axis=1))
+    others -= 2.0 * moved.mean(axis=0) @ goal.mean(axis=0)
+    tiny = np.finfo(np.float64).tiny
+    return float(np.mean(np.sum((moved - goal) ** 2, axis=1)) / max(float(others), tiny))
+
+
+def compare_devices(views: Views, n_rows: float) -> tuple[Floats, Floats, float]:
+    """Return the whitened coordinates, (d, j), the devices' means there, and the odds that are asked.
+
+    Odds are those that a share of held-out views of known devices exceeds: each fold's views are compared by
+    means and covariance of the others.
+    """
+    top = np.argsort(-views.variance, kind="stable")[:AXES]
+    scale = np.sqrt((1.0 - BALL) * views.variance[top] + BALL * views.typical)
+    white, row, fold = views.raw[:, top] / scale, *rows_and_folds(views)
+    copies = np.bincount(row)[row]
+    # How often a view is in the covariance: as a view and, once for all its views, as a row.
+    times = 1.0 + min(1.0, n_rows / len(np.unique(row))) / copies
+    total, ratio, centred = n_rows + len(white), np.zeros(len(white)), white.copy()
+    centre(centred, views.codes)
+    for test in (fold == k for k in np.unique(fold)):
+        train = np.flatnonzero(~test[: len(views)])
+        means = views.source_means(train if len(train) else np.arange(len(views)))[:, top] / scale
+        apart = centred[test]
+        within = total * np.eye(len(top)) - (apart * times[test, None]).T @ apart
+        values, axes = np.linalg.eigh(within / max(1.0, total - times[test].sum()))
+        whiten = axes / np.sqrt(np.maximum(values, BALL))
+        ratio[test] = log_odds(white[test] @ whiten, means @ whiten)
+    weight = 1.0 / (copies * np.bincount(views.codes, 1.0 / copies)[views.codes])
+    order = np.argsort(ratio)
+    above = 1.0 - np.cumsum(weight[order]) / weight.sum()
+    odds = float(ratio[order][np.flatnonzero(above <= FALSE_SHARE)[0]])
+    means = views.source_means(np.arange(len(views)))[:, top] / scale
+    return views.axes[:, top] / scale, means, max(odds, float(np.log(FEWEST_ODDS)))
+
+
+def rows_and_folds(views: Views) -> tuple[Codes, Codes]:
+    """Return which row each view is, (2 m,), and its fold: whole participants where known, else whole events.
+
+    A row is a view of several pairs where more than two devices saw its event.
+    """
+    n = len(views)
+    key = views.raw @ np.linspace(1.0, 2.0, views.raw.shape[1])
+    row = np.unique(np.round(key / np.abs(key).max(), 9), return_inverse=True)[1]
+    if views.participants is not None:
+        fold = np.unique(views.participants, return_inverse=True)[1] % FOLDS
+    else:
+        size = int(row.max()) + 1
+        linked = scipy.sparse.coo_array((np.ones(n), (row[:n], row[n:])), shape=(size, size))
+        fold = scipy.sparse.csgraph.connected_components(linked, directed=False)[1][row[:n]] % FOLDS
+    return row, np.concatenate([fold, fold])
