@@ -20,6 +20,7 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,12 @@ def boards() -> None:
                 return float(reader.score(corrected.transform(X[rows]), gas[rows]))
 
             found[name, "the map as it is"].append(score(m, new))
+            if getattr(m, "unseen_odds", None) is not None:
+                alone = replace(m, **dict.fromkeys(m.optional_tensors[1]))
+                known_only = head(alone.transform(X[fit]), gas[fit])
+                found[name, "known devices' edits alone"].append(score(alone, new, known_only))
+                looks = float((m.unseen(X[fit]) > 0.5).mean())
+                found[name, "fitted rows that look unknown: share"].append(looks)
             found[name, "its rows left as they are"].append(score(m.with_strength(0.0), new))
             found[name, "alarm on its rows (share of boards)"].append(m.check(X[new]).unknown_device)
             found[name, "alarm on 10 of its rows"].append(
@@ -151,9 +158,14 @@ def boards() -> None:
                 found[name, f"{n} pairs with {known if n < 0 else 'one fitted board'}"].append(
                     np.mean(scores)
                 )
-    print("\n| gas boards, each left out in turn | what is done | mean | worst board |\n|---|---|---|---|")
+    boards = " | ".join(np.unique(board))
+    print(f"\n| gas boards, each left out in turn | what is done | mean | {boards} |")
+    print("|---" * (3 + len(np.unique(board))) + "|")
     for (name, what), values in found.items():
-        print(f"| {name} | {what} | {np.mean(values):.3f} | {np.min(values):.3f} |")
+        each = " | ".join(
+            f"{value:.3f}" for value in np.reshape(values, (len(np.unique(board)), -1)).mean(axis=1)
+        )
+        print(f"| {name} | {what} | {np.mean(values):.3f} | {each} |")
 
 
 def corn() -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from .._common.remote import Given, as_place
 from ..errors import MapError
-from .affine import AffineMap, PosteriorMap, RoutedMap
+from .affine import AffineMap, PosteriorMap
 from .base import CorrectionMap, Floats
 from .info import MapInfo
+from .routed import RoutedMap
 from .sequential import ProjectiveMap, SequentialMap, StagedMap
 
 __all__ = [

@@ -1,22 +1,20 @@
-"""Affine corrections: one for all rows, one per source, or all of them blended by the posterior."""
+"""Affine corrections: one for all rows, or one per source, blended by the posterior of the source."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._common.arrays import copy_rows, double
-from ..errors import MapError
-from ..labels import encode_source, source_names
 from .adaptation import require_population
 from .base import CorrectionMap, Floats
 from .info import MapInfo
 from .runtime.compiled import kernels, n_threads, on_blocks
 from .runtime.folding import Folded, fold_affine, fold_spread, uncentred
+from .validation import require_shape
 
 # Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
 # loading the compiler would cost more than it saves.
@@ -130,119 +128,6 @@ class AffineMap(CorrectionMap):
         return f"affine, {k} direction{'s' * (k > 1)}" if k else "identity"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class RoutedMap(CorrectionMap):
-    """x' = x - strength · ((x - center) G_s + offset_s) for a row of source s.
-
-    Alignment methods (CORAL, FEATMAP, ComBat, …) need to know where each input comes from. Labels are
-    compared as text, so that 1 and "1" name the same source before and after a file.
-
-    Attributes
-    ----------
-    readout : (K, d, d) or (K, d)
-        G_s of each source: a matrix, or its diagonal where features are corrected one by one.
-    offset : (K, d)
-        Constant part of each source's correction. A source with zeros in both is left unchanged.
-    """
-
-    readout: Floats
-    offset: Floats
-
-    kind: ClassVar[str] = "routed"
-    source_blind: ClassVar[bool] = False
-    shapes: ClassVar[dict[str, str]] = {"readout": "K d d or K d", "offset": "K d"}
-    scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
-    no_export: ClassVar[str] = (
-        "A RoutedMap needs the source of each row. Export the map of one source: m.for_source(label)."
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        names = self.sources
-        if not names or len(set(names)) != len(names):
-            raise MapError(f"A routed map needs distinct source names; got {list(names)}.")
-        self._require_shape("offset", (len(names), self.n_features))
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names of the sources it can correct."""
-        return self.info.source_names
-
-    def for_source(self, source: Any) -> AffineMap:
-        """Return the correction of one source as a map that needs no labels: for one known device."""
-        i = int(self.route(source, 1)[0])
-        d, G = self.n_features, self.readout[i]
-        return AffineMap(
-            center=self.center,
-            scale=self.scale,
-            readout=np.diag(G) if G.ndim == 1 else G,
-            direction=np.eye(d),
-            offset=self.offset[i],
-            strength=self.strength,
-            info=replace(self.info, source_names=(self.sources[i],)),
-            coordinates=self.coordinates,
-            fitted=self.fitted,
-        )
-
-    def route(self, source: Any, n: int) -> NDArray[np.int64]:
-        """Return each row's position among :attr:`sources`; a single label holds for all n rows."""
-        if source is None:
-            raise ValueError(
-                f"{self.info.method or 'This correction'} is source-aware: pass source=, one label per row "
-                f"({', '.join(self.sources)}). Where sources are unknown at application, use a source-blind "
-                "method."
-            )
-        if isinstance(source, (str, bytes, int, float, np.generic)):
-            source = [source] * n
-        labels, codes = encode_source(source, n)
-        names = source_names(labels)
-        unseen = [name for name in names if name not in self.sources]
-        if unseen:
-            raise ValueError(
-                f"source has labels that were not seen in fit: {', '.join(map(repr, unseen[:4]))}; there is "
-                f"no correction for them. Fitted on {', '.join(map(repr, self.sources))}."
-            )
-        return np.array([self.sources.index(name) for name in names], dtype=np.int64)[codes]
-
-    def transform(
-        self, X: Any, *, source: Any = None, strength: float | None = None, out: Floats | None = None
-    ) -> Any:
-        """Correct embeddings whose sources are known: one label per row, or one for all rows.
-
-        The other parameters are as for every map.
-        """
-        if strength is not None and strength != self.strength:
-            return self.with_strength(strength).transform(X, source=source, out=out)
-        codes = self.route(source, len(X))
-        return self._correct(X, lambda rows, into: self._apply_routed(rows, codes, into), out)
-
-    def _apply_routed(self, X: Floats, codes: NDArray[np.int64], out: Floats) -> bool:
-        center, readout, offset = (a.astype(X.dtype) for a in (self.center, self.readout, self.offset))
-        readout, offset = -self.strength * readout, -self.strength * offset
-        for start in range(0, len(X), PRODUCT_ROWS):
-            rows = slice(start, start + PRODUCT_ROWS)
-            centred, source = X[rows] - center, codes[rows]
-            if readout.ndim == 2:
-                edit = centred * readout[source] + offset[source]
-            else:
-                edit = np.empty_like(centred)
-                for s in np.unique(source):
-                    members = source == s
-                    edit[members] = centred[members] @ readout[s] + offset[s]
-            np.add(X[rows], edit, out=out[rows])
-        return bool(np.isfinite(out.sum()) or np.isfinite(out).all())
-
-    def _describe(self) -> str:
-        form = "feature by feature" if self.readout.ndim == 2 else "affine"
-        still = [
-            repr(name)
-            for name, G, offset in zip(self.sources, self.readout, self.offset, strict=True)
-            if not (G.any() or offset.any())
-        ]
-        reference = f", all to {still[0]}" if len(still) == 1 else ""
-        return f"{form}, one for each of {len(self.sources)} sources{reference}"
-
-
 BLOCK_NUMBERS = 2**18  # in the products of one block of rows, which stay in cache
 
 
@@ -304,9 +189,9 @@ class PosteriorMap(CorrectionMap):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.direction is None:
-            self._require_shape("edit", (len(self.bias), self.n_features, self.n_features))
+            require_shape(self, "edit", (len(self.bias), self.n_features, self.n_features))
         if self.unseen_odds is not None:
-            self._require_shape("unseen_odds", (1,))
+            require_shape(self, "unseen_odds", (1,))
 
     @property
     def rank(self) -> int:
@@ -323,9 +208,9 @@ class PosteriorMap(CorrectionMap):
         return blend(np.asarray(X, dtype=np.float64) @ weights.first, weights)[0]
 
     def unseen(self, X: Any) -> Floats:
-        """Return the probability that no fitted device explains each row; 0 where the map cannot tell."""
+        """Return the probability that no fitted device explains each row, shape (n,)."""
         if self.unseen_odds is None:
-            return np.zeros(len(X))
+            return super().unseen(X)
         weights: Folded = self._prepared(np.dtype(np.float64))
         products = np.asarray(X, dtype=np.float64) @ weights.first + weights.constant
         return unseen_share(products, weights)[:, 0]

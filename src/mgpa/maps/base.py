@@ -82,11 +82,6 @@ class CorrectionMap:
         require_arrays(self)
         require_info(self)
 
-    def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        actual = getattr(self, name).shape
-        if actual != shape:
-            raise MapError(f"{name} has shape {actual}; expected {shape}.")
-
     @property
     def tensors(self) -> dict[str, Floats]:
         """The map's arrays by name."""
@@ -267,7 +262,11 @@ class CorrectionMap:
         rows = self._token_rows(X) if self._takes_tokens(X) else X
         X = as_float_matrix(rows, n_features=self.n_features)
         require_finite(X, "X")
-        return check_rows(X, self.fitted, source, self.info, self.population)
+        return check_rows(X, self.fitted, source, self.info, self.population, self.unseen(X))
+
+    def unseen(self, X: Any) -> Floats:
+        """Return the probability that no fitted device explains each row; 0 where the map cannot tell."""
+        return np.zeros(len(X))
 
     def monitor(self, *, window: int = 200, rate: float = 1e-3) -> Monitor:
         """Return a monitor of a stream of rows: are they of a fitted device, and vary as they should?
@@ -336,9 +335,8 @@ class CorrectionMap:
 
     def as_posterior(self) -> PosteriorMap:
         """Return the map as edits of its sources blended by the posterior; other kinds raise MapError."""
-        raise MapError(
-            f"A {type(self).__name__} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA()."
-        )
+        kind = type(self).__name__
+        raise MapError(f"A {kind} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA().")
 
     def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.

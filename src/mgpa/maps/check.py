@@ -82,8 +82,9 @@ class RowCheck:
     ``devices`` has an entry for every source named, or one for all rows: which fitted device they are most
     like (``nearest``), how far they are from it as a multiple of what two fitted devices differ by
     (``distance``), how many times likelier a device that was not fitted makes them (``log10_evidence``, a
-    logarithm), the share of rows that say so by themselves (``rows``), and whether that is an ``alarm``: at
-    most one of a thousand batches of a fitted device and new participants is. ``broken`` are features'
+    logarithm), the share of rows that say so by themselves (``rows``), the share that the map moves by its
+    edit for unknown devices (``moved_as_unknown``), and whether there is an ``alarm``: at most one of a
+    thousand batches of a fitted device and new participants gives one. ``broken`` are features'
     positions that are dead, scaled or flipped.
     """
 
@@ -124,9 +125,17 @@ class RowCheck:
 
 
 def check_rows(
-    X: Floats, fitted: FittedRange | None, source: Any, info: Any, population: Population | None = None
+    X: Floats,
+    fitted: FittedRange | None,
+    source: Any,
+    info: Any,
+    population: Population | None,
+    as_unknown: Floats,
 ) -> RowCheck:
-    """Compare rows with the fitting rows; see :meth:`mgpa.maps.CorrectionMap.check`."""
+    """Compare rows with the fitting rows; see :meth:`mgpa.maps.CorrectionMap.check`.
+
+    ``as_unknown`` are the probabilities by which the map moves rows as those of an unknown device.
+    """
     problems: list[str] = []
     unseen: tuple[str, ...] = ()
     if source is not None:
@@ -146,7 +155,7 @@ def check_rows(
     devices: tuple[dict[str, Any], ...] = ()
     broken = None
     if population is not None:
-        devices, words = check_devices(X, population, info.source_names, given)
+        devices, words = check_devices(X, population, info.source_names, given, as_unknown)
         problems += words
         if len(X) >= FEWEST_FOR_FAULTS:
             faults = find_faults(population, X, _apart(X, population, given))
@@ -194,6 +203,7 @@ def check_devices(
     population: Population,
     fitted: tuple[str, ...],
     given: NDArray[Any] | None,
+    as_unknown: Floats,
     *,
     mixed: bool = True,
 ) -> tuple[tuple[dict[str, Any], ...], list[str]]:
@@ -222,12 +232,13 @@ def check_devices(
                 "distance": round(any_device.distance / any_device.typical, 3),
                 "log10_evidence": round(float(any_device.log_e / np.log(10.0)), 2),
                 "rows": round(float(np.mean(population.row_evidence(W[rows]) > np.log(100.0))), 3),
+                "moved_as_unknown": round(float(as_unknown[rows].mean()), 3),
                 "alarm": alarm,
             }
         )
         named = f" {label!r}" if label else ""
         if alarm:
-            words.append(_unknown(named, any_device, nearest, population))
+            words.append(_unknown(named, any_device, nearest, population, float(as_unknown[rows].mean())))
         elif evidence.alarm(rate):
             words.append(
                 f"Rows named{named} are not like those of {label!r} in the fit, but like {nearest!r}."
@@ -235,13 +246,22 @@ def check_devices(
     return tuple(entries), words
 
 
-def _unknown(named: str, evidence: Evidence, nearest: str, population: Population) -> str:
-    """Return the sentence about rows that no device in the fit explains."""
+def _unknown(named: str, evidence: Evidence, nearest: str, population: Population, moved: float) -> str:
+    """Return the sentence about rows that no device in the fit explains.
+
+    ``moved`` is the share of them that the map moves as rows of an unknown device.
+    """
     times = evidence.distance / evidence.typical
     few = len(population.means) < 3
+    advice = "The correction may do harm: adapt the map to these rows, or use uncorrected ones."
+    if moved >= MOST_ODD:
+        advice = (
+            f"{moved:.0%} of them are moved by the map's edit for unknown devices. Pairs with a known device "
+            "may do better, and so may adapting the map to these rows."
+        )
     caution = " With two devices in the fit, little is known of how a third may differ." if few else ""
     return (
         f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most "
-        f"like {nearest!r}, but {times:.2g} times as far from it as fitted devices are from each other. The "
-        f"correction may do harm: adapt the map to these rows, or use uncorrected ones.{caution}"
+        f"like {nearest!r}, but {times:.2g} times as far from it as fitted devices are from each other. "
+        f"{advice}{caution}"
     )

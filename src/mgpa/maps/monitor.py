@@ -89,9 +89,9 @@ class Monitor:
         evidences = [population.evidence(population.read(part)) for part in parts]
         strongest = max(evidences, key=lambda e: e.log_e)
         if strongest.alarm(self.rate / 2.0):
-            _, problems = check_devices(
-                parts[evidences.index(strongest)], population, names, None, mixed=False
-            )
+            rows = parts[evidences.index(strongest)]
+            unknown = self.map.unseen(rows)
+            _, problems = check_devices(rows, population, names, None, unknown, mixed=False)
         features = self.map.info.feature_names or ()
         if len(last) >= FEWEST_FOR_FAULTS:
             named = len(features) == self.map.n_features

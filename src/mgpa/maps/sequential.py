@@ -14,6 +14,7 @@ from .._common.checks import as_float_matrix
 from ..errors import MapError
 from .base import CorrectionMap, Floats
 from .runtime.numpy_replay import Replay
+from .validation import require_shape
 
 Array = Any  # numpy array or torch tensor
 
@@ -178,7 +179,7 @@ class StagedMap(SequentialMap):
         super().__post_init__()
         S, L, H, N = self.sizes
         n_targets = L + N if self.anchor_readout is None else 0
-        self._require_shape("anchor_weight", (S, n_targets, self.n_features))
+        require_shape(self, "anchor_weight", (S, n_targets, self.n_features))
         if S and L + N == 0:
             raise MapError("A stage needs at least one critic score.")
         if N and not H:

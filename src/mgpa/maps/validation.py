@@ -55,6 +55,13 @@ def _require_shapes(m: CorrectionMap) -> None:
             raise MapError(f"{name} has shape {array.shape}; expected ({expected}).")
 
 
+def require_shape(m: CorrectionMap, name: str, shape: tuple[int, ...]) -> None:
+    """Raise unless an array has this shape."""
+    actual = getattr(m, name).shape
+    if actual != shape:
+        raise MapError(f"{name} has shape {actual}; expected {shape}.")
+
+
 def require_info(m: CorrectionMap) -> None:
     """Raise unless names, tokens, ranges and coordinates are those of this many features."""
     d, info = m.n_features, m.info
