@@ -141,8 +141,9 @@ def fold_spread(m: Any) -> Folded:
     square_weight : (q, K)
         What squares add to the scores.
 
-    A map with an edit for devices that were not in the fit has one edit more, and j + K more columns: readings
-    to be squared, and the linear part of how many times likelier such a device is than each known one.
+    A map with an edit for devices that were not in the fit has one edit more, and j + K more columns:
+    readings to be squared, and the linear part of how many times likelier such a device is than each known
+    one.
 
     unseen_weight : (j,) or None
         What these squares add to all of that.
