@@ -256,10 +256,8 @@ def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
     end = products.shape[1]
     if weights.unseen_weight is not None:
         unseen = unseen_share(products, weights)
-        share, end = (
-            np.concatenate([p * (1.0 - unseen), unseen], axis=1),
-            end - len(weights.unseen_weight) - K,
-        )
+        share = np.concatenate([p * (1.0 - unseen), unseen], axis=1)
+        end -= len(weights.unseen_weight) + K
     edits = np.split(products[:, q + K : end], share.shape[1], axis=1)
     blended = share[:, :1] * edits[0]
     for s in range(1, share.shape[1]):
@@ -272,9 +270,8 @@ def unseen_share(products: Floats, weights: Folded) -> Floats:
     """Return the probability of a device that was not in the fit, (n, 1), from the products of rows."""
     K = weights.square_weight.shape[1]
     readings = products[:, -len(weights.unseen_weight) - K : -K]
-    odds = np.zeros(
-        (len(products), K + 1), dtype=products.dtype
-    )  # of every known device, and of an unknown one
+    # Of every known device, and of an unknown one.
+    odds = np.zeros((len(products), K + 1), dtype=products.dtype)
     np.subtract(-products[:, -K:], (np.square(readings) @ weights.unseen_weight)[:, None], out=odds[:, :K])
     return softmax(odds)[:, K:]
 
