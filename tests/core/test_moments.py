@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 import mgpa.moments
 from factories import assert_close
+from mgpa.estimators.devices import sample_windows
 from mgpa.labels import coded
 from mgpa.moments import Means, Moments, SourceMoments
 from mgpa.pairs import Pairs, rows_among_views
+from mgpa.statistics import LabelledRows
 from random_cases import SEEDS, examples
 
 
@@ -132,3 +134,23 @@ def test_rows_that_are_views_are_told_from_rows_that_share_features_with_them():
     expected = [i for i, row in enumerate(X) if (row == A).all(axis=1).any()]
     np.testing.assert_array_equal(rows_among_views(X, codes, pairs), expected)
     assert {5, 17} <= set(expected)
+
+
+def test_windows_and_moments_of_a_tensor_are_those_of_the_array():
+    """Rows on a device are fetched together: their windows, keys and checksums are those of an array."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(900, 5)) + 100).astype(np.float32)
+    source, participant = rng.integers(0, 2, 900), rng.integers(0, 4, 900)
+    for participants in (None, participant):
+        ours, theirs = (
+            sample_windows(LabelledRows(rows, source, participant=participants))
+            for rows in (X, torch.as_tensor(X))
+        )
+        assert [w.key for w in ours] == [w.key for w in theirs]
+        assert [(w.source, w.participant) for w in ours] == [(w.source, w.participant) for w in theirs]
+    for weight in (None, rng.uniform(0.5, 2, 900)):
+        ours, theirs = (SourceMoments.from_rows(rows, weight) for rows in (X, torch.as_tensor(X)))
+        assert_close(theirs.scatter, ours.scatter, 1e-9)
+        assert_close(theirs.mean, ours.mean, 1e-12)
+        assert (theirs.checksum == ours.checksum).all()

@@ -45,10 +45,10 @@ class Whitening:
 
     def white(self, rows: Floats) -> Floats:
         """Return rows in these coordinates."""
-        rows = rows[:, self.chosen]
-        rows -= self.origin
-        rows *= self.factor
-        return rows
+        some = len(self.chosen) < rows.shape[1]
+        white = (rows[:, self.chosen] if some else rows) - self.origin
+        white *= self.factor
+        return white
 
 
 @dataclass(frozen=True, eq=False)
