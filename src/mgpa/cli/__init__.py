@@ -14,7 +14,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
-from cyclopts import CycloptsError, Group, MissingArgumentError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnusedCliTokensError
 
 from .._common.remote import redacted
 from ..errors import (
@@ -129,17 +129,22 @@ def _say(message: Any, *_: Any, **__: Any) -> None:
 
 
 def _about_options(error: CycloptsError) -> str:
-    """Return what is wrong with options: for a missing one its name, what it is for, and an example."""
+    """Return what is wrong with options."""
     command = " ".join(["mgpa", *(error.command_chain or ())])
     if isinstance(error, UnusedCliTokensError):
         return f"{command} takes no further arguments; got {' '.join(error.unused_tokens or ())}."
-    if not isinstance(error, MissingArgumentError) or error.argument is None or error.app is None:
-        return f"mgpa: {error}"
+    if isinstance(error, MissingArgumentError) and error.argument is not None and error.app is not None:
+        return _about_missing(error, error.argument.name, error.app, command)
+    return f"mgpa: {error}"
+
+
+def _about_missing(error: MissingArgumentError, name: str, command_app: App, command: str) -> str:
+    """Return the name of a missing option, what it is for, and an example."""
     # Only here are options read together with what the docstring says about them.
-    options = error.app.assemble_argument_collection(parse_docstring=True)
-    [option] = (option for option in options if option.name == error.argument.name)
+    options = command_app.assemble_argument_collection(parse_docstring=True)
+    [option] = (option for option in options if option.name == name)
     argument = option.name if option.index is None else option.name.removeprefix("--").upper()
-    names = {name for option in options for name in option.names}
+    names = {each for option in options for each in option.names}
     unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in names]
     lines = [f"{command} needs {argument}: {' '.join((option.parameter.help or '').split())}"]
     lines += [f"Unknown option: {', '.join(unknown)}."] if unknown else []

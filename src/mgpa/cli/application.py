@@ -39,17 +39,21 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
             raise ValueError(f"{place} is an address; expected a path on this machine.")
         return place
     if dict[str, str] in kinds:
-        option, text = tokens[0].keyword, tokens[0].value
-        try:
-            return {str(name): str(value) for name, value in json.loads(text).items()}
-        except (json.JSONDecodeError, AttributeError):
-            raise ValueError(f"{text!r} has no name and value; type {option}.NAME VALUE.") from None
+        return _names_with_values(tokens[0])
     words = {word for part in kinds if get_origin(part) is Literal for word in get_args(part)}
     if kinds & {int, float} and not {token.value for token in tokens} <= words:
         _require_numbers(tokens, *((NUMBER, "a number") if float in kinds else (INTEGER, "an integer")))
         if {int, float} <= kinds:  # 1 is a number of directions, and 1.0 a share
             return (int if re.fullmatch(INTEGER, tokens[0].value) else float)(tokens[0].value)
     return convert(kind, tokens)
+
+
+def _names_with_values(token: Token) -> dict[str, str]:
+    """Read the JSON of an option that takes names with values."""
+    try:
+        return {str(name): str(value) for name, value in json.loads(token.value).items()}
+    except (json.JSONDecodeError, AttributeError):
+        raise ValueError(f"{token.value!r} has no name and value; type {token.keyword}.NAME VALUE.") from None
 
 
 def _require_numbers(tokens: Sequence[Token], pattern: str, wanted: str) -> None:
