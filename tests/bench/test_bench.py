@@ -258,3 +258,15 @@ def test_the_same_rows_are_read_once(monkeypatch):
     assert len(calls) == 1
     assert measure_cell(setting, find_methods(["LEACE"])[0], True)["S"] != first["S"]
     assert len(calls) == 2
+
+
+def test_a_command_whose_data_are_missing_says_what_they_need(tmp_path, capsys):
+    pytest.importorskip("cyclopts")
+    from mgpa.cli import main
+
+    assert main(["bench", "--only", "kalunga_tokens", "--out", str(tmp_path / "out")]) != 0
+    printed = capsys.readouterr()
+    assert "put kalunga_gssc_tokens.npz in the folder of --data" in printed.out
+    assert "Nothing is left to measure" in printed.err
+    assert main(["bench", "--only", "worlds", "no such world", "--out", str(tmp_path / "out")]) != 0
+    assert "No data set or setting has worlds or no such world in its name" in capsys.readouterr().err
