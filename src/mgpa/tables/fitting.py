@@ -7,7 +7,7 @@ on rows in memory, of a large file on a draw of them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -119,24 +119,32 @@ def fit_table(
         model, fitted, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state)
     if everyone:
         notes += ["fitted on the rows of every role; audits of the table scored fits on its FIT rows"]
-    people = set() if rows.people is None else {*rows.people.tolist()}
-    if isinstance(calibration, LabelledRows) and calibration.participant is not None:
-        people |= {*calibration.participant.tolist()}
-    names = feature_names(rows.table.info)
-    if names is not None and coordinates is not None and len(names) != coordinates.n_raw:
-        names = None  # those of the coordinates
     model.describe(
-        feature_names=names,
-        encoder=dict(rows.table.info.get("encoder") or {}),
-        signals=dict(rows.table.info.get("signals") or {}),
-        people=tuple(sorted(map(person_digest, people))),
+        **_about_table(rows.table.info, coordinates),
+        people=_people_digests(rows, calibration),
         row_sample=encode_sample(merge_samples(fitted, pair_digests)),
         notes="; ".join(notes),
-        source_column=str(rows.table.info.get("source_column") or ""),
         coordinates=coordinates,
     )
     evidence = model.to_map().info.evidence  # what cannot be solved is said here, not when it is first used
     return model.describe(evidence=in_units(evidence, rows.table.info))
+
+
+def _about_table(info: Mapping[str, Any], coordinates: Coordinates | None) -> dict[str, Any]:
+    """Return what a map stores of what a table says about itself."""
+    names = feature_names(info)
+    if names is not None and coordinates is not None and len(names) != coordinates.n_raw:
+        names = None  # those of the coordinates
+    described = {name: dict(info.get(name) or {}) for name in ("encoder", "signals")}
+    return described | {"feature_names": names, "source_column": str(info.get("source_column") or "")}
+
+
+def _people_digests(rows: FitRows, calibration: Pairs | None) -> tuple[str, ...]:
+    """Return digests of the participants who were fitted on, those of pairs from elsewhere too."""
+    people = set() if rows.people is None else {*rows.people.tolist()}
+    if isinstance(calibration, LabelledRows) and calibration.participant is not None:
+        people |= {*calibration.participant.tolist()}
+    return tuple(sorted(map(person_digest, people)))
 
 
 class FitRows:
