@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from .._common.untrusted import require_room
 from ..errors import TableError
 
+#: An array, column, schema or type of pyarrow, which has no types for Python's checkers.
+Arrow = Any
+
 
 class Carried:
     """A column of a file that NumPy cannot hold as it is; files get it back unchanged.
@@ -29,7 +32,7 @@ class Carried:
     ndim = 1
     dtype = np.dtype(object)
 
-    def __init__(self, values: Any, stored: int | None = None) -> None:
+    def __init__(self, values: Arrow, stored: int | None = None) -> None:
         import pyarrow as pa
 
         self.values = pa.chunked_array([values]) if isinstance(values, pa.Array) else values

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._common.extras import missing
 from .._common.untrusted import require_names, require_room
 from ..errors import TableError
-from .carried import Carried, refuse_gaps, require_complete, say_unlabelled
+from .carried import Arrow, Carried, refuse_gaps, require_complete, say_unlabelled
 from .columns import COLUMNS, Columns
 from .layout import Field, Layout, read_head
 
@@ -33,7 +33,7 @@ def arrow() -> Any:
     return pyarrow
 
 
-def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
+def fields_of(schema: Arrow, first_row: Any = None) -> list[Field]:
     """Return the fields of an Arrow schema; ``first_row(name)`` shows the length of lists of any length."""
     entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
     require_names(entry.name for entry in entries)
@@ -69,7 +69,7 @@ def _shape_of(row: Any, n_axes: int) -> list[int]:
     return shape
 
 
-def _item_and_shape(type_: Any) -> tuple[Any, list[int]]:
+def _item_and_shape(type_: Arrow) -> tuple[Arrow, list[int]]:
     """Return the type of a single value of a column, and how many of them make a row, by axis."""
     pa, shape = arrow(), []
     if isinstance(type_, pa.FixedShapeTensorType):
@@ -83,7 +83,7 @@ def _item_and_shape(type_: Any) -> tuple[Any, list[int]]:
 
 
 def read_arrow(
-    batch: Any, schema: Any, layout: Layout, names: Iterable[str], first_row: int, whole: tuple[int, int]
+    batch: Arrow, schema: Arrow, layout: Layout, names: Iterable[str], first_row: int, whole: tuple[int, int]
 ) -> Columns:
     """Return columns of an Arrow table or batch as arrays, by their name in the file.
 
@@ -115,7 +115,7 @@ def read_arrow(
     return made
 
 
-def _in_one_piece(column: Any, name: str) -> Any:
+def _in_one_piece(column: Arrow, name: str) -> Arrow:
     """Return a column as one array, whose tensors are in row-major order."""
     axes = getattr(column.type, "permutation", None)
     if axes not in (None, sorted(axes or [])):
@@ -124,7 +124,7 @@ def _in_one_piece(column: Any, name: str) -> Any:
 
 
 def read_column(
-    column: Any, name: str, first_row: int, whole: tuple[int, int], *, ours: bool, type_: Any
+    column: Arrow, name: str, first_row: int, whole: tuple[int, int], *, ours: bool, type_: Arrow
 ) -> Any:
     """Return one value per row: an array, or a column that is passed on as it is (:class:`Carried`).
 
@@ -152,7 +152,7 @@ def read_column(
     return _read_text(column if coded else column.cast(pa.large_string()).dictionary_encode(), name, whole)
 
 
-def _unpaired_filled(column: Any) -> Any:
+def _unpaired_filled(column: Arrow) -> Arrow:
     """Return pair ids with what stands for "unpaired" where they are missing."""
     pa = arrow()
     if pa.types.is_null(column.type):
@@ -162,7 +162,7 @@ def _unpaired_filled(column: Any) -> Any:
     return column.fill_null("" if _is_text(column.type) else -1)
 
 
-def _read_text(column: Any, name: str, whole: tuple[int, int]) -> NDArray[Any]:
+def _read_text(column: Arrow, name: str, whole: tuple[int, int]) -> NDArray[Any]:
     """Return text that repeats itself; each distinct one is converted once."""
     distinct = column.dictionary.to_pylist()
     if any("\0" in text for text in distinct):
@@ -171,7 +171,7 @@ def _read_text(column: Any, name: str, whole: tuple[int, int]) -> NDArray[Any]:
     return np.asarray(np.array(distinct, dtype=str)[column.indices.to_numpy(zero_copy_only=False)])
 
 
-def _read_numbers(column: Any, size: int, name: str, first_row: int) -> NDArray[Any]:
+def _read_numbers(column: Arrow, size: int, name: str, first_row: int) -> NDArray[Any]:
     """Return a number per row, or lists of numbers, nested or not, as (n, size)."""
     n = len(column)
     refuse_gaps(column, name, first_row)
@@ -222,7 +222,7 @@ def to_arrow(
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata))
 
 
-def _dtype(type_: Any) -> np.dtype[Any] | None:
+def _dtype(type_: Arrow) -> np.dtype[Any] | None:
     """Return the type that numpy reads an Arrow type as; None if a table cannot hold it."""
     types = arrow().types
     if types.is_dictionary(type_):
@@ -235,12 +235,12 @@ def _dtype(type_: Any) -> np.dtype[Any] | None:
     return np.dtype(np.int64) if types.is_null(type_) else None
 
 
-def _is_list(type_: Any) -> bool:
+def _is_list(type_: Arrow) -> bool:
     types = arrow().types
     return bool(types.is_fixed_size_list(type_) or types.is_list(type_) or types.is_large_list(type_))
 
 
-def _is_text(type_: Any) -> bool:
+def _is_text(type_: Arrow) -> bool:
     types = arrow().types
     return bool(types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_))
 
@@ -265,7 +265,7 @@ def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[
     return (made if X is None else {"X": X, **made}), layout.info(info)
 
 
-def _as_arrow(frame: Any) -> Any:
+def _as_arrow(frame: Any) -> Arrow:
     """Return a data frame as an Arrow table."""
     pa, library = arrow(), type(frame).__module__.partition(".")[0]
     try:

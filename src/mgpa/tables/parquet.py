@@ -27,6 +27,7 @@ from .._common.extras import missing
 from .._common.remote import Place, RemotePath
 from .._common.untrusted import SEAL, require_plausible
 from ..errors import TableError
+from .carried import Arrow
 from .columns import RESERVED, Columns, feature_names
 from .frames import fields_of, read_arrow, to_arrow
 from .layout import INDEX, PART_NAME, Field, Layout, read_head
@@ -95,7 +96,7 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
 def scan(
     groups: Sequence[Group],
     bounds: Sequence[int],
-    schema: Any,
+    schema: Arrow,
     stored: int,
     layout: Layout,
     start: int,
@@ -273,7 +274,7 @@ def column_for_each(table: Table) -> tuple[str, ...] | None:
     return names if fits else None
 
 
-def _first_row(file: Any) -> Callable[[str], Any]:
+def _first_row(file: Arrow) -> Callable[[str], Arrow]:
     return lambda name: next((b[name] for b in file.iter_batches(1, columns=[name])), pa.array([]))
 
 
