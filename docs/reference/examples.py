@@ -155,7 +155,8 @@ from mgpa.audit import plots
 plots.save_figures(plots.draw_all(result), "figures", formats=["pdf"])
 
 # [mgpa.audit.plots.plot_tradeoff mgpa.audit.plots.plot_readers mgpa.audit.plots.plot_association
-# mgpa.audit.plots.plot_embedding mgpa.audit.plots.plot_pairs mgpa.audit.plots.plot_participants]
+# mgpa.audit.plots.plot_differences mgpa.audit.plots.plot_embedding mgpa.audit.plots.plot_pairs
+# mgpa.audit.plots.plot_participants]
 from mgpa.audit import plots
 
 figure = plots.plot_tradeoff(result)  # the others alike, or result.plot("participants", "S")

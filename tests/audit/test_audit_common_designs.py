@@ -59,7 +59,7 @@ def test_pairs_of_a_few_participants_are_enough(n, paired):
     if n == 20 and paired == 3:
         result = plan.run()
         assert result["closed_form_mgpa"].S < 0.7 < result["identity"].S
-        assert any("on pairs of only 2 to 3 participants" in line for line in caveats(result))
+        assert any("had pairs of only 2 to 3 participants" in line for line in caveats(result))
 
 
 def test_few_pairs_of_events_do_not_stop_an_audit_that_needs_none():
@@ -249,7 +249,7 @@ def test_few_participants_are_dealt_to_folds_several_times_and_the_spread_is_tol
         assert each[0] == pytest.approx(one[name].S, abs=1e-9)
         # Repeated deals score the same participants: their number does not grow, nor does certainty.
         assert result[name].participants == one[name].participants
-    assert "Over 3 deals of the participants to folds, S of" in result.verdict()[2]
+    assert "Over 3 deals of the participants to folds, S went from" in result.verdict()[2]
     deals = [fold_roles(table, find_design(table), 5, repeat=r) for r in (0, 1)]
     assert deals[0] != deals[1]
     full = AuditPlan(table, ["leace"], verbose=False)
@@ -400,7 +400,7 @@ def test_a_method_that_takes_rows_to_one_source_is_judged_for_heads_of_that_sour
     assert result["dry"].reference == "dry"
     for metric, served in (("home", "home dry"), ("away", "away dry → *"), ("T_f", "T_f dry → *")):
         assert result.served("dry", metric) == served
-        assert result.served("middle", metric) == metric
+        assert result.served("middle", metric) == served  # beside it, by the same heads, as tables show
         change = result["dry"].estimate(served).value - result["identity"].estimate(served).value
         assert result.contrast("dry", metric=metric).value == pytest.approx(change)
     assert result["dry"].estimate("away dry → *") == result["dry"].estimate("away dry → wet")
@@ -467,6 +467,6 @@ def test_twins_bits_and_who_is_who_stand_in_every_output(tmp_path):
     assert wanted <= set(result.to_frame().metric)
     said = " ".join(result.verdict("closed_form_mgpa"))
     assert "I(U; R | Q)" in said
-    assert "told apart (identity)" in said
+    assert "told apart by their rows (identity)" in said
     assert "(twin)" in said
     assert ",I_R," in result.to_csv(tmp_path / "t.csv").read_text()

@@ -44,7 +44,8 @@ def test_everybody_is_judged_once_by_what_was_fitted_on_others():
     assert result["leace"].participants == tuple(np.unique(table.participant).tolist())
     assert result.settings.folds == 5
     assert result["leace"].fitted_on == ()
-    assert any("scored once, by models trained on others, in 5 folds" in s for s in result.verdict("leace"))
+    once = "scored once, by maps, readers and heads trained on others, in 5 folds"
+    assert any(once in s for s in result.verdict("leace"))
     judged = [
         set(plan.table.rows("EVAL").participant) for plan in AuditPlan(table, ["leace"], **QUICK).splits
     ]
@@ -190,7 +191,9 @@ def test_refits_say_what_other_fit_participants_would_change(tmp_path):
     spread = np.std(values, ddof=1) * scipy.stats.t.ppf(0.975, 3)
     assert again.value == once.value
     assert again.high - again.value == pytest.approx(np.hypot(once.high - once.value, spread))
-    assert "Fitted 4 times on half of the FIT participants" in " ".join(result.verdict("closed_form_mgpa"))
+    assert "Fitted again 4 times on half of the FIT participants" in " ".join(
+        result.verdict("closed_form_mgpa")
+    )
     frame = result.to_frame()
     assert "S" in set(frame.metric[frame.against == "identity, refitted"])
     assert "refitted_low" in result.to_csv(tmp_path / "table.csv").read_text().partition("\n")[0]

@@ -296,7 +296,7 @@ def test_report_copes_with_missing_parts(partial, pages):
     assert {"figure-tradeoff", "figure-readers", "figure-embedding"} <= ids
     assert not {"figure-association", "figure-gate", "figure-pairs"} & ids
     assert "Source against movement" in pages["partial"].text
-    assert "labels are not classes" in pages["partial"].text
+    assert "The table has no labels" in pages["partial"].text
     counts = {"A": {"a": 7, "b": 3}, "B": {"a": 5, "b": 0}}
     alone = replace(partial, results={"identity": partial["identity"]}, counts=counts)
     page = Page(html_report(alone)).text

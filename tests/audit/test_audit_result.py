@@ -83,5 +83,5 @@ def test_an_audit_is_data_and_knows_nothing_of_plots_and_reports(found):
     code = "import sys, mgpa.audit; print({'mgpa.audit.plots', 'mgpa.audit.report'} & {*sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout == "set()\n"
-    with pytest.raises(ValueError, match=r"No chart 'gates'\. Charts: tradeoff, readers"):
+    with pytest.raises(ValueError, match=r"No chart 'gates'\. Charts: tradeoff, differences, readers"):
         found.plot("gates")

@@ -40,7 +40,7 @@ def test_sizes_methods_readers_and_intervals_are_those_of_the_audit(found):
         *s.sources,
         "LEACE (Belrose et al. 2023)",
         # By what made the map, whatever the method is called here.
-        "theirs (CORAL; Sun et al. 2016; told the source of every row)",
+        "theirs (CORAL; Sun et al. 2016; needs the source of every row)",
         "IGBP (Iskander et al. 2023; 2 fits, seeds 17 and 29)",
         "Closed-form MGPA (Aimoldin et al. 2026; gate of rank 1, "
         f"{info.gate_energy:.1%} of contrast energy, {info.n_contrasts} contrasts of pairs)",

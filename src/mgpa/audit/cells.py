@@ -15,9 +15,19 @@ from threadpoolctl import threadpool_limits
 from .._common.extras import torch_device
 from .._common.progress import in_processes, waiting
 from ..errors import printable
+from ..estimators.tokens import row_estimator
 from ..maps.io.mapfile import map_digest
 from .design import Design
-from .fits import Fit, FittingData, cut_back, explain, fit_one, has_pairs, needs_pairs, stored_fit
+from .fits import (
+    Fit,
+    FittingData,
+    cut_back,
+    explain,
+    fit_one,
+    needs_pairs,
+    pairs_link_sources,
+    stored_fit,
+)
 from .ground import Ground
 from .measure import gate_basis, measure, measure_floor, measure_unseen
 from .readers import Scores, trained_scores
@@ -131,7 +141,8 @@ class Engine:
         """Fit methods without the rows of each source: what a new device would meet.
 
         Where there are three sources or more, the first fit of every method that is fitted here, on the
-        table's own pairs, and is not told the source; except where it then lacks its pairs.
+        table's own pairs, and needs no source; except where its pairs then do not link the other sources, or
+        its reference is the source.
         """
         made: list[tuple[Turn, Any, str]] = []
         calls: dict[str, Call[Fit]] = {}
@@ -158,9 +169,10 @@ class Engine:
             if len(known.sources) < 2:
                 continue
             without = FittingData(rows, None, data.standardize, data.coordinates)
-            paired = has_pairs(known)
+            linked = pairs_link_sources(known)
             for fit in able:
-                if paired or not needs_pairs(fit.model):
+                reference = getattr(row_estimator(fit.model), "reference", None)
+                if str(reference) != str(source) and (linked or not needs_pairs(fit.model)):
                     yield source, without, replace(fit, map=None, facts={})
 
     def _measure(self, turns: Sequence[Turn], name: str) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -164,6 +166,18 @@ def has_pairs(rows: Table) -> bool:
         return False
     ids = rows.pair_id[is_paired(rows.pair_id)]
     return len(np.unique(ids)) < len(ids)
+
+
+def pairs_link_sources(rows: Table) -> bool:
+    """Return whether pairs link every source to every other, directly or through others."""
+    if rows.pair_id is None:
+        return False
+    paired = is_paired(rows.pair_id)
+    event = np.unique(rows.pair_id[paired], return_inverse=True)[1]
+    source = np.searchsorted(rows.sources, rows.source[paired])
+    n = len(rows.sources)
+    links = coo_array((np.ones(len(event)), (source, n + event)), shape=[n + len(event) + 1] * 2)
+    return len(np.unique(connected_components(links, directed=False)[1][:n])) == 1
 
 
 def contrasts(rows: Table, token_layout: str, scale: NDArray[Any]) -> NDArray[np.float64]:

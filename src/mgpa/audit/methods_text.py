@@ -9,8 +9,9 @@ from ..errors import printable
 from ..maps.info import gate_words
 from . import bootstrap, ranks
 from .bootstrap import number
-from .metrics import SKEWED_GAINS, SKEWED_LOSSES
-from .verdict import shortcut_note, task_metric
+from .metrics import METRICS, SKEWED_GAINS, SKEWED_LOSSES
+from .verdict import task_metric
+from .verdict.caveats import trained_on_others
 from .words import label, listed, reader_summary
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def methods_text(audit: Audit) -> str:
         _roles(audit),
         _methods(audit),
         scaled if s.standardize else f"Embeddings were measured in {units}, without standardisation.",
-        f"Source accessibility S is the largest {audit.design.unit}-mean AUROC of {len(readers)} "
+        f"Source accessibility S is the largest {_area(audit)} of {len(readers)} "
         f"readers trained on corrected HEAD rows ({reader_summary(readers)})"
         + (", less what choosing among them adds (bootstrapped)" if s.widen else "")
         + f". It was compared with {ranks.DRAWS} permutations of source labels (seed {ranks.SEED})"
@@ -59,11 +60,21 @@ def methods_text(audit: Audit) -> str:
             else "percentiles"
         )
         + "; draws are the same for all methods, and maps and readers stay as they were fitted.",
+        *_refits(audit),
         f"Software: mgpa {s.version}, {', '.join(f'{n} {v}' for n, v in s.versions.items())}; networks "
         f"on {s.device}.",
         f"Reference: {PAPER}",
     ]
     return printable(" ".join(sentences))
+
+
+def _refits(audit: Audit) -> list[str]:
+    n = audit.settings.refits
+    return (
+        [f"{n} further fits on half of the FIT {audit.design.plural} give intervals that contain the fit."]
+        if n
+        else []
+    )
 
 
 def _recordings(audit: Audit) -> list[str]:
@@ -98,7 +109,7 @@ def _roles(audit: Audit) -> str:
         deals = f", dealt anew {s.repeats} times" if s.repeats > 1 else ""
         return (
             f"{what}; roles rotated over {s.folds} folds{deals}, so that each of {audit.n_people} {people} "
-            "was EVAL once, scored by maps, readers and heads fitted on others."
+            f"was EVAL once, scored by {trained_on_others(audit)}."
         )
     if s.splits > 1:
         return f"{what}, pooled over {s.splits} splits with {audit.n_people} EVAL {people} in all."
@@ -132,6 +143,7 @@ def _methods(audit: Audit) -> str:
         cut = budget if isinstance(budget, dict) else {"all maps": budget}
         limits = listed(f"{label(name)} {value:g}" for name, value in cut.items())
         lines.append(f"Maps were cut back to a relative movement of VAL rows: {limits}.")
+    lines += [f"{label(name)} replaced the head." for name in audit.decoders]
     lines += [f"{label(m)} was left out: {why}." for m, why in audit.settings.omitted.items()]
     return " ".join(lines)
 
@@ -154,7 +166,7 @@ def _method(audit: Audit, name: str) -> str:
         gate = f"gate of {gate_words(first)}"
         gate += "" if first.n_contrasts is None else f", {first.n_contrasts} contrasts of pairs"
         facts.append(gate + (" (first fold)" if s.folds > 1 else " (first split)" if s.splits > 1 else ""))
-    facts.append("" if result.source_blind else "told the source of every row")
+    facts.append("" if result.source_blind else "needs the source of every row")
     details = "; ".join(fact for fact in facts if fact)
     return f"{label(name)} ({details})" if details else label(name)
 
@@ -180,8 +192,17 @@ def _task(audit: Audit) -> list[str]:
             f"{criterion if task.kept else ''}."
         ]
     if s.directions:
-        what = shortcut_note(audit).partition(": ")[2]
-        lines.append(f"Association shift: {what[0].upper()}{what[1:]}")
+        [*ways], origin = s.directions, s.directions_of
+        how = "as set" if origin == "stated" else f"as in the {origin} rows"
+        lines.append(
+            f"For worst and control, further heads learned that {ways[0]} ({how})."
+            if len(ways) == 1
+            else "For worst and control, further heads learned each possible shortcut; means are given."
+        )
+    if {"A_u", "RMSEP_u"} & {*audit.columns}:
+        lines.append(
+            "Each source was also left out of maps and heads in turn, and then scored (subscript u)."
+        )
     return lines
 
 
@@ -190,10 +211,20 @@ def _results(audit: Audit) -> list[str]:
     task, (_, *names) = task_metric(audit), audit.methods
     chance = number(max(result.chance.high for result in audit.results.values()))
     sentences = []
-    told = ("home", "away", task.name, "RMSEP_home", "RMSEP_r") if task else ()
-    of_task = [name for name in dict.fromkeys(told) if name in audit.metrics]
-    for metric, note in [("S", f" (chance reached {chance})"), *((name, "") for name in of_task)]:
-        values = [f"{audit.estimates['identity'][metric]} without correction"]
-        values += [f"{audit.estimates[name][metric]} with {label(name)}" for name in names]
-        sentences.append(f"{metric} was {listed(values)}{note}.")
+    of_task = ("home", "away", task.name, "RMSEP_home", "RMSEP_r") if task else ()
+    for metric in dict.fromkeys(["S", *(name for name in of_task if name in audit.metrics)]):
+        shown, every = audit.tabled["identity"][metric], audit.estimates["identity"][metric]
+        subject = metric if metric in ("S", task and task.name) else f"{METRICS[metric].title} ({metric})"
+        subject += "" if shown is every else f" (heads of {audit.decoder} alone)"
+        values = [f"{shown} without correction"]
+        values += [f"{audit.tabled[name][metric]} with {label(name)}" for name in names]
+        note = f" (chance reached {chance})" if metric == "S" else ""
+        sentences.append(f"{subject} was {listed(values)}{note}.")
     return sentences
+
+
+def _area(audit: Audit) -> str:
+    """Return what S is, in this design."""
+    unit = audit.design.unit
+    area = f"{unit}-mean AUROC" if audit.design.within else f"AUROC between {audit.design.plural}"
+    return area if len(audit.settings.sources) < 3 else f"{area} (each source against the others, averaged)"

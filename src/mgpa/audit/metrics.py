@@ -221,8 +221,8 @@ _NO_GATE = "it needs floor=True and a method whose gate leaves something out."
 _NO_HOME = "a fitted head= needs head_source=, the source it was trained on."
 _NOT_POOLED = "the labels are not classes or numbers, or the readers are the paper's."
 _NOT_UNSEEN = (
-    "it needs three sources or more, and a method that is fitted here, on the table's own pairs, and is not "
-    "told the source."
+    "it needs three sources or more, and a method that is fitted here, on the table's own pairs, and "
+    "needs no source."
 )
 _NO_AGREEMENT = "no EVAL unit has several sources, or the heads give no such output."
 # The paper's selection rule: a task is kept if a loss of more than this is excluded.
@@ -240,9 +240,8 @@ def _source_metric(name: str, title: str, subject: str, values: Values, missing:
 def _head_metrics(letter: str) -> tuple[Metric, ...]:
     """Return the measures of existing ("f") or refitted ("r") heads on other sources than their own."""
     heads, subject = _HEADS[letter]
-    kind = "Frozen" if letter == "f" else "Refitted"
     task = Metric(
-        name=f"T_{letter}", title=f"{kind}-head task $T_{letter}$", subject=f"task, {subject}",
+        name=f"T_{letter}", title=f"Task of {subject} $T_{letter}$", subject=f"task, {subject}",
         kept=_KEPT, values=_primary(_transfer(heads)), missing=_NO_LABELS,
     )  # fmt: skip
     # Existing heads away from home have names of their own, besides those with a subscript.
@@ -420,7 +419,7 @@ def find_metric(name: str) -> Metric:
     Examples
     --------
     >>> find_metric("T_f dry → wet").axis
-    'Frozen-head task $T_f$, dry → wet (AUROC)'
+    'Task of existing heads $T_f$, dry → wet (AUROC)'
     """
     if name in METRICS:
         return METRICS[name]
@@ -448,3 +447,5 @@ DIRECTED = {
     for short, what in (("T", ""), ("shift", "_shift"), ("A", "_accuracy"), ("RMSEP", "_square"),
                         ("bias", "_bias"), ("R2", "_relative"))
 }  # fmt: skip
+#: Metrics of existing heads, by whose they are: those that a method may serve for one source only.
+SERVED = {name: DIRECTED[name][0] for name in ("home", "RMSEP_home", "away", "RMSEP_away", "T_f", "R2_f")}

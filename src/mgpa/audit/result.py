@@ -27,11 +27,11 @@ from .bootstrap import Estimate, contrast, simultaneous, with_spread
 from .design import Design
 from .diagnostics import PairCheck, check_pairs
 from .method_result import MethodResult
-from .metrics import DIRECTED, METRICS
+from .metrics import DIRECTED, METRICS, SERVED
 from .settings import Settings
 
-#: Metrics of existing heads, by whose they are: those that a method may serve for one source only.
-SERVED = {name: DIRECTED[name][0] for name in ("home", "RMSEP_home", "away", "RMSEP_away", "T_f", "R2_f")}
+#: Metrics of sources that were not in the fit: a method has none of a source that it needs.
+UNSEEN = ("T_u", "A_u", "RMSEP_u")
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,15 @@ class Audit:
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """Metrics that every method has, except parts of another metric."""
-        return tuple(m for m in self.columns if all(result.has(m) for result in self.results.values()))
+        """Metrics that every method has, of the same sources, except parts of another metric."""
+        return tuple(m for m in self.columns if all(self._has(name, m) for name in self.results))
+
+    def _has(self, name: str, metric: str) -> bool:
+        """Return whether a method has a metric; of unseen sources, on each that the identity has it on."""
+        result, identity = self[name], self["identity"]
+        ways = identity.directions_of("unseen") if metric in UNSEEN else ()
+        missing = any(identity.has(f"{metric} {way}") and not result.has(f"{metric} {way}") for way in ways)
+        return result.has(metric) and not missing
 
     @cached_property
     def estimates(self) -> dict[str, dict[str, Estimate]]:
@@ -161,15 +168,19 @@ class Audit:
     def served(self, method: str, metric: str) -> str:
         """Return a metric of existing heads for the source that a method serves; any other as it is.
 
-        A method that moves rows to one source is scored by the heads of that source: ``"home phone"`` or
-        ``"T_f phone → *"``.
+        A method that moves rows to one source is scored by the heads of that source, and so are methods
+        beside it (:attr:`decoder`): ``"home phone"`` or ``"T_f phone → *"``.
         """
-        reference = self[method].reference
-        kind = SERVED.get(metric, "")
-        one = f"{metric} {reference} → *" if kind == "frozen" else f"{metric} {reference}"
-        identity = self["identity"]
-        known = reference and kind and reference in identity.homes
-        return one if known and identity.has(one) and self[method].has(one) else metric
+        source = self[method].reference or self.decoder
+        if not source or metric not in SERVED or source not in self["identity"].homes:
+            return metric
+        one = self.served_by(source, metric)
+        return one if self["identity"].has(one) and self[method].has(one) else metric
+
+    @staticmethod
+    def served_by(source: str, metric: str) -> str:
+        """Return a metric of existing heads for those of one source: "home phone", "T_f phone → *"."""
+        return f"{metric} {source}" + " → *" * (SERVED[metric] == "frozen")
 
     @cached_property
     def decoder(self) -> str:
@@ -183,7 +194,7 @@ class Audit:
         shown = {name: dict(row) for name, row in self.estimates.items()}
         for name in self.methods if self.decoder in self["identity"].homes else ():
             for metric in shown[name].keys() & SERVED.keys():
-                one = f"{metric} {self.decoder}" + " → *" * (SERVED[metric] == "frozen")
+                one = self.served_by(self.decoder, metric)
                 if self[name].has(one) and self["identity"].has(one):
                     shown[name][metric] = self[name].estimate(one)
         return shown
@@ -191,7 +202,7 @@ class Audit:
     def contrast(self, a: str, b: str = "identity", metric: str = "S") -> Estimate:
         """Return method a minus method b, paired over participants and draws.
 
-        Against the identity, a method that takes rows to one source is compared for heads of that source.
+        Against the identity, methods are compared for the heads of the source that they serve.
         """
         metric = self.served(a, metric) if b == "identity" else metric
         key = f"contrast {a!r} {b!r} {metric}"
@@ -215,13 +226,16 @@ class Audit:
         names = self.methods[1:]
         changes: dict[str, dict[str, Estimate]] = {name: {} for name in names}
         for metric in self.metrics if len(names) > 1 else ():
-            statistic, before, sampling = self["identity"].sample(metric)
-            # Those that serve one source are compared for its heads, and have no common interval.
-            shared = [name for name in names if self.served(name, metric) == metric]
-            sides = [(self[name].sample(metric)[1], before) for name in shared]
-            found = simultaneous(sides, statistic, **sampling) if len(shared) > 1 else []
-            for name, change in zip(shared, found, strict=False):
-                changes[name][metric] = change
+            # Methods that serve different sources are compared for different heads.
+            groups: dict[str, list[str]] = {}
+            for name in names:
+                groups.setdefault(self.served(name, metric), []).append(name)
+            for served, alike in groups.items():
+                if len(alike) > 1:
+                    statistic, before, sampling = self["identity"].sample(served)
+                    sides = [(self[name].sample(served)[1], before) for name in alike]
+                    for name, change in zip(alike, simultaneous(sides, statistic, **sampling), strict=True):
+                        changes[name][metric] = change
         return changes
 
     def difference(self, method: str, metric: str) -> float:
@@ -289,7 +303,7 @@ class Audit:
     def _tidy(self) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         for name, result in self.results.items():
-            for metric, e in self.estimates[name].items():
+            for metric, e in self.tabled[name].items():
                 rows.append((name, "", metric, "", "", e.value, e.low, e.high))
                 if name in self.changes and metric in self.changes[name]:
                     c = self.changes[name][metric]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 import webbrowser
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
@@ -15,6 +16,11 @@ from .._common.progress import waiting
 from .._common.remote import as_place, is_address
 from . import application as shared
 from .application import AS_IT_IS, AnyPlace, AsJson, Flag, Folder, Names, TableOptions, UserError, app
+
+if TYPE_CHECKING:
+    from ..audit import Audit
+    from ..tables import Table
+    from ..tables.files import TableFile
 
 QUICK = {"restarts": 1, "checkpoints": (12,)}
 
@@ -62,7 +68,7 @@ def audit(
         Folder for report.html, table.csv and figures.
     methods
         Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
-        Whom a stored map was fitted on is never scored where roles rotate.
+        Where roles rotate, participants that a stored map was fitted on are never scored.
     pairs
         A second table with paired rows (pair_id), if the pairs are not in the first. In every fold, pairs of
         participants who are scored or train readers are left out.
@@ -114,47 +120,26 @@ def audit(
         Open the report in a browser when it is written.
     """
     from ..audit import AuditPlan
-    from ..audit.deployed import open_head
-    from ..audit.design import find_design
-    from ..audit.plots import draw_all, save_figures
-    from ..audit.verdict import conclusions, findings, read_requirement, text, unmet
-    from ..baselines import make_method
-    from ..maps import load_map
-    from ..tables import open_table
+    from ..audit.verdict import read_requirement, text, unmet
 
     read_requirement(require or "S<=1")  # before anything is computed
     claim(out)
     file = reading.open(table)
     with waiting("audit: reading"):
         rows = file.read().require("source", "participant")
-        if not methods and rows.pair_id is None and pairs is None:
-            left_out = "audit: without a pair_id column, MGPA is left out."
-            seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
-            if len({*rows.participant.tolist()}) < len(seen) == len(rows):  # one row for every source
-                unit = file.info.get("unit", "participant")
-                left_out += (
-                    f" Do all rows of a {unit} show one event? Add --rename.{unit} pair_id+participant."
-                )
-            print(left_out, file=sys.stderr)
-        methods = methods or ["leace", *(["mgpa"] if rows.pair_id is not None or pairs is not None else [])]
+        paired = rows.pair_id is not None or pairs is not None
+        if not methods and not paired:
+            print(_without_pairs(rows, file.info.get("unit", "participant")), file=sys.stderr)
         entries = {
-            name: load_map(entry)
-            if _is_map(entry)
-            else shared.with_tokens(shared.with_rank(make_method(entry), rank), tokens, file)
-            for name, entry in _named(methods).items()
+            name: _method(entry, rank, tokens, file)
+            for name, entry in _named(methods or ["leace", *["mgpa"] * paired]).items()
         }
         shared.set_reference(entries, reference)
-        known: dict[str, Any] = {
-            "pairs": None if pairs is None else open_table(pairs),
-            "head_source": head_source,
-        }
-        if head is not None:
-            numbers = find_design(rows.require("label"), task).task == "regression"
-            known["head"] = open_head(head, rows.label, numbers=numbers, trust=trust)
+        given = _pairs_and_head(rows, pairs, head, task, trust) | {"head_source": head_source}
     plan = AuditPlan(
         rows,
         entries,
-        **known,
+        **given,
         seeds=seeds,
         budget=budget,
         association=association,
@@ -168,40 +153,84 @@ def audit(
     )
     claim(out, "report.html")  # after all options were checked
     result = plan.run()
+    page = _write(result, out, f"Audit of {as_place(str(table)).name}")
+    failed = unmet(result, require) if require else []
+    facts = {"report": str(page), **_facts(result)} | ({"unmet": failed} if require else {})
+    shared.show(facts, "\n".join([text(result, verbose=verbose), "", *failed, str(page)]), json_)
+    if open_:
+        webbrowser.open(page.resolve().as_uri())
+    if failed:
+        raise SystemExit(1)
+
+
+def _without_pairs(rows: Table, unit: str) -> str:
+    """Return that MGPA is left out, and the option that makes pairs of a table with one row for each view."""
+    left_out = "audit: without a pair_id column, MGPA is left out."
+    seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
+    if len({*rows.participant.tolist()}) < len(seen) == len(rows):  # one row for every source
+        left_out += f" Do all rows of a {unit} show one event? Add --rename.{unit} pair_id+participant."
+    return left_out
+
+
+def _method(entry: str, rank: shared.Rank, tokens: str, file: TableFile) -> object:
+    """Return the stored map or the method that an entry of --methods names."""
+    from ..baselines import make_method
+    from ..maps import load_map
+
+    if _is_map(entry):
+        return load_map(entry)
+    return shared.with_tokens(shared.with_rank(make_method(entry), rank), tokens, file)
+
+
+def _pairs_and_head(
+    rows: Table, pairs: AnyPlace | None, head: Path | None, task: str | None, trust: bool
+) -> dict[str, Any]:
+    """Return the second table of pairs and the user's own head, opened."""
+    from ..audit.deployed import open_head
+    from ..audit.design import find_design
+    from ..tables import open_table
+
+    given: dict[str, Any] = {"pairs": None if pairs is None else open_table(pairs)}
+    if head is not None:
+        numbers = find_design(rows.require("label"), task).task == "regression"
+        given["head"] = open_head(head, rows.label, numbers=numbers, trust=trust)
+    return given
+
+
+def _write(result: Audit, out: Path, title: str) -> Path:
+    """Write figures, report and table, and return the report's path."""
+    from ..audit.plots import draw_all, save_figures
+
     with waiting("audit: drawing figures"):
         figures = draw_all(result)
         claim(out, *(f"figures/{name}.{kind}" for name in figures for kind in ("pdf", "svg")))
         save_figures(figures, out / "figures", ("pdf", "svg"))
     with waiting("audit: writing the report"):
         page, csv = claim(out, "report.html", "table.csv")
-        result.report(page, figures=figures)
+        result.report(page, title, figures=figures)
         result.to_csv(csv)
-    facts = {
-        "report": str(page),
+    return page
+
+
+def _facts(result: Audit) -> dict[str, Any]:
+    """Return what --json prints of an audit."""
+    from ..audit.verdict import conclusions, findings
+
+    return {
         "estimates": {
-            name: {metric: [e.value, e.low, e.high] for metric, e in row.items()}
-            for name, row in result.estimates.items()
+            name: {metric: astuple(e)[:3] for metric, e in row.items()} for name, row in result.tabled.items()
         },
         "details": {
-            name: {m: [e.value, e.low, e.high] for m in result.details for e in [result[name].estimate(m)]}
+            name: {metric: astuple(result[name].estimate(metric))[:3] for metric in result.details}
             for name in result.methods
         },
         "verdict": result.verdict(),
-        "conclusions": [
-            {"kind": c.kind, "methods": list(c.methods), "facts": dict(c.facts)} for c in conclusions(result)
-        ],
+        "conclusions": [asdict(conclusion) for conclusion in conclusions(result)],
         "findings": {name: findings(result, name) for name in result.methods[1:]},
         "participants_needed": result.participants_needed(),
         "folds": result.settings.folds,
         "warnings": result.warnings,
     }
-    failed = unmet(result, require) if require else []
-    facts |= {"unmet": failed} if require else {}
-    shared.show(facts, "\n".join([text(result, verbose=verbose), "", *failed, str(page)]), json_)
-    if open_:
-        webbrowser.open(page.resolve().as_uri())
-    if failed:
-        raise SystemExit(1)
 
 
 def _named(entries: list[str]) -> dict[str, str]:

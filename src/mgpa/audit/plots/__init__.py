@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.files import write_atomically
-from ..bootstrap import number
+from ..bootstrap import Estimate, number
 from ..metrics import METRICS, find_metric
 from ..verdict import warnings
 from ..words import reader_name
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 
 # Rows of a cloud that are drawn, and features with names of their own: enough to see the shape.
 CLOUD_ROWS, SHOWN_FEATURES = 800, 20
+# Metrics whose differences are drawn, as far as they were measured.
+DIFFERENCES = ("S", "home", "away", "RMSEP_home", "RMSEP_away", "T_f", "T_r", "RMSEP_r")
 
 __all__ = [
     "CHARTS", "COLORS", "COLUMN", "MARKERS", "PAGE", "SOURCE_COLORS", "colour_of", "draw_all", "grid",
-    "looks", "marker_of", "plot", "plot_association", "plot_embedding", "plot_gate", "plot_pairs",
-    "plot_participants", "plot_readers", "plot_tradeoff", "save_figures", "source_colours", "style",
+    "looks", "marker_of", "plot", "plot_association", "plot_differences", "plot_embedding", "plot_gate",
+    "plot_pairs", "plot_participants", "plot_readers", "plot_tradeoff", "save_figures", "source_colours",
+    "style",
 ]  # fmt: skip
 
 
@@ -50,9 +53,9 @@ def plot_tradeoff(audit: Audit) -> Any:
         figure, [ax] = canvas(COLUMN, 0.86 * COLUMN)
         places: list[tuple[float, float]] = []
         for name, look in reversed(looks(audit).items()):
-            ex, ey = audit[name].estimate("S"), audit[name].estimate(y)
-            draw.whisker(ax, ex, ey.value, look)
-            draw.whisker(ax, ex.value, ey, look)
+            ex, ey = audit.tabled[name]["S"], audit.tabled[name][y]
+            draw.whisker(ax, _paired(audit, name, "S"), ey.value, look)
+            draw.whisker(ax, ex.value, _paired(audit, name, y), look)
             # Where methods coincide, the earlier ones are larger, so that all are seen.
             above = sum(abs(ex.value - px) + abs(ey.value - py) < 0.004 for px, py in places)
             title, size = f"{look.label}\nS {ex}\n{y} {ey}", 5.5 + 3 * above
@@ -65,12 +68,53 @@ def plot_tradeoff(audit: Audit) -> Any:
             ax.set_ylim(min(low, high - 0.1), high)
         ax.axvline(0.5, **draw.CHANCE, zorder=1)
         if up.better != "neither":
-            ax.axhline(audit["identity"].estimate(y).value, **draw.BEFORE)
+            ax.axhline(audit.tabled["identity"][y].value, **draw.BEFORE)
         ax.set_xlabel(f"{draw.axis_label(METRICS['S'])}\n← lower is better")
         ax.set_ylabel(draw.axis_label(up) + "\nhigher is better →" * (up.better == "higher"))
         draw.legend(ax, audit, 3)
         if not all(audit[name].source_blind for name in audit):
-            ax.set_title("hollow: told the source", fontsize=6.5, color=draw.MUTED, loc="right", pad=3)
+            ax.set_title(
+                "hollow: needs the source of every row", fontsize=6.5, color=draw.MUTED, loc="right", pad=3
+            )
+    return figure
+
+
+def _paired(audit: Audit, name: str, metric: str) -> Estimate:
+    """Return a value with the paired interval of its difference from the identity."""
+    shown, before = audit.tabled[name][metric], audit.tabled["identity"][metric].value
+    if name == "identity" or metric not in audit.metrics:
+        return shown
+    change = audit.contrast(name, metric=metric)
+    return Estimate(shown.value, before + change.low, before + change.high)
+
+
+def plot_differences(audit: Audit) -> Any:
+    """Draw each method's differences from the identity: the source, and what existing and new heads notice.
+
+    Intervals are paired over participants; heads are those that tables show.
+    """
+    names = audit.methods[1:]
+    if not names:
+        raise ValueError("plot_differences needs a method besides the identity.")
+    metrics = [name for name in DIFFERENCES if name in audit.metrics]
+    columns, styles = min(len(metrics), 3), looks(audit)
+    with style():
+        size = _width(columns), 0.75 + 0.2 * len(names)
+        figure, panels = canvas(*size, len(metrics), columns, sharey=True)
+        for metric, ax in zip(metrics, panels, strict=True):
+            for i, name in enumerate(names):
+                change = audit.changes[name][metric]
+                draw.whisker(ax, change, i, styles[name])
+                title = f"{styles[name].label}, {metric}: {change:+.3f}"
+                points(ax, change.value, i, styles[name], title)
+            ax.axvline(0, **draw.CHANCE, zorder=1)
+            better = "← better" if METRICS[metric].better == "lower" else "better →"
+            ax.set_title(f"{metric}: {METRICS[metric].subject}", loc="left", fontsize=6.5, pad=4)
+            ax.set_xlabel(f"change\n{better}")
+            ax.set_ylim(len(names) - 0.5, -0.5)
+            ax.set_yticks(range(len(names)), [styles[name].short for name in names], fontsize=6.5)
+            ax.margins(x=0.1)
+            draw.rows(ax)
     return figure
 
 
@@ -82,7 +126,8 @@ def plot_readers(audit: Audit) -> Any:
     columns, y = min(len(names), 3), np.arange(len(readers))
     size, step = (6.5, 0.15) if len(readers) <= 16 else (5.2, 0.1)
     with style():
-        figure, panels = canvas(PAGE, 0.65 + (y[-1] + 1.5) * step, len(names), columns, sharex=True)
+        height = 0.65 + (y[-1] + 1.5) * step
+        figure, panels = canvas(_width(columns, 1.8), height, len(names), columns, sharex=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
             look, after = styles[name], audit[name].reader_means()
             draw.mark(ax.hlines(y, before, after, color=look.color, lw=1.0, alpha=0.45, zorder=1), "", name)
@@ -101,6 +146,11 @@ def plot_readers(audit: Audit) -> Any:
                 ax.set_xlabel("Source AUROC")
                 ax.tick_params(labelbottom=True)
     return figure
+
+
+def _width(columns: int, names: float = 0.6) -> float:
+    """Return the width of a figure of so many panels: of one or two a column's, so that phones show all."""
+    return COLUMN if columns * 1.4 + names <= 1.05 * COLUMN else PAGE
 
 
 def plot_association(audit: Audit) -> Any:
@@ -144,7 +194,7 @@ def plot_participants(audit: Audit, metric: str = "S") -> Any:
     before, people = before[here], [audit["identity"].participants[i] for i in here]
     with style():
         columns = min(len(names), 6)
-        figure, panels = canvas(PAGE, 1.9, len(names), columns, sharey=True)
+        figure, panels = canvas(_width(columns), 1.9, len(names), columns, sharey=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
             look, after = styles[name], audit[name].by_participant(metric)[here]
             changes = zip(people, before, after, strict=True)
@@ -187,8 +237,9 @@ def plot_embedding(audit: Audit) -> Any:
     with style():
         rows = -(-len(clouds) // 4)
         columns = -(-len(clouds) // rows)  # five are three and two
-        tall = PAGE / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
-        figure, panels = canvas(PAGE, tall + 0.2, len(clouds), columns, extra=0.35)
+        wide = _width(columns, 0.0)
+        tall = wide / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
+        figure, panels = canvas(wide, tall + 0.2, len(clouds), columns, extra=0.35)
         for (name, cloud), ax in zip(clouds.items(), panels, strict=True):
             # In turns, or the source drawn last would hide the others.
             order = np.random.default_rng(0).permutation(len(cloud))[:CLOUD_ROWS]
@@ -339,6 +390,7 @@ def _by_feature(ax: Any, names: list[str], free: NDArray[Any]) -> None:
 #: Every chart of an audit by its name.
 CHARTS: dict[str, Callable[..., Any]] = {
     "tradeoff": plot_tradeoff,
+    "differences": plot_differences,
     "readers": plot_readers,
     "participants": plot_participants,
     "association": plot_association,
@@ -365,7 +417,7 @@ def draw_all(audit: Audit) -> dict[str, Any]:
     """Return a figure of every chart that applies to an audit, by their names."""
     several = len(audit.methods) > 1
     applies = {
-        **dict.fromkeys(("tradeoff", "readers"), several),
+        **dict.fromkeys(("tradeoff", "differences", "readers"), several),
         "participants": False,  # drawn below, of what participants have a value of their own
         "association": "worst" in audit.metrics,
         "pairs": audit.pairs is not None,

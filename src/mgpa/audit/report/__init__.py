@@ -14,19 +14,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from html import escape
 from importlib.resources import files
-from io import BytesIO
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 from ..._common.files import csv_lines
 from .. import verdict as words
-from ..bootstrap import number
-from ..metrics import METRICS
+from ..bootstrap import Estimate, number
+from ..metrics import METRICS, SERVED
 from ..plots import draw_all
 from ..plots import drawing as draw
 from ..plots.palette import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
+from ..verdict.decisions import of_decoder
 from ..words import label, reader_summary
+from .drawings import svg
+from .drawings import themed as themed
 
 if TYPE_CHECKING:
     from ..result import Audit
@@ -35,15 +35,6 @@ if TYPE_CHECKING:
 ONE_FIT = ("gate", "embedding")
 # Colours of outcomes in the table of differences.
 JUDGED = {"improved": "good", "kept": "good", "suffered": "bad", "unclear": "warn"}
-# Colours of figures, by the names they have in the style sheet.
-VARIABLES = {
-    **{color: f"m{i}" for i, color in enumerate(COLORS)},
-    **{color: f"s{i}" for i, color in enumerate(SOURCE_COLORS)},
-    draw.INK: "ink", draw.MUTED: "muted", draw.FAINT: "line", draw.GRID: "grid", "#ffffff": "card",
-    "#000000": "ink",
-}  # fmt: skip
-# Digits of coordinates after the second, and colours.
-DIGITS, HEX = re.compile(r"(\.\d\d)\d+"), re.compile(r"#[0-9a-f]{6}")
 
 
 def html_report(
@@ -75,14 +66,7 @@ def html_report(
             "script": script,
             "badges": badges,
             "headline": sentence(words.headline(audit)),
-            "certainty": sentence(
-                " ".join(
-                    [
-                        *words.led_by(audit)[1 + len(words.home_falls(audit)) :],
-                        words.certainty(audit, warn=False),
-                    ]
-                )
-            ),
+            "certainty": sentence(words.below_headline(audit)),
             "tiles": _tiles(audit),
             "hero": charts.pop("tradeoff", ""),
             "links": "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in added),
@@ -98,6 +82,7 @@ def html_report(
             "confounding": _confounding(audit),
             "settings": _settings(audit),
             "methods_text": escape(audit.methods_text()),
+            "glossary": _glossary(audit),
             "measured": escape(
                 f"{words.units(audit)} with role EVAL, sources {', '.join(s.sources)}, data {s.data}"
             ),
@@ -108,7 +93,8 @@ def html_report(
 
 def inline_verdict(audit: Audit) -> str:
     """Return the verdict and tables for a notebook, the rest collapsed, without script."""
-    first, second, third = map(sentence, words.verdict(audit))
+    *before, second, third = map(sentence, words.verdict(audit))
+    first = " ".join(before)
     return (
         f'<div class="mgpa"><p><strong>{first}</strong></p><p><strong>{second}</strong></p><p>{third}</p>'
         f"{_tables(audit)}<details><summary>Method by method</summary>{_methods(audit)}</details></div>"
@@ -125,9 +111,9 @@ def _tiles(audit: Audit) -> str:
         ["S", "home", "away", "RMSEP_home", "RMSEP_away", task.name if task else "", "T_r"]
     )
     for metric in [*[m for m in metrics if m in audit.metrics][:3], "M"]:
-        served = audit.served(name, metric)  # as the change is: of the heads that the method serves
+        served, heads = of_decoder(audit, name, metric)
         before, after = (audit[m].estimate(served).value for m in ("identity", name))
-        whose = "" if served == metric else f", heads of {audit[name].reference}"
+        whose = f", heads of {heads}" if heads else ""
         big, small = f"{100 * after:.1f} %", "of the rows' size"
         if metric != "M":
             big = f"{number(before)} → {number(after)}"
@@ -136,7 +122,7 @@ def _tiles(audit: Audit) -> str:
             f'<div class="tile"><div class="what">{sentence(METRICS[metric].subject + whose)}</div>'
             f'<div class="big">{big}</div><div class="ci">{small}</div></div>'
         )
-    told = "" if audit[name].source_blind else ", told the source"
+    told = "" if audit[name].source_blind else ", needs the source"
     whose = escape(label(name) + told + ("" if leaders else "; not called best"))
     return f'<p class="eyebrow">{whose}</p><div class="tiles">{"".join(tiles)}</div>'
 
@@ -229,7 +215,23 @@ def _settings(audit: Audit) -> str:
         f"<details><summary>{escape(label(name))}</summary><pre>{escape(result.summary)}</pre></details>"
         for name, result in audit.results.items()
     )
-    return f"{roles}{_facts(facts)}<h3>The fitted maps</h3>{maps}"
+    return f"{roles}{_facts(facts)}<h3>The fitted maps</h3>{_fits(audit)}{maps}"
+
+
+def _fits(audit: Audit) -> str:
+    """Return what each fit's gate rests on and did, where there are several fits."""
+    rows = [
+        [
+            f"{label(name)}, fit {i}", info.n_contrasts or "–", info.gate_rank or 0,
+            "–" if info.gate_energy is None else f"{100 * info.gate_energy:.1f} %",
+            f"{100 * cell['movement'].mean():.1f} %",
+        ]
+        for name, result in audit.results.items()
+        for i, (info, cell) in enumerate(zip(result.provenance, result.cells, strict=False), start=1)
+        if info.gate_rank is not None and len(result.provenance) > 1
+    ]  # fmt: skip
+    head = ["Fit", "Contrasts of pairs", "Gate rank", "Contrast energy in it", "Rows moved by"]
+    return plain_table(head, rows, "What each fit's gate rests on, and what the fit did") if rows else ""
 
 
 def _facts(facts: Mapping[str, str]) -> str:
@@ -248,49 +250,76 @@ def _table(audit: Audit, differences: bool = False) -> str:
     estimates = audit.changes if differences else audit.tabled
     metrics = audit.metrics if differences else audit.columns
     leaders = {name for group in words.ranking(audit)[1] for name in group}
+    cell = _difference if differences else _estimate
     rows = []
     for name, row in estimates.items():
         blind = "source-blind" if audit[name].source_blind else "source-aware"
-        cells = [
-            f'<th scope="row" data-value="{escape(label(name))}">{method_html(audit, name)} '
-            f'<span class="group">{blind}</span></th>'
-        ]
-        for m in metrics:
-            e = row.get(m)
-            if e is None:
-                cells.append("<td>–</td>")
-                continue
-            value, _, below = minus(f"{e:+.3f}" if differences else str(e)).partition(" ")
-            kind, below = "", below.replace(" ", "\N{NO-BREAK SPACE}")  # an interval stays in one line
-            chance = f"chance reaches {number(audit[name].chance.high)}" if m == "S" else ""
-            if not differences and (chance := chance or words.class_chance(audit, m)):
-                below += f"<br>{chance}"
-            if differences and m == "S" and (every := audit.simultaneous.get(name, {}).get(m)):
-                together = minus(f"({every:+.3f}".partition(" ")[2]).replace(" ", "\N{NO-BREAK SPACE}")
-                below += f"<br>({together})"
-            if differences and METRICS[m].better != "neither":
-                outcome = str(audit.outcome(name, m))
-                kind, below = JUDGED[outcome], f"{below}<br>{words.OUTCOMES[outcome]}"
-            cells.append(
-                f'<td data-value="{e.value:.6g}"><span class="{kind}">{value}</span> '
-                f'<span class="ci">{below}</span></td>'
-            )
+        cells = [cell(audit, name, m, row[m]) if m in row else "<td>–</td>" for m in metrics]
         best = ' class="is-best"' if name in leaders else ""
-        rows.append(f"<tr{best}>{''.join(cells)}</tr>")
+        rows.append(
+            f'<tr{best}><th scope="row" data-value="{escape(label(name))}">{method_html(audit, name)} '
+            f'<span class="group">{blind}</span></th>{"".join(cells)}</tr>'
+        )
+    meanings = explained()
     head = "".join(
-        f'<th scope="col">{subscript(m)} <span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
+        f'<th scope="col" title="{escape(meanings.get(m, ""))}">{subscript(m)} '
+        f'<span class="hint">{METRICS[m].hint}</span></th>'
+        for m in metrics
     )
-    notes = (words.readers_note(audit), words.shortcut_note(audit), words.decoder_note(audit))
-    caption = " ".join(["Means with 95 % intervals.", *filter(None, notes)])
-    if differences:
-        caption = f"Differences from the identity, paired over {audit.design.plural}, with 95 % intervals"
-        caption += "; of S, in brackets, those that hold for all methods at once" * (len(audit.methods) > 2)
-        caption += "."
+    caption = _caption(audit, differences)
     table = (
         f'<table class="sortable"><caption><span>{escape(caption)}</span></caption>'
         f'<thead><tr><th scope="col">Method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
     return _scrolling(caption, table)
+
+
+def _caption(audit: Audit, differences: bool) -> str:
+    """Return what a table shows, and how it was measured."""
+    if not differences:
+        notes = (words.readers_note(audit), words.shortcut_note(audit), words.decoder_note(audit))
+        return " ".join(["Means with 95 % intervals.", *filter(None, notes)])
+    caption = f"Differences from the identity, paired over {audit.design.plural}, with 95 % intervals"
+    together = "; of S, in brackets, those that hold for all methods at once" * (len(audit.methods) > 2)
+    return f"{caption}{together}."
+
+
+def _estimate(audit: Audit, name: str, metric: str, e: Estimate) -> str:
+    """Return a value with its interval and what chance reaches."""
+    chance = words.class_chance(audit, metric)
+    if metric == "S" and name in audit.results:
+        chance = f"chance reaches {number(audit[name].chance.high)}"
+    return _cell(e, str(e), "", chance)
+
+
+def _difference(audit: Audit, name: str, metric: str, e: Estimate) -> str:
+    """Return a difference with its interval and what became of the metric."""
+    together = audit.simultaneous.get(name, {}).get(metric) if metric == "S" else None
+    below = [] if together is None else [f"({f'{together:+.3f}'.partition(' ')[2]})"]
+    outcome = str(audit.outcome(name, metric)) if METRICS[metric].better != "neither" else ""
+    return _cell(e, f"{e:+.3f}", JUDGED.get(outcome, ""), *below, words.OUTCOMES.get(outcome, ""))
+
+
+def _cell(e: Estimate, shown: str, kind: str, *below: str) -> str:
+    """Return a cell: the value, its interval in one line, and further lines below."""
+    value, _, interval = minus(shown).partition(" ")
+    lines = [unbroken(text) for text in (interval, *map(minus, below)) if text]
+    return (
+        f'<td data-value="{e.value:.6g}"><span class="{kind}">{value}</span> '
+        f'<span class="ci">{"<br>".join(lines)}</span></td>'
+    )
+
+
+def explained() -> dict[str, str]:
+    """Return what every metric says, in a sentence or two."""
+    groups = json.loads(_read("metrics.json")).values()
+    return {name: text for group in groups for name, text in group.items()}
+
+
+def _glossary(audit: Audit) -> str:
+    """Return the metrics of this audit with what they say."""
+    entries = ((m, text) for m, text in explained().items() if m in audit.columns)
+    return "".join(f"<dt>{subscript(m)}</dt><dd>{subscript(text)}</dd>" for m, text in entries)
 
 
 def plain_table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
@@ -329,9 +358,13 @@ def minus(numbers: str) -> str:
 def sentence(text: str) -> str:
     """Return escaped text with minus signs, and intervals without line breaks."""
     text = re.sub(r"(?<![\w.])-(?=[.\d])", "−", text)
-    text = re.sub(r"\[[^\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     text = re.sub(r"(?<=\bS) (?=[.\d])", "\N{NO-BREAK SPACE}", text)
-    return subscript(text)
+    return subscript(unbroken(text))
+
+
+def unbroken(text: str) -> str:
+    """Return text whose intervals stay in one line."""
+    return re.sub(r"\[[^\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
 def subscript(text: str) -> str:
@@ -368,68 +401,6 @@ def _read(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def svg(figure: Any, name: str, title: str) -> str:
-    """Return a figure as an SVG element: colours of the theme, tooltips, and marks that can be highlighted.
-
-    Its ids begin with ``name``; ``title`` is for screen readers.
-    """
-    stream = BytesIO()
-    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    return themed(stream.getvalue(), name, title, vars(figure).get("mgpa_marks", {}))
-
-
-def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return an SVG of matplotlib's as :func:`svg` does, with tooltips by the ids in ``marks``."""
-    root = ElementTree.fromstring(stored)
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag.endswith(("}metadata", "}style")) or child.get("id") == "stamp":
-                parent.remove(child)
-    for element in list(root.iter()):
-        element.tag = element.tag.rpartition("}")[2]
-        gid = element.get("id", "")
-        attributes = list(element.attrib.items())
-        element.attrib.clear()
-        for long_key, value in attributes:
-            key = long_key.rpartition("}")[2]
-            if key in ("d", "x", "y"):
-                value = DIGITS.sub(r"\1", value)
-            elif key == "id":  # nothing refers to other ids than those of paths
-                value = f"{name}-{value}" if element.tag in ("path", "clipPath", "image") else ""
-            elif key == "href":
-                value = f"#{name}-{value[1:]}" if value.startswith("#") else value
-            elif "#" in value:
-                value = value.replace("url(#", f"url(#{name}-")
-                for color in VARIABLES.keys() & set(HEX.findall(value)):
-                    value = value.replace(color, f"var(--{VARIABLES[color]})")
-            if value or key != "id":
-                element.set(key, value)
-        if gid in marks:
-            _tell(element, *marks[gid])
-    width = float(root.get("width", "0").removesuffix("pt"))
-    for key in ("width", "height", "version"):
-        root.attrib.pop(key, None)
-    root.set("role", "img")
-    root.set("aria-label", title)
-    root.set("style", f"--inches: {width / 72:.1f}")
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _tell(element: ElementTree.Element, titles: Sequence[str], method: str, people: Sequence[int]) -> None:
-    """Put tooltips into a mark's points, and say whose they are."""
-    if method:
-        element.set("data-method", method)
-    uses = [child for child in element.iter() if child.tag.endswith("use")]
-    each = len(uses) == max(len(titles), len(people)) > 1
-    for i, target in enumerate(uses if each else [element]):
-        if i < len(people):
-            target.set("data-person", str(people[i]))
-        if i < len(titles) and titles[i]:
-            title = ElementTree.Element("title")
-            title.text = titles[i]
-            target.insert(0, title)
-
-
 def csv_table(audit: Audit) -> str:
     """Return one line for every method and metric: value, interval, and difference from the identity.
 
@@ -450,8 +421,11 @@ def csv_table(audit: Audit) -> str:
             "note",
         ]
     ]
-    notes = {"S": words.readers_note(audit), "worst": words.shortcut_note(audit)}
-    for name, estimates in audit.estimates.items():
+    notes = dict.fromkeys(SERVED, words.decoder_note(audit)) | {
+        "S": words.readers_note(audit),
+        "worst": words.shortcut_note(audit),
+    }
+    for name, estimates in audit.tabled.items():
         of_method = audit.details if name in audit.results else ()
         single = {metric: audit[name].estimate(metric) for metric in of_method}
         for metric, e in (estimates | single).items():

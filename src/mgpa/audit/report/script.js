@@ -68,6 +68,35 @@
   theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; say(); });
   say();
 
+  /* Save charts and tables. */
+  function offer(place, name, kind, content) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "save";
+    button.textContent = `Save as ${kind.toUpperCase()}`;
+    button.addEventListener("click", () => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([content()]));
+      link.download = `${name}.${kind}`;
+      link.click();
+    });
+    place.after(button);
+  }
+  for (const chart of all(".chart"))
+    offer(chart, chart.closest("figure").id, "svg", () => {
+      const colors = getComputedStyle(document.documentElement);
+      const drawing = new XMLSerializer().serializeToString(chart.querySelector("svg"));
+      return drawing.replace(/var\((--\w+)\)/g, (_, name) => colors.getPropertyValue(name).trim());
+    });
+  /* Names that a spreadsheet would compute are marked as text. */
+  const cell = text => `"${text.replace(/\s+/g, " ").trim().replace(/^[=@]/, "'$&").replace(/"/g, '""')}"`;
+  all("#numbers table").forEach((table, i) =>
+    offer(table.parentElement, ["estimates", "differences"][i], "csv", () =>
+      [...table.rows].map(row => [...row.cells].map(one => cell(one.innerText)).join()).join("\r\n")));
+
+  /* What is folded away is printed. */
+  addEventListener("beforeprint", () => { for (const folded of all("details")) folded.open = true; });
+
   /* Copy a paragraph. */
   for (const button of all("button.copy")) {
     button.hidden = false;

@@ -1,0 +1,85 @@
+"""Figures as SVG in a page: colours of its theme, tooltips, and marks that can be highlighted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from types import MappingProxyType
+from typing import Any
+from xml.etree import ElementTree
+
+from ..plots import drawing as draw
+from ..plots.palette import COLORS, SOURCE_COLORS
+
+# Colours of figures, by the names they have in the style sheet.
+VARIABLES = {
+    **{color: f"m{i}" for i, color in enumerate(COLORS)},
+    **{color: f"s{i}" for i, color in enumerate(SOURCE_COLORS)},
+    draw.INK: "ink", draw.MUTED: "muted", draw.FAINT: "line", draw.GRID: "grid", "#ffffff": "card",
+    "#000000": "ink",
+}  # fmt: skip
+# Digits of coordinates after the second, and colours.
+DIGITS, HEX = re.compile(r"(\.\d\d)\d+"), re.compile(r"#[0-9a-f]{6}")
+
+
+def svg(figure: Any, name: str, title: str) -> str:
+    """Return a figure as an SVG element: colours of the theme, tooltips, and marks that can be highlighted.
+
+    Its ids begin with ``name``; ``title`` is for screen readers.
+    """
+    stream = BytesIO()
+    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    return themed(stream.getvalue(), name, title, vars(figure).get("mgpa_marks", {}))
+
+
+def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return an SVG of matplotlib's as :func:`svg` does, with tooltips by the ids in ``marks``."""
+    root = ElementTree.fromstring(stored)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.endswith(("}metadata", "}style")) or child.get("id") == "stamp":
+                parent.remove(child)
+    for element in list(root.iter()):
+        element.tag = element.tag.rpartition("}")[2]
+        gid = element.get("id", "")
+        attributes = list(element.attrib.items())
+        element.attrib.clear()
+        for long_key, value in attributes:
+            key = long_key.rpartition("}")[2]
+            if key in ("d", "x", "y"):
+                value = DIGITS.sub(r"\1", value)
+            elif key == "id":  # nothing refers to other ids than those of paths
+                value = f"{name}-{value}" if element.tag in ("path", "clipPath", "image") else ""
+            elif key == "href":
+                value = f"#{name}-{value[1:]}" if value.startswith("#") else value
+            elif "#" in value:
+                value = value.replace("url(#", f"url(#{name}-")
+                for color in VARIABLES.keys() & set(HEX.findall(value)):
+                    value = value.replace(color, f"var(--{VARIABLES[color]})")
+            if value or key != "id":
+                element.set(key, value)
+        if gid in marks:
+            _tell(element, *marks[gid])
+    width = float(root.get("width", "0").removesuffix("pt"))
+    for key in ("width", "height", "version"):
+        root.attrib.pop(key, None)
+    root.set("role", "img")
+    root.set("aria-label", title)
+    root.set("style", f"--inches: {width / 72:.1f}")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _tell(element: ElementTree.Element, titles: Sequence[str], method: str, people: Sequence[int]) -> None:
+    """Put tooltips into a mark's points, and say whose they are."""
+    if method:
+        element.set("data-method", method)
+    uses = [child for child in element.iter() if child.tag.endswith("use")]
+    each = len(uses) == max(len(titles), len(people)) > 1
+    for i, target in enumerate(uses if each else [element]):
+        if i < len(people):
+            target.set("data-person", str(people[i]))
+        if i < len(titles) and titles[i]:
+            title = ElementTree.Element("title")
+            title.text = titles[i]
+            target.insert(0, title)

@@ -1,0 +1,240 @@
+"""How sure an audit is: warnings, caveats that hold for every method, and what was measured how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import first_few, printable
+from ..bootstrap import number
+from ..design import FEW, TOO_FEW
+from ..diagnostics import UNASSOCIATED, cramers_v
+from ..metrics import METRICS
+from ..words import label, listed, reader_summary
+from .conclusions import repeated, span, units
+from .decisions import ranking, smallest_cell, too_few
+from .requirements import participants_needed
+
+if TYPE_CHECKING:
+    from ..result import Audit
+
+# Cramér's V from which an association is called strong.
+STRONG = 0.4
+
+
+def certainty(audit: Audit, *, warn: bool = True) -> str:
+    """Return one line on certainty: warnings, number of participants, how many more would help."""
+    lines = [*warnings(audit).values()] if warn else []
+    if not too_few(audit):
+        lines.append(f"Intervals are over {units(audit)}.")
+        lines += map(str, repeated(audit))
+        # Which of several methods that hide the source has the lower S is of no use.
+        leaders = ranking(audit)[1]
+        readable = {name for group in leaders for name in group if audit[name].chance.excluded}
+        questions = (e for e in participants_needed(audit) if readable & {*e["methods"]} or not leaders)
+        lines += [e["sentence"] for e in questions][:1]
+    return " ".join(lines)
+
+
+def warnings(audit: Audit) -> dict[str, str]:
+    """Return the warnings that every output shows: a sentence by a short badge."""
+    s, marks = audit.settings, {}
+    if s.preliminary:
+        few = missing_networks(audit) or "few, briefly trained readers"
+        marks["Preliminary"] = f"Preliminary: {few}, so S may be too low."
+    if too_few(audit):
+        cell, n = smallest_cell(audit)
+        marks["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
+    if s.corrected_by:
+        marks["Corrected before"] = (
+            f"The rows were already corrected (by map {s.corrected_by}), perhaps by a map fitted on these "
+            f"{audit.design.plural}. Audit the table it was applied to, and pass the map as a method."
+        )
+    # Rows in two roles look as if every method had seen EVAL participants; the cause is said below.
+    leaked = [label(name) for name, result in audit.results.items() if result.fitted_on]
+    if leaked and not (s.duplicates and len(leaked) == len(audit.methods)):
+        was = "were" if len(leaked) > 1 else "was"
+        marks["Not held out"] = (
+            f"{listed(leaked)} {was} fitted on EVAL {audit.design.plural}, which flatters "
+            f"{'them' if len(leaked) > 1 else 'it'}."
+        )
+    if s.duplicates:
+        copies = "; ".join(f"{count} {what}" for what, count in s.duplicates.items())
+        marks["Duplicate rows"] = (
+            f"The same rows have two roles ({copies}), which flatters every method. Registered twice: "
+            f"{first_few(list(s.copied), 4)}. Give each {audit.design.unit} one name."
+        )
+    return marks
+
+
+def missing_networks(audit: Audit) -> str:
+    """Return a note if no networks were among the readers, and why; else nothing."""
+    why = " (torch is not installed)" if audit.settings.no_networks else ""
+    networks = any("gelu" in reader for reader in audit["identity"].readers)
+    return "" if networks else f"no networks among the readers{why}"
+
+
+def caveats(audit: Audit) -> list[str]:
+    """Return the caveats that hold for every method."""
+    return [
+        *warnings(audit).values(),
+        audit.design.sentence,
+        *audit.design.notes,
+        *_who_was_fitted_on(audit),
+        *_association_in_scored_rows(audit),
+        *_few_pairs(audit),
+        *_whose_head(audit),
+        *_unseen_losses(audit),
+        _intervals(audit),
+        *(entry["sentence"] for entry in participants_needed(audit) if not too_few(audit)),
+        *_chosen_here(audit),
+    ]
+
+
+def _who_was_fitted_on(audit: Audit) -> list[str]:
+    """Return who trained what was scored on whom."""
+    s, people, lines = audit.settings, audit.design.plural, []
+    nested = [f"{n} {role}" for role, n in s.one_source.items() if n]
+    if nested and audit.design.kind == "crossed":
+        lines.append(
+            f"{listed(nested)} {people} have one source only: methods and readers may learn the {people} "
+            "instead of the source, so S may be too low."
+        )
+    if s.folds > 1:
+        how_often = "once" if s.repeats == 1 else f"in each of {s.repeats} deals"
+        lines.append(
+            f"Each {audit.design.unit} was scored {how_often}, by {trained_on_others(audit)}, in {s.folds} "
+            "folds."
+        )
+        lines += map(str, repeated(audit))
+    if s.always_fit:
+        lines.append(
+            f"{units(audit, s.always_fit)} {'was' if s.always_fit == 1 else 'were'} fitted on in every fold "
+            "and never scored: they have the pairs, or a map was fitted on them."
+        )
+    return lines
+
+
+def trained_on_others(audit: Audit) -> str:
+    """Return what was surely trained on other participants than those it is scored on."""
+    held_out = all(audit[name].fitted_on == () for name in audit.methods[1:])
+    parts = [*["maps"] * (held_out and len(audit.methods) > 1), "readers"]
+    parts += ["heads"] if audit.settings.task and not audit.settings.deployed else []
+    return f"{listed(parts)} trained on others"
+
+
+def _association_in_scored_rows(audit: Audit) -> list[str]:
+    """Return that reading the label reads some of the source; every row is scored in some fold."""
+    if audit.settings.folds == 1 or audit.design.kind != "crossed" or not audit.counts:
+        return []
+    v = cramers_v(audit.counts)
+    if v < UNASSOCIATED:
+        return []
+    return [
+        f"Source and label are associated in the scored rows (Cramér's V {number(v, '.2f')}): a reader of "
+        "the label reads some of the source, so S may stay above .5 without any effect of the source."
+    ]
+
+
+def _few_pairs(audit: Audit) -> list[str]:
+    few, people = audit.settings.pair_participants, audit.design.plural
+    if not few or min(few) >= TOO_FEW:
+        return []
+    each = "In each fold, m" if audit.settings.folds > 1 else "M"
+    return [f"{each}ethods that use pairs had pairs of only {span(list(few))} {people}."]
+
+
+def _whose_head(audit: Audit) -> list[str]:
+    if not audit.settings.deployed or audit.settings.head_source:
+        return []
+    return [
+        "The source that the head was trained on was not stated, so its scores are means over all sources. "
+        "head_source= separates home from away."
+    ]
+
+
+def unseen_share(n: int) -> float:
+    """Return the largest share of all participants that n may leave out altogether, once in twenty times.
+
+    A few who lose much are in no interval if none of them is among the n.
+
+    Examples
+    --------
+    >>> round(unseen_share(12), 2)
+    0.22
+    """
+    return float(1.0 - 0.05 ** (1.0 / n))
+
+
+def _unseen_losses(audit: Audit) -> list[str]:
+    """Return what "kept" does not exclude, if it is said of any method."""
+    limited = [m for m in audit.metrics if METRICS[m].kept is not None]
+    if not any(audit.outcome(name, m) == "kept" for name in audit.methods[1:] for m in limited):
+        return []
+    share = f"{100 * unseen_share(audit.n_people):.0f} %"
+    return [f"Kept is about the mean: a loss in fewer than {share} of {audit.design.plural} may go unseen."]
+
+
+def _intervals(audit: Audit) -> str:
+    few = audit.n_people < FEW and not audit.settings.widen
+    narrow = " Intervals over so few tend to be too narrow." if few else ""
+    return (
+        f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
+        f"more. Chance comes from permuted source labels.{narrow}"
+    )
+
+
+def _chosen_here(audit: Audit) -> list[str]:
+    if len(audit.methods) < 3 or not any(len(group) == 1 for group in ranking(audit)[1]):
+        return []
+    return [f"The best method was chosen on these {audit.design.plural}; confirm it on new ones."]
+
+
+def confounding(audit: Audit) -> str:
+    """Return how far source and label are associated in the fitting rows."""
+    if not audit.settings.task:
+        return "The table has no labels, so their association with the source was not measured."
+    if not audit.counts and audit.settings.task == "classification":
+        return "How source and label are associated in the rows that the maps were fitted on is not known."
+    if not audit.counts:
+        return "The labels are not classes, so their association with the source was not measured."
+    v = cramers_v(audit.counts)
+    strength = "no" if v < UNASSOCIATED else "some" if v < STRONG else "strong"
+    harm = ": methods that erase whatever predicts the source remove task with it" * (v >= UNASSOCIATED)
+    size = number(v, ".2f")
+    return f"Source and label show {strength} association in the fitting rows (Cramér's V {size}){harm}."
+
+
+def class_chance(audit: Audit, metric: str) -> str:
+    """Return the balanced accuracy of guessing, in words; nothing for other metrics."""
+    guess = number(1 / len(audit.design.classes))
+    return f"chance {guess}" if METRICS[metric].unit == "balanced accuracy" and audit.design.classes else ""
+
+
+def readers_note(audit: Audit) -> str:
+    """Return which readers were used, and S of the paper's readers alone."""
+    readers = audit["identity"].readers
+    note = f"S: the best of {len(readers)} readers ({reader_summary(readers)})."
+    note += f" There were {missing}." if (missing := missing_networks(audit)) else ""
+    if audit.settings.bank == "paper":
+        return f"{note} All are the paper's readers."
+    paper = {name: number(result.estimate("S_paper").value) for name, result in audit.results.items()}
+    alone = (f"{printable(label(name))} {value}" for name, value in paper.items())
+    return f"{note} By the paper's readers alone (S_paper): {', '.join(alone)}."
+
+
+def shortcut_note(audit: Audit) -> str:
+    """Return which shortcut the heads behind ``worst`` learned."""
+    ways, origin = audit.settings.directions, audit.settings.directions_of
+    if not ways:
+        return f"worst and control were not measured: {origin}." if origin else ""
+    if len(ways) > 1:
+        return "worst: the mean over heads that learned each possible shortcut."
+    how = "as set" if origin == "stated" else f"as in the {origin} rows"
+    return f"worst: heads learned that {ways[0]} ({how})."
+
+
+def decoder_note(audit: Audit) -> str:
+    """Return whose heads the tables show, where methods take rows to one source."""
+    every, shown = audit.estimates["identity"], audit.tabled["identity"]
+    names = [m for m in audit.columns if m in every and shown[m] is not every[m]]
+    return f"Existing heads ({', '.join(names)}): those trained on {audit.decoder} alone." if names else ""

@@ -1,0 +1,125 @@
+"""What an audit found, as data: one finding for every sentence, and the one template of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..bootstrap import Estimate, number
+from ..words import label, listed
+
+
+class Change(NamedTuple):
+    """A number before and after a correction, their difference, and whose heads they are about, if of one."""
+
+    before: float
+    after: float
+    difference: Estimate
+    heads: str = ""
+
+    def __str__(self) -> str:
+        heads = f", heads of {self.heads}" if self.heads else ""
+        return f"{number(self.before)} → {number(self.after)} ({self.difference:+.3f}{heads})"
+
+
+#: The sentence of every kind of finding. ``{who}`` are the methods of the finding.
+TEMPLATES = {
+    # What the uncorrected embeddings reveal.
+    "doubtful_pairs": "{what}",
+    "revealed": "Your embeddings reveal the {source} (S {S}; chance reaches {chance}).",
+    "revealed_between": "Your embeddings reveal the {source}, or how the {units} of one {source} differ "
+    "from those of another (S {S}, between {units}; chance reaches {chance}).",
+    "hidden": "Your embeddings do not reveal the {source} beyond chance (S {S}; chance reaches {chance}).",
+    # What the methods did: the leaders of those that need no source, then of those that do.
+    "home_falls": "At home, existing heads{heads} lose with {who}: {metric} {before} → {after} ({change}).",
+    "home_falls_advice": "At home, existing heads{heads} lose with {who}: {metric} {before} → {after} "
+    "({change}). MGPA(reference={reference!r}) leaves the rows of {reference} where they are, as far as they "
+    "can be recognised, and with them a decoder that was trained on {reference}.",
+    "leads": "{who} {did}.",
+    "leads_aware": "{who}, which needs the source of every row, {did}.",
+    "tied": "{who} are tied on {metric} ({values}){did}.",
+    "tied_aware": "{who}, which need the source of every row, are tied on {metric} ({values}){did}.",
+    "accuracy_improved": "Accuracy of existing heads{heads} on other sources rises by {each}.",
+    "accuracy_suffered": "Accuracy of existing heads{heads} on other sources falls by {each}.",
+    "model_error": "On other sources, existing models{heads} err by {each}, and by {before} uncorrected "
+    "(RMSEP).",
+    "worse_than_mean": "Existing models are worse than guessing the mean on rows of {who} ({explained}; "
+    "{before} uncorrected){served}.{refitted}",
+    "worse_than_mean_advice": "Existing models are worse than guessing the mean on rows of {who} "
+    "({explained}; {before} uncorrected){served}.{refitted} To keep existing models, map rows to the source "
+    "that they know: MGPA(reference=), FEATMAP, PDS or SST.",
+    "heads_prefer": "Existing heads do best with {who}: {metric} {value} on other sources ({other}: {less}).",
+    "unread_task": "What the task loses cannot be told: heads hardly read it without correction (T_f {T_f}).",
+    "lower_but": "{who} has a lower {metric} ({value}), but {reason}.",
+    "better_but": "{who} has a better {metric} ({value}), but {reason}.",
+    "not_counted": "{who} {did}, but {reason}.",
+    "nothing_compared": "Only uncorrected embeddings were audited; there is nothing to compare.",
+    "too_few_cell": "No method is called best: every source and label needs at least {needed}.",
+    "too_few": "No method is called best with {now}; at least {needed} are needed.",
+    "nothing_to_remove": "These readers find nothing to remove.",
+    "not_moved": "No method moved the embeddings.",
+    "none_clear": "No method clearly lowered it. The lowest S is {value} ({who}).",
+    "none_better": "No method is clearly better on {metric}. The best value is {value} ({who}).",
+    "left": "Much is left with {who} (S {S}): its gate of rank {rank} (of {features} features) rests on "
+    "{contrasts} contrasts of pairs, of {participants} {units} and {n} sources. Pairs of more {units} can "
+    "show more directions.",
+    "idle": "{who} did nothing in {n} of {of} fits{why}.",
+    "unseen": "On a {source} that was not in the fit, heads refitted on the others reach {values}.",
+    "range": "Over {n} deals of the {units} to folds, {metric} went {ranges}.",
+    "range_lead": "Over {n} deals of the {units} to folds, {metric} went {ranges}; the best was {lead}.",
+    # How sure that is.
+    "over": "Intervals are over {units}.",
+    "enough_separate": "About {needed} {units} would tell {who} apart on {metric}, in four of five audits "
+    "(80 % power).",
+    "never_separate": "More {units} will hardly tell {who} apart on {metric}.",
+    "enough_kept": "About {needed} {units} would show that {who} keeps the task within {margin}, in four of "
+    "five audits (80 % power).",
+    "never_kept": "More {units} will hardly show that {who} keeps the task within {margin}.",
+    # One method.
+    "no_evidence": "No evidence to act on: rows are left as they are{fits}. {why}",
+    "fitted_on": "Not held out: it was fitted on {n} of the {units} it is scored on ({names}), which "
+    "flatters it. Fit it on FIT {units} only.",
+    "fitted_elsewhere": "It was fitted elsewhere, perhaps on these {units}.",
+    "unmoved": "Rows were not moved: every number is that of the uncorrected rows.",
+    "metric": "{subject} ({metric}): {change}{chance}: {outcome}.",
+    "metric_unsure": "{subject} ({metric}): {change}{chance}: {outcome}; the loss may exceed {margin} (95 "
+    "%).",
+    "metric_kept": "{subject} ({metric}): {change}{chance}: kept; the mean loss is below {margin} (95 %).",
+    "source": "Source (S): {change}; chance reaches {chance}: {outcome}.",
+    "source_reverses": "Source (S): {change}; chance reaches {chance}: {outcome}. S is below chance: readers "
+    "learned a rule that reverses on new {units}.",
+    "by_direction": "Existing heads by direction: {changes}.",
+    "by_class": "Existing heads{heads} on other sources, share of rows right: {changes}.",
+    "twin": "Given both views of an event, readers tell which is which (twin): {change}.",
+    "bits": "Source information in the gate, I(U; R | Q): {change} bits a row; in what the gate preserves, "
+    "I(U; Q): {preserved}.",
+    "identity": "{units} told apart by their rows (identity): {change}.",
+    "refitted": "Fitted again {n} times on half of the FIT {units}, changes with intervals that contain the "
+    "fit: {changes}.",
+    "part": "{units} {which}: S {change}.",
+    "floor": "Floor: readers of what the gate preserves reach {floor}.",
+    "floor_explains": "Floor: readers of what the gate preserves reach {floor}: S is as low as this gate "
+    "allows. Pairs of more {units} can show more directions, and may lower it{ranks}.",
+    "linear": "Linear readers reach {linear}{chance}.",
+    "beyond_linear": "Linear readers reach {linear}{chance}; the rest is in spread and shape (best reader: "
+    "{reader}).",
+    "beyond_linear_advice": "Linear readers reach {linear}{chance}; the rest is in spread and shape (best "
+    "reader: {reader}). Try mgpa.MGPA.",
+    "worst": "Worst-case AUROC of a head trained on the shortcut: {change}.",
+    "moved": "Rows moved by {percent} % of their size.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that an audit found: its kind, the methods it is about, and what its template names."""
+
+    kind: str
+    methods: tuple[str, ...] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        who = listed(map(label, self.methods)) if self.methods else ""
+        words = {name: number(v) if isinstance(v, float) else v for name, v in self.facts.items()}
+        return TEMPLATES[self.kind].format(who=who, **words)
