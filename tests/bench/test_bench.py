@@ -267,6 +267,6 @@ def test_a_command_whose_data_are_missing_says_what_they_need(tmp_path, capsys):
     assert main(["bench", "--only", "kalunga_tokens", "--out", str(tmp_path / "out")]) != 0
     printed = capsys.readouterr()
     assert "put kalunga_gssc_tokens.npz in the folder of --data" in printed.out
-    assert "Nothing is left to measure" in printed.err
+    assert "kalunga_tokens in its name, or its data are missing (see above)." in printed.err
     assert main(["bench", "--only", "worlds", "no such world", "--out", str(tmp_path / "out")]) != 0
-    assert "No data set or setting has worlds or no such world in its name" in capsys.readouterr().err
+    assert "No data set or setting has worlds or no such world in its name." in capsys.readouterr().err

@@ -59,10 +59,9 @@ def bench(
         chosen, missing = find_settings(only, data, quick)
         for line in missing:
             print(f"bench: without {line}")
-        if not chosen and missing:
-            raise UserError("Nothing is left to measure: see above what each data set needs.")
         if not chosen:
-            raise UserError(f"No data set or setting has {' or '.join(only)} in its name.")
+            reason = ", or its data are missing (see above)" if missing else ""
+            raise UserError(f"No data set or setting has {' or '.join(only)} in its name{reason}.")
         claim(out, *sorted({f"{setting.data}.json" for setting in chosen}), "results.md", "results.svg")
         run(chosen, find_methods(methods), out, quick=quick, jobs=jobs, commit=_commit())
     print(build(out))
