@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from joblib import delayed
+from joblib import Parallel, cpu_count, delayed
 from threadpoolctl import threadpool_limits
 
 from .._common.extras import torch_device
@@ -34,6 +35,9 @@ from .readers import Scores, trained_scores
 from .store import Arrays, Store, array_digest, cell_key
 
 T = TypeVar("T")
+
+#: Cells at a time beside a GPU, at most: each has copies of its rows.
+MOST_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Engine:
     floor: bool = True
     n_jobs: int = 1
     verbose: bool = True
+    tokens: bool = False
 
     def run(self, turns: Sequence[Turn], name: str) -> None:
         """Compute the unfinished cells of some splits; ``name`` is what messages call these."""
@@ -223,7 +228,7 @@ class Engine:
         None elsewhere: each cell has its own then.
         """
         grounds = [ground for ground, _ in cells.values()]
-        if not grounds or grounds[0].tokens or not self.device.startswith("cuda"):
+        if not grounds or grounds[0].tokens or not self.on_gpu:
             return {}
         bank = grounds[0].bank
         if not bank["restarts"]:
@@ -257,6 +262,29 @@ class Engine:
         for turn, of_turn in zip(turns, keys, strict=True):
             turn.decoded = [done[key] for key in of_turn]
 
+    @property
+    def together(self) -> bool:
+        """Whether splits are computed side by side rather than one after another."""
+        return self.n_jobs != 1 or self.on_gpu
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether there is a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
+    def threads(self) -> bool:
+        """Whether threads may compute cells beside a GPU: not if they would use it themselves."""
+        fits = [*self.fits, *self.decoders]
+        own = any("device" in name for fit in fits for name in getattr(fit.model, "get_params", dict)())
+        return self.on_gpu and not self.tokens and not own
+
+    def _done(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
+        """Yield the result of every call: one after another, in ``n_jobs`` processes, or beside a GPU."""
+        if self.n_jobs == 1 and self.threads:
+            return in_threads(calls)
+        return in_processes((delayed(call)() for call in calls), self.n_jobs)
+
     def _complete(
         self, calls: Mapping[str, Call[T]], turns: Sequence[Turn], name: str, what: str
     ) -> dict[str, T]:
@@ -282,15 +310,33 @@ class Engine:
         # First: that a head cannot be fitted is better known before the maps are.
         with waiting(f"audit: {name}heads", self.verbose):
             waits = [turn.ground for turn in turns if not turn.ground.prepared]
-            heads = in_processes((delayed(Ground.prepare)(ground) for ground in waits), self.n_jobs)
+            heads = self._done([partial(Ground.prepare, ground) for ground in waits])
             for ground, shared in zip(waits, heads, strict=True):
                 vars(ground).update(shared)
-        computed = in_processes((delayed(call.compute)() for call in calls.values()), self.n_jobs)
+        computed = self._done([call.compute for call in calls.values()])
         results = {}
         for i, (key, call) in enumerate(calls.items(), start=1):
             with waiting(f"audit: {name}{i}/{len(calls)} {what}: {call.what}", self.verbose):
                 results[key] = next(computed)
         return results
+
+
+def in_threads(calls: Sequence[Callable[[], T]]) -> Iterator[T]:
+    """Yield the results of calls in their order, several at a time, in threads that share the cores.
+
+    Processes would each have to load libraries and the table, and to share the GPU.
+    """
+    cores = cpu_count()
+    several = max(1, min(len(calls), cores // 2, MOST_THREADS))
+
+    def limited(call: Callable[[], T]) -> T:
+        with threadpool_limits(max(1, cores // several)):
+            return call()
+
+    # Threads share the list of what to warn of, too, and may leave it changed.
+    with warnings.catch_warnings(), threadpool_limits(max(1, cores // several)):
+        threads = Parallel(n_jobs=several, prefer="threads", return_as="generator")
+        yield from threads(delayed(limited)(call) for call in calls)
 
 
 def _cell(

@@ -26,12 +26,12 @@ from .readers import (
     Reading,
     Scores,
     check_rows,
-    further_scores,
     moves_tokens_alike,
     run_readers,
     run_residual_readers,
     run_token_readers,
     source_codes,
+    with_further,
 )
 from .store import array_digest, cell_key
 
@@ -216,14 +216,10 @@ class Ground:
 
         ``trained`` are those of logistic readers and networks, if these were trained before with others.
         """
-        source, how = self.head.source, {"device": self.device, **self.bank}
-        if self.design.kind != "nested":  # units of one source have nothing to compare their rows with
-            how["participants"] = (self.head.participant, self.evaluation.participant)
         if trained is not None:
-            if self.bank["bank"] == "paper":
-                return trained
-            codes, whose = source_codes(source, len(C_head))[0], how.get("participants")
-            return trained | further_scores(C_head, codes, C_eval, self.bank["seed"], whose)
+            reading = Reading(C_head, source_codes(self.head.source, len(C_head))[0], C_eval, self.whose)
+            return with_further(trained, reading, self.bank["bank"], self.bank["seed"])
+        source, how = self.head.source, {"device": self.device, "participants": self.whose, **self.bank}
         if not self.tokens:
             return run_readers(C_head, source, C_eval, **how)
         pairs = ((self.read("HEAD"), C_head), (self.read("EVAL"), C_eval))
@@ -239,7 +235,13 @@ class Ground:
             for role in ("HEAD", "EVAL")
         )
         codes, _ = source_codes(self.head.source, len(head))
-        return Reading(check_rows(head, "X_head"), codes, check_rows(held, "X_eval"))
+        return Reading(check_rows(head, "X_head"), codes, check_rows(held, "X_eval"), self.whose)
+
+    @property
+    def whose(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Whose the HEAD and EVAL rows are; units of one source have nothing to compare their rows with."""
+        nested = self.design.kind == "nested"
+        return None if nested else (self.head.participant, self.evaluation.participant)
 
     def preserved(self, role: str, basis: NDArray[Any]) -> NDArray[Any]:
         """Return what a gate preserves of the rows of a role; its ``basis`` is in FIT's coordinates."""

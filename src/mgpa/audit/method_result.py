@@ -22,23 +22,17 @@ from .bootstrap import (
     estimate,
     leave_one_out,
     optimism,
-    point,
     shares,
 )
+from .chance import chance_level, exchanged_sources
 from .design import Design, pooled
 from .fits import Fit
 from .information import of_floor
 from .measure import present_only
 from .metrics import LINEAR, find_metric, mean_size
 from .ranks import (
-    FLIPPED,
-    LEVEL,
     Chance,
     between_auroc,
-    compare,
-    permuted_between,
-    permuted_mean,
-    with_units_flipped,
 )
 
 Floats = NDArray[np.float64]
@@ -305,12 +299,12 @@ class MethodResult:
     @cached_property
     def chance(self) -> Chance:
         """The chance level of S: the best reader of every permutation."""
-        return self._chance("S", list(range(len(self.readers))))
+        return chance_level(self, "S", list(range(len(self.readers))))
 
     @cached_property
     def linear_chance(self) -> Chance:
         """The chance level of L, the best linear reader."""
-        return self._chance("L", self._linear)
+        return chance_level(self, "L", self._linear)
 
     @property
     def within(self) -> bool:
@@ -337,29 +331,6 @@ class MethodResult:
             return tuple(map(str, self.design.classes))
         return self.homes if kind == "home" else self.directions
 
-    def _chance(self, metric: str, readers: list[int]) -> Chance:
-        """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.ranks`)."""
-        # Repeated deals score the same rows, so that their permutations may not be averaged: the deal counts
-        # in which chance reaches furthest.
-        n = self.n_fits // self.repeats
-        deals = [self._chance_of(slice(r * n, (r + 1) * n), metric, readers) for r in range(self.repeats)]
-        p, high = max(chance.p for chance in deals), max(chance.high for chance in deals)
-        # What luck adds is taken off the level on average: of few units it can still reach what was measured.
-        return Chance(p, high if p <= LEVEL else max(high, self.estimate(metric).value))
-
-    def _chance_of(self, fits: slice, metric: str, readers: list[int]) -> Chance:
-        """Return the chance level of some fits."""
-        permuted = self._by_chance[fits][..., readers].max(axis=-1).mean(axis=0)
-        if not self.within:  # the first draw is what was measured
-            return compare(float(permuted[0]), permuted[1:], self.widen)
-        statistic, values, sampling = self.sample(metric)
-        # By the default rules largest values are compared with largest values.
-        measured = point(values[fits], "max" if self.widen else statistic, sampling["strata"])
-        by_rows = compare(measured, permuted, self.widen)
-        units = self.source_auroc[fits][:, self.travelled]
-        flip = self.widen and units.shape[1] >= FLIPPED
-        return with_units_flipped(by_rows, units[..., readers]) if flip else by_rows
-
     @cached_property
     def beyond_linear(self) -> bool:
         """Whether other readers find more than linear ones, by more than .01 (95 %)."""
@@ -371,24 +342,9 @@ class MethodResult:
         return [i for i, reader in enumerate(self.readers) if re.fullmatch(LINEAR, reader)]
 
     @cached_property
-    def _by_chance(self) -> Floats:
+    def by_chance(self) -> Floats:
         """What every reader reaches, on average over units, with sources exchanged, (F, draws, R)."""
-        by_fit: list[Any] = [[] for _ in range(self.n_fits)]
-        for i, cell in zip(self.cell_fits, self.cells, strict=True):
-            scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))
-            everyone = cell["participants"].tolist()
-            travellers = everyone if self.design is None else self.design.travellers
-            rows = np.array([unit in travellers for unit in everyone])[units] == self.within
-            if not rows.any():
-                continue
-            units = np.unique(units[rows], return_inverse=True)[1]
-            if self.within:
-                areas = permuted_mean(scores[rows], codes[rows], units)
-            else:
-                areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])
-            by_fit[i].append((areas, units.max() + 1))  # splits count by their units
-        parts = [zip(*fit, strict=True) for fit in by_fit]
-        return np.stack([np.average(list(areas), axis=0, weights=list(sizes)) for areas, sizes in parts])
+        return exchanged_sources(self)
 
     @cached_property
     def S(self) -> float:

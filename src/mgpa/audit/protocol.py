@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -281,6 +282,7 @@ class AuditPlan:
             o.floor,
             o.n_jobs,
             o.verbose,
+            table.X.ndim == 3,
         )
 
     def _place(self, table: Table) -> Table:
@@ -452,7 +454,10 @@ class AuditPlan:
         fitted, rotates = self._takes_pairs, self.settings.folds > 1
         if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted:
             warn_of_singles(ids if rotates else ids[self.table.role == "FIT"])
-        audits = self._run_each(self.splits)
+        with ThreadPoolExecutor(1) as aside:
+            # Pairs are looked at meanwhile, where there are cores to spare.
+            checking = aside.submit(self._check_pairs) if fitted and self.engine.together else None
+            audits = self._run_each(self.splits)
         result = audits[0]
         if rotates:
             n, whole = self.settings.folds, self.settings
@@ -463,13 +468,14 @@ class AuditPlan:
             result = replace(result, settings=told, counts=self._counts(self.table))
         refits = tuple(self._refitted(number) for number in range(self.options.refits))
         result = replace(result, refits=refits, settings=replace(result.settings, refits=len(refits)))
-        return replace(result, paired_rows=self._paired_rows(), pairs=self._check_pairs() if fitted else None)
+        checked = checking.result() if checking else self._check_pairs() if fitted else None
+        return replace(result, paired_rows=self._paired_rows(), pairs=checked)
 
     def _run_each(self, splits: Sequence[Split]) -> list[Audit]:
         """Return the result of every split: one after another, or all side by side where that saves time."""
-        if self.options.n_jobs == 1 and not self.engine.device.startswith("cuda"):
-            return [self.run_split(split) for split in splits]
-        return self.run_splits(splits)
+        if self.engine.together:
+            return self.run_splits(splits)
+        return [self.run_split(split) for split in splits]
 
     def _refitted(self, number: int) -> dict[str, dict[str, float]]:
         """Return differences from the identity where methods were fitted on half of the FIT participants."""

@@ -21,11 +21,11 @@ from .tokens import (
     token_residuals,
     token_scaling,
 )
-from .vectors import Reading, run_readers, run_readers_on_each, trained_scores
+from .vectors import Reading, run_readers, run_readers_on_each, trained_scores, with_further
 
 __all__ = [
     "BANKS", "CHECKPOINTS", "FURTHER", "SEED", "SHRINKAGE", "Reading", "Scores", "check_bank", "check_rows",
     "check_tokens", "further_scores", "moves_tokens_alike", "run_readers", "run_readers_on_each",
     "run_residual_readers", "run_token_readers", "source_codes", "token_residuals", "token_scaling",
-    "train_networks", "trained_scores",
+    "train_networks", "trained_scores", "with_further",
 ]  # fmt: skip

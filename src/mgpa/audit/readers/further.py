@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._common.arrays import Array, cast, is_tensor, namespace, zeros
+from ...labels import to_numpy
 from .common import BLOCK, Codes, Floats, Scores, blocks
 from .kernel import LANDMARKS, kernel
 from .quadratic import PLAIN, WHITENED, class_moments, lengths, quadratics
@@ -32,13 +34,13 @@ LENGTHS = ("length", "whitened_length")
 FURTHER = ("boosted_trees", *LENGTHS, *QUADRATICS, *KERNELS, *OWN, "spread")
 
 Participants = tuple[NDArray[Any], NDArray[Any]]
-Blocks = Callable[[], Iterator[tuple[int, Floats]]]
+Blocks = Callable[[], Iterator[tuple[int, Array]]]
 
 
 def further_scores(
-    head: NDArray[Any],
+    head: Array,
     codes: Codes,
-    held: NDArray[Any],
+    held: Array,
     seed: int,
     participants: Participants | None = None,
     *,
@@ -48,26 +50,28 @@ def further_scores(
 
     As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
     ``participants`` are those of HEAD and of EVAL rows; without them, no reader looks at rows about their
-    participant's mean. Trees and spread are "slow", the others "quick".
+    participant's mean. Trees and spread are "slow", the others "quick"; these also take rows on a GPU, of at
+    most ``WIDEST`` features.
     """
     from sklearn.preprocessing import StandardScaler
 
-    scaler = StandardScaler(copy=False)
-    Z: Floats = np.empty(head.shape)
+    scaler, Z = StandardScaler(), zeros(tuple(head.shape), head)
     for _, block in blocks(head):
-        scaler.partial_fit(block)
+        scaler.partial_fit(to_numpy(block))
+    center, scale = cast(scaler.mean_, Z), cast(scaler.scale_, Z)
 
-    def scaled(X: NDArray[Any]) -> Iterator[tuple[int, Floats]]:
+    def scaled(X: Array) -> Iterator[tuple[int, Array]]:
         for start, block in blocks(X):
-            rows = scaler.transform(block)
-            yield start, np.clip(rows, -FAR, FAR, out=rows)
+            block -= center
+            block /= scale
+            yield start, block.clip(-FAR, FAR)
 
     for start, block in scaled(head):
         Z[start : start + BLOCK] = block
     wide = Z.shape[1] > WIDEST
     leading = leading_directions(Z, seed) if wide else None
 
-    def narrow(rows: Iterable[tuple[int, Floats]]) -> Iterator[tuple[int, Floats]]:
+    def narrow(rows: Iterable[tuple[int, Array]]) -> Iterator[tuple[int, Array]]:
         for start, block in rows:
             yield start, block if leading is None else block @ leading
 
@@ -93,22 +97,26 @@ def further_scores(
     return {name: np.concatenate(found[name]) for name in FURTHER if name in found}
 
 
-def _covariance_readers(rows: Blocks, codes: Codes, seed: int) -> Callable[[Floats], list[Floats]]:
+def _covariance_readers(rows: Blocks, codes: Codes, seed: int) -> Callable[[Array], list[Floats]]:
     """Return the readers of length, covariances and kernels, fitted on HEAD rows."""
-    n_sources, d = int(codes.max()) + 1, next(rows())[1].shape[1]
+    first = next(rows())[1]
+    n_sources, d, xp = int(codes.max()) + 1, first.shape[1], namespace(first)
+    numbered = cast(codes, first, xp.int64)
 
-    def labelled() -> Iterator[tuple[Floats, Codes]]:
+    def labelled() -> Iterator[tuple[Array, Array]]:
         for start, block in rows():
-            yield block, codes[start : start + BLOCK]
+            yield block, numbered[start : start + BLOCK]
 
     moments = class_moments(labelled(), n_sources, d)
     sizes = lengths(labelled(), moments)
     discriminants = [quadratics(moments, PLAIN, False), quadratics(moments, WHITENED, True)]
     center, whitener = moments.pooled[0], moments.whitener
     chosen = np.sort(np.random.default_rng(seed).permutation(len(codes))[:LANDMARKS])
-    landmarks = np.concatenate([block[_within(chosen, start)] for start, block in rows()])
+    landmarks = xp.concatenate(
+        [block[cast(_within(chosen, start), first, xp.int64)] for start, block in rows()]
+    )
 
-    def seen(block: Floats, whiten: bool) -> Floats:
+    def seen(block: Array, whiten: bool) -> Array:
         return (block - center) @ whitener if whiten else block
 
     kernels = [
@@ -116,7 +124,7 @@ def _covariance_readers(rows: Blocks, codes: Codes, seed: int) -> Callable[[Floa
         for whiten, w in KERNELS.values()
     ]
 
-    def read(block: Floats) -> list[Floats]:
+    def read(block: Array) -> list[Floats]:
         found = sizes(block)
         for discriminant in discriminants:
             found += discriminant(block)
@@ -130,7 +138,7 @@ def _within(rows: NDArray[np.intp], start: int) -> NDArray[np.intp]:
     return rows[(rows >= start) & (rows < start + BLOCK)] - start
 
 
-def _own_readers(rows: Blocks, codes: Codes, people: NDArray[Any]) -> Callable[[Floats], list[Floats]]:
+def _own_readers(rows: Blocks, codes: Codes, people: NDArray[Any]) -> Callable[[Array], list[Floats]]:
     """Return readers of rows about their participant's mean, fitted on HEAD participants of several sources.
 
     They know which rows are of one participant, but not their source, as does anyone who has a batch of
@@ -147,10 +155,11 @@ def _own_readers(rows: Blocks, codes: Codes, people: NDArray[Any]) -> Callable[[
         )
         return lambda block: [nothing(len(block)) for _ in OWN]
 
-    def labelled() -> Iterator[tuple[Floats, Codes]]:
+    def labelled() -> Iterator[tuple[Array, Array]]:
         for start, block in _about_own_mean(rows, people)():
-            chosen = usable[start : start + BLOCK]
-            yield block[chosen], codes[start : start + BLOCK][chosen]
+            chosen = np.flatnonzero(usable[start : start + BLOCK])
+            whole = namespace(block).int64
+            yield block[cast(chosen, block, whole)], cast(codes[start + chosen], block, whole)
 
     moments = class_moments(labelled(), int(codes.max()) + 1, next(rows())[1].shape[1])
     plain, white = quadratics(moments, PLAIN[:1], False), quadratics(moments, WHITENED[-1:], True)
@@ -159,16 +168,19 @@ def _own_readers(rows: Blocks, codes: Codes, people: NDArray[Any]) -> Callable[[
 
 def _about_own_mean(rows: Blocks, people: NDArray[Any]) -> Blocks:
     """Return rows from which the mean of all their participant's rows is taken off."""
-    who = np.unique(people, return_inverse=True)[1]
-    total: Any = 0.0
+    who, total = np.unique(people, return_inverse=True)[1], None
     for start, block in rows():
-        if start == 0:
-            total = np.zeros((who.max() + 1, block.shape[1]))
-        np.add.at(total, who[start : start + BLOCK], block)
-    mean = total / np.bincount(who)[:, None]
+        if total is None:
+            total = zeros((int(who.max()) + 1, block.shape[1]), block)
+        if is_tensor(block):
+            total.index_add_(0, cast(who[start : start + BLOCK], block, namespace(block).int64), block)
+        else:
+            np.add.at(total, who[start : start + BLOCK], block)
+    mean = total / cast(np.bincount(who), total)[:, None]
+    whose = cast(who, mean, namespace(mean).int64)
 
-    def centred() -> Iterator[tuple[int, Floats]]:
+    def centred() -> Iterator[tuple[int, Array]]:
         for start, block in rows():
-            yield start, block - mean[who[start : start + BLOCK]]
+            yield start, block - mean[whose[start : start + BLOCK]]
 
     return centred

@@ -13,7 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from .common import Codes, Floats, model_scores, source_scores
+from ..._common.arrays import Array, namespace, zeros
+from ...labels import to_numpy
+from .common import Floats, model_scores, source_scores
 from .logistic import inverse_root
 
 #: How far covariances are shrunk towards a multiple of I, of rows as they are and of whitened rows.
@@ -25,78 +27,80 @@ TINY = 1e-12
 class ClassMoments:
     """Rows, means and covariances of every source: (K,), (K, d) and (K, d, d)."""
 
-    count: Floats
-    mean: Floats
-    covariance: Floats
+    count: Array
+    mean: Array
+    covariance: Array
 
     @property
-    def pooled(self) -> tuple[Floats, Floats]:
+    def pooled(self) -> tuple[Array, Array]:
         """Mean and covariance of all rows together."""
         share = self.count / self.count.sum()
         center = share @ self.mean
         between = self.mean - center
-        within = np.einsum("k,kij->ij", share, self.covariance)
+        within = namespace(share).einsum("k,kij->ij", share, self.covariance)
         return center, within + (share[:, None] * between).T @ between
 
     @cached_property
-    def whitener(self) -> Floats:
+    def whitener(self) -> Array:
         """S^-1/2 of all rows' covariance S, shrunk a little."""
-        return np.asarray(inverse_root(self.pooled[1]))
+        return inverse_root(self.pooled[1])
 
 
-def class_moments(rows: Iterable[tuple[Floats, Codes]], n_sources: int, d: int) -> ClassMoments:
+def class_moments(rows: Iterable[tuple[Array, Array]], n_sources: int, d: int) -> ClassMoments:
     """Return the moments of every source from blocks of rows and their sources.
 
     Rows should be about zero, as standardised rows are: squares are summed before means are taken off.
     """
-    count, total, square = np.zeros(n_sources), np.zeros((n_sources, d)), np.zeros((n_sources, d, d))
+    count: Array = None
     for block, codes in rows:
+        if count is None:
+            count, total, square = (zeros((n_sources, *rest), block) for rest in ((), (d,), (d, d)))
         for k in range(n_sources):
             of_k = block[codes == k]
             count[k] += len(of_k)
             total[k] += of_k.sum(axis=0)
             square[k] += of_k.T @ of_k
-    mean = total / np.maximum(count, 1)[:, None]
-    covariance = square / np.maximum(count, 1)[:, None, None] - mean[:, :, None] * mean[:, None, :]
+    mean = total / count.clip(1)[:, None]
+    covariance = square / count.clip(1)[:, None, None] - mean[:, :, None] * mean[:, None, :]
     return ClassMoments(count, mean, covariance)
 
 
 def quadratics(
     moments: ClassMoments, shrinkages: Sequence[float], whiten: bool
-) -> Callable[[Floats], list[Floats]]:
+) -> Callable[[Array], list[Floats]]:
     """Return the log-odds of Gaussians with covariances shrunk towards multiples of I, one for each share.
 
     For more than two sources, probabilities. ``whiten`` shrinks in coordinates in which all rows together
     have covariance I, so that directions of little variance count as much as others.
     """
-    sources = []
+    sources, xp = [], namespace(moments.mean)
     for mean, own in zip(moments.mean, moments.covariance, strict=True):
         if whiten:
-            variances, axes = np.linalg.eigh(moments.whitener @ own @ moments.whitener)
+            variances, axes = xp.linalg.eigh(moments.whitener @ own @ moments.whitener)
             axes = moments.whitener @ axes
         else:
-            variances, axes = np.linalg.eigh(own)
+            variances, axes = xp.linalg.eigh(own)
         # Shrinking leaves the axes, so one decomposition serves all shares.
         shrunk = [(1 - s) * variances.clip(0.0) + s * variances.mean() + TINY for s in shrinkages]
         sources.append((mean, axes, shrunk))
 
-    def scores(rows: Floats) -> list[Floats]:
+    def scores(rows: Array) -> list[Floats]:
         squares = [((rows - mean) @ axes) ** 2 for mean, axes, _ in sources]
         found = []
         for i in range(len(shrinkages)):
             parts = [
-                square @ (-0.5 / shrunk[i]) - 0.5 * np.log(shrunk[i]).sum()
+                square @ (-0.5 / shrunk[i]) - 0.5 * xp.log(shrunk[i]).sum()
                 for square, (_, _, shrunk) in zip(squares, sources, strict=True)
             ]
             # Log-likelihoods of d features differ by about √d; softmax would make them all 0 or 1.
             soften = np.sqrt(rows.shape[1]) if len(parts) > 2 else 1.0
-            found.append(source_scores(np.stack(parts, axis=1) / soften))
+            found.append(source_scores(to_numpy(xp.stack(parts, 1)) / soften))
         return found
 
     return scores
 
 
-def lengths(rows: Iterable[tuple[Floats, Codes]], moments: ClassMoments) -> Callable[[Floats], list[Floats]]:
+def lengths(rows: Iterable[tuple[Array, Array]], moments: ClassMoments) -> Callable[[Array], list[Floats]]:
     """Return logistic readers of the logarithm of the squared length of rows, and of that of whitened rows.
 
     Each has one feature: whitened HEAD rows have more equal lengths than any others, so that a reader of both
@@ -105,12 +109,13 @@ def lengths(rows: Iterable[tuple[Floats, Codes]], moments: ClassMoments) -> Call
     from sklearn.linear_model import LogisticRegression
 
     center, whitener = moments.pooled[0], moments.whitener
+    xp = namespace(center)
 
-    def sizes(block: Floats) -> Floats:
+    def sizes(block: Array) -> Floats:
         both = [(block**2).mean(axis=1), (((block - center) @ whitener) ** 2).mean(axis=1)]
-        return np.log(np.stack(both, axis=1) + TINY)
+        return np.asarray(to_numpy(xp.log(xp.stack(both, 1) + TINY)))
 
-    features, codes = zip(*((sizes(block), codes) for block, codes in rows), strict=True)
+    features, codes = zip(*((sizes(block), to_numpy(codes)) for block, codes in rows), strict=True)
     known, source = np.concatenate(features), np.concatenate(codes)
     middle, spread = known.mean(axis=0), known.std(axis=0) + TINY
     models = [
@@ -118,7 +123,7 @@ def lengths(rows: Iterable[tuple[Floats, Codes]], moments: ClassMoments) -> Call
         for i in (0, 1)
     ]
 
-    def scores(held: Floats) -> list[Floats]:
+    def scores(held: Array) -> list[Floats]:
         found = (sizes(held) - middle) / spread
         return [model_scores(model, found[:, [i]]) for i, model in enumerate(models)]
 

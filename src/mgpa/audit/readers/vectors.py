@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from ..._common.extras import torch_device
 from ...labels import to_numpy
 from .common import CHECKPOINTS, SEED, Array, Codes, Scores, check_bank, check_rows, source_codes
-from .further import Participants, further_scores
+from .further import FURTHER, LENGTHS, WIDEST, Participants, further_scores
 from .logistic import linear_scores
 from .networks import network_scores, restart_seeds, train_sets
 from .stopping import worth_training
+
+# A further reader that is quick.
+QUICK = LENGTHS[0]
 
 
 def run_readers(
@@ -124,23 +127,31 @@ def run_readers_on_each(
     whose = [check_participants(participants, head, held) for head, held in zip(heads, helds, strict=True)]
     place = torch_device(device, "run_readers") if restarts else None
     readings = [
-        Reading(head, codes, held, None if people is None else people[0])
-        for head, held, people in zip(heads, helds, whose, strict=True)
+        Reading(head, codes, held, people) for head, held, people in zip(heads, helds, whose, strict=True)
     ]
     found = trained_scores(readings, bank=bank, restarts=restarts, epochs=epochs, seed=seed, place=place)
-    if bank == "full":
-        for scores, head, held, people in zip(found, heads, helds, whose, strict=True):
-            scores |= further_scores(head, codes, held, seed, people)
-    return found
+    return [
+        with_further(scores, reading, bank, seed) for scores, reading in zip(found, readings, strict=True)
+    ]
 
 
 class Reading(NamedTuple):
-    """HEAD rows and the numbers of their sources, the EVAL rows to score, and whose the HEAD rows are."""
+    """HEAD rows and the numbers of their sources, the EVAL rows to score, and whose rows both are."""
 
     head: NDArray[Any]
     codes: Codes
     held: NDArray[Any]
-    people: NDArray[Any] | None = None
+    people: Participants | None = None
+
+
+def with_further(trained: Scores, reading: Reading, bank: str, seed: int) -> Scores:
+    """Return the scores of the whole bank, given those of :func:`trained_scores`, which has some of them."""
+    if bank == "paper":
+        return trained
+    kinds = ["slow"] if QUICK in trained else ["quick", "slow"]
+    found = trained | further_scores(*reading[:3], seed, reading.people, kinds=kinds)
+    first = [name for name in found if name not in FURTHER]
+    return {name: found[name] for name in (*first, *FURTHER) if name in found}
 
 
 def trained_scores(
@@ -150,7 +161,7 @@ def trained_scores(
 
     Readings may be of corrections of the same rows, and of several folds. On a GPU their rows stay there
     until all are trained, and networks are trained to the end: side by side that takes less time than finding
-    out which of them need it.
+    out which of them need it. Further readers that a GPU computes are among the scores then.
     """
     on_gpu = place is not None and place.type == "cuda"
     found: list[Scores] = []
@@ -159,9 +170,12 @@ def trained_scores(
     for head, codes, held, people in readings:
         rows = (_where(head, place), _where(held, place)) if on_gpu else (head, held)
         found.append(linear_scores(rows[0], codes, int(codes.max()) + 1, rows[1]))
+        if on_gpu and bank == "full" and head.shape[1] <= WIDEST:
+            found[-1] |= further_scores(rows[0], codes, rows[1], seed, people, kinds=["quick"])
         if restarts:
             stops = bank == "full" and not on_gpu
-            ends.append(worth_training(head, codes, people, epochs, seed, place) if stops else epochs)
+            whose = None if people is None else people[0]
+            ends.append(worth_training(head, codes, whose, epochs, seed, place) if stops else epochs)
             kept.append((rows[0], codes, rows[1]))
     if restarts:
         heads, codes_of, helds = zip(*kept, strict=True)
