@@ -11,8 +11,9 @@ import mgpa
 from audited import LINEAR
 from mgpa import audit
 from mgpa.audit import METRICS, AuditPlan, Estimate
-from mgpa.audit.design import find_design, fold_roles, units_with_pairs
+from mgpa.audit.design import find_design, units_with_pairs
 from mgpa.audit.fits import contrasts, coverage
+from mgpa.audit.folds import fold_roles
 from mgpa.audit.plots import draw_all
 from mgpa.audit.verdict import caveats, findings, smallest_cell, warnings
 from mgpa.errors import UsageError
@@ -309,7 +310,7 @@ def test_heads_are_scored_at_home_and_away():
     assert before.estimate("away").value == before.estimate("A_f").value
     # By hand: the head of one source on its own corrected rows.
     plan = AuditPlan(table, {"mgpa": mgpa.ClosedFormMGPA()}, **QUICK)
-    _, ground = plan.rows(plan.splits[0])
+    ground = plan.turn(plan.splits[0]).ground
     head = ground.frozen_heads["dry"]
     rows = ground.read("EVAL")[ground.evaluation.source == "dry"]
     label = ground.evaluation.label[ground.evaluation.source == "dry"]

@@ -49,7 +49,7 @@ def grouped_probe(table):
     aurocs = []
     plan = AuditPlan(table, [], **QUICK)
     for split in plan.splits:
-        fit, head, held = (plan.rows(split)[0].rows.rows(role) for role in ("FIT", "HEAD", "EVAL"))
+        fit, head, held = (plan.turn(split).data.rows.rows(role) for role in ("FIT", "HEAD", "EVAL"))
         held = held.take([unit not in find_design(table).travellers for unit in held.participant])
         scaler = StandardScaler().fit(fit.X)
         reader = LogisticRegression(class_weight="balanced", max_iter=2000)

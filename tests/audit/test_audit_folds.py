@@ -11,7 +11,7 @@ import scipy.stats
 from audited import LINEAR
 from mgpa import audit
 from mgpa.audit import AuditPlan
-from mgpa.audit.design import is_crossed as everybody_can_judge
+from mgpa.audit.folds import is_crossed as everybody_can_judge
 from mgpa.audit.report import html_report
 from mgpa.audit.verdict import caveats, text
 from mgpa.baselines import make_method

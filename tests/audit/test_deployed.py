@@ -128,7 +128,7 @@ def test_pairs_of_another_table_rotate_without_those_who_are_scored(table, tmp_p
     plan = AuditPlan(rows, ["closed_form_mgpa"], pairs=tmp_path / "pairs.parquet", folds=5, **QUICK)
     for split in plan.splits:
         held = {*split.table.participant[np.isin(split.table.role, ("HEAD", "EVAL"))].tolist()}
-        assert {*plan.rows(split)[0].pairs.participant.tolist()} == {*whose} - held
+        assert {*plan.turn(split).data.pairs.participant.tolist()} == {*whose} - held
     result = plan.run()
     assert result["closed_form_mgpa"].S < result["identity"].S
     assert result.pairs.shows_something

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed
+from joblib import delayed
 from threadpoolctl import threadpool_limits
 
 from .._common.extras import torch_device
@@ -35,9 +34,6 @@ from .readers import Scores, trained_scores
 from .store import Arrays, Store, array_digest, cell_key
 
 T = TypeVar("T")
-
-#: Cells at a time beside a GPU, at most: each has copies of its rows.
-MOST_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,6 @@ class Engine:
     floor: bool = True
     n_jobs: int = 1
     verbose: bool = True
-    tokens: bool = False
 
     def run(self, turns: Sequence[Turn], name: str) -> None:
         """Compute the unfinished cells of some splits; ``name`` is what messages call these."""
@@ -272,17 +267,8 @@ class Engine:
         """Whether there is a GPU."""
         return self.device.startswith("cuda")
 
-    @property
-    def threads(self) -> bool:
-        """Whether threads may compute cells beside a GPU: not if they would use it themselves."""
-        fits = [*self.fits, *self.decoders]
-        own = any("device" in name for fit in fits for name in getattr(fit.model, "get_params", dict)())
-        return self.on_gpu and not self.tokens and not own
-
     def _done(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
-        """Yield the result of every call: one after another, in ``n_jobs`` processes, or beside a GPU."""
-        if self.n_jobs == 1 and self.threads:
-            return in_threads(calls)
+        """Yield the result of every call, computed in ``n_jobs`` processes."""
         return in_processes((delayed(call)() for call in calls), self.n_jobs)
 
     def _complete(
@@ -319,24 +305,6 @@ class Engine:
             with waiting(f"audit: {name}{i}/{len(calls)} {what}: {call.what}", self.verbose):
                 results[key] = next(computed)
         return results
-
-
-def in_threads(calls: Sequence[Callable[[], T]]) -> Iterator[T]:
-    """Yield the results of calls in their order, several at a time, in threads that share the cores.
-
-    Processes would each have to load libraries and the table, and to share the GPU.
-    """
-    cores = cpu_count()
-    several = max(1, min(len(calls), cores // 2, MOST_THREADS))
-
-    def limited(call: Callable[[], T]) -> T:
-        with threadpool_limits(max(1, cores // several)):
-            return call()
-
-    # Threads share the list of what to warn of, too, and may leave it changed.
-    with warnings.catch_warnings(), threadpool_limits(max(1, cores // several)):
-        threads = Parallel(n_jobs=several, prefer="threads", return_as="generator")
-        yield from threads(delayed(limited)(call) for call in calls)
 
 
 def _cell(

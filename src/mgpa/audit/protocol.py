@@ -34,7 +34,6 @@ from .design import (
     columns_only,
     duplicates,
     find_design,
-    fold_roles,
     require_measurable,
     seen_by,
     units_with_pairs,
@@ -58,6 +57,7 @@ from .fits import (
     require_applicable,
     tables_of,
 )
+from .folds import fold_roles
 from .ground import Ground
 from .heads import check_head
 from .method_result import MethodResult, people_known
@@ -282,7 +282,6 @@ class AuditPlan:
             o.floor,
             o.n_jobs,
             o.verbose,
-            table.X.ndim == 3,
         )
 
     def _place(self, table: Table) -> Table:
@@ -455,8 +454,8 @@ class AuditPlan:
         if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted:
             warn_of_singles(ids if rotates else ids[self.table.role == "FIT"])
         with ThreadPoolExecutor(1) as aside:
-            # Pairs are looked at meanwhile, where there are cores to spare.
-            checking = aside.submit(self._check_pairs) if fitted and self.engine.together else None
+            # Pairs are looked at while other processes compute.
+            checking = aside.submit(self._check_pairs) if fitted and self.options.n_jobs != 1 else None
             audits = self._run_each(self.splits)
         result = audits[0]
         if rotates:
