@@ -248,7 +248,7 @@ DATASETS: dict[str, DataSet] = {
         ),
         DataSet(
             "phone_watch", "phone and watch", "phone_watch.npz", "https://doi.org/10.5281/zenodo.8398688",
-            "CC BY 4.0", "Matey-Sanz, Casteleyn, Granell 2023, Data in Brief 109809", "30 MB", _phone_watch,
+            "CC BY 4.0", "Matey-Sanz, Casteleyn, Granell 2023, Data in Brief 109809", "about 30 MB", _phone_watch,
             fetch_phone_watch,
         ),
         DataSet(
@@ -276,7 +276,7 @@ DATASETS: dict[str, DataSet] = {
         DataSet(
             "kalunga_amplifiers", "EEG, simulated amplifiers", "kalunga_epochs.npz",
             "https://doi.org/10.5281/zenodo.2392979", "CC0", "Kalunga et al. 2016, Neurocomputing 191",
-            "100 MB", _amplifiers, fetch_kalunga,
+            "about 100 MB", _amplifiers, fetch_kalunga,
         ),
         DataSet(
             "electrodes", "electrodes", "data_complexity.csv",

@@ -246,7 +246,7 @@ def features(signals: Floats) -> Floats:
 
 
 SESSION = 32  # trials
-#: Recordings of a session: the MD5 that Zenodo states, and Oz's amplitude as a share of PO7's.
+#: Recordings of a session: the MD5 that pyRiemann's example states, and Oz's amplitude as a share of PO7's.
 SESSIONS = {
     "subject01_run1": ("e33a589abce842bf676dd881d9f4a9b0", 0.914),
     "subject01_run2": ("2e75762abc30b832ad3d3d60f09accd4", 0.862),
