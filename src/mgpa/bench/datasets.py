@@ -248,8 +248,8 @@ DATASETS: dict[str, DataSet] = {
         ),
         DataSet(
             "phone_watch", "phone and watch", "phone_watch.npz", "https://doi.org/10.5281/zenodo.8398688",
-            "CC BY 4.0", "Matey-Sanz, Casteleyn, Granell 2023, Data in Brief 109809", "about 30 MB", _phone_watch,
-            fetch_phone_watch,
+            "CC BY 4.0", "Matey-Sanz, Casteleyn, Granell 2023, Data in Brief 109809", "about 30 MB",
+            _phone_watch, fetch_phone_watch,
         ),
         DataSet(
             "gas_boards", "gas sensor boards", "gas_boards.npz", "https://doi.org/10.24432/C5BS4W",
