@@ -48,7 +48,7 @@ def unlabelled():
 
 
 def spread():
-    X, source, person, role = people((8, 8, 8), 60, np.random.default_rng(0))
+    X, source, person, role = people((8, 8, 16), 60, np.random.default_rng(0))
     X[:, 0] *= np.where(source == "wet", 3.0, 1.0)
     return made(X, source, person, role)
 
