@@ -204,7 +204,7 @@ def test_rows_on_an_accelerator_stay_there(monkeypatch, make, by_id, device):
     """Only sums leave it; where there is none, the CPU plays it."""
     torch = pytest.importorskip("torch")
     if device == "cpu":
-        monkeypatch.setattr("mgpa.estimators.base.on_cuda", is_tensor)
+        monkeypatch.setattr("mgpa.estimators.closed_form.on_cuda", is_tensor)
         monkeypatch.setattr("mgpa.moments.on_cuda", is_tensor)
     elif not torch.cuda.is_available():
         pytest.skip("no CUDA device")
@@ -227,7 +227,7 @@ def test_rows_on_an_accelerator_stay_there(monkeypatch, make, by_id, device):
 @pytest.mark.parametrize("model", [MGPA(), ClosedFormMGPA(), IterativeMGPA(critics=("linear",), n_stages=2)])
 def test_a_fit_computes_the_same_numbers_once(monkeypatch, model):
     data, counts = two_sources(), Counter()
-    from_spread, from_rows = Standardizer.from_spread, Moments.from_rows
+    from_spread, from_codes = Standardizer.from_spread, Moments.from_codes
 
     def counted_spread(*args):
         counts["standardizer"] += 1
@@ -235,9 +235,9 @@ def test_a_fit_computes_the_same_numbers_once(monkeypatch, model):
 
     def counted_rows(X, *args):
         counts["moments of all rows"] += len(X) == len(data.X)
-        return from_rows(X, *args)
+        return from_codes(X, *args)
 
     monkeypatch.setattr(Standardizer, "from_spread", counted_spread)
-    monkeypatch.setattr(Moments, "from_rows", counted_rows)
+    monkeypatch.setattr(Moments, "from_codes", counted_rows)
     data.fit(model)
     assert counts == {"standardizer": 1, "moments of all rows": 1}
