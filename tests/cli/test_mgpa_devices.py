@@ -55,7 +55,7 @@ def test_the_sixth_hospital_is_refused_then_noticed_then_added(hospitals):
     given = ("apply", "five.safetensors", "sixth.parquet", "--out", "x.parquet", "--force", "--overwrite")
     result = here(*given, folder=hospitals)
     assert result.returncode == 3
-    assert "Unknown device: no device of the fit explains the 120 rows 'H5'" in result.stdout
+    assert "Unknown device: no device of the fit explains the 120 rows of 'H5'" in result.stdout
     assert "mgpa adapt" in result.stdout
     facts = json.loads(here(*given, "--json", folder=hospitals).stdout)["check"]
     assert facts["unknown_device"]

@@ -203,6 +203,8 @@ def apply(
         after = "\nAdapted: their content was taken to be mixed as in the fit."
     elif check.unknown_device and isinstance(m, (AffineMap, PosteriorMap)):
         after = f"\nNext: mgpa adapt {map} {table} --out NEW.safetensors, or mgpa apply … --unknown adapt."
+        if reading != AS_IT_IS:
+            after += " Read the table with the same options."
     shared.show(facts, f"{n_rows} rows {done} into {out}\n{check}{after}", json_)
     if check.unknown_device:
         raise SystemExit(3)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..errors import first_few
 from . import application as shared
 from .application import AS_IT_IS, AnyOut, AnyPlace, AsJson, Overwrite, TableOptions, UserError, app
+
+if TYPE_CHECKING:
+    from ..maps import CorrectionMap
+    from ..maps.check import RowCheck
+    from ..tables import Table
 
 
 @app.command
@@ -43,45 +49,15 @@ def adapt(
         The fitted device that saw the same events.
     """
     from ..maps import load_map
-    from ..tables.rows import rows_for, vectors
 
     shared.refuse_existing(out, overwrite, map, table)
     m = load_map(map)
-    file, column = reading.open(table, m.info.feature_names), m.info.source_column
-    if "source" not in file.columns and column in file.columns:  # as the fit's table called it
-        renamed = {**(reading.rename or {}), column: "source"}
-        file = replace(reading, rename=renamed).open(table, m.info.feature_names)
-    rows = rows_for(m, file.read())
-    X, source = vectors(rows, m.info.token_layout), rows.source
-    here = [] if source is None else [str(label) for label in rows.sources]
-    fresh = [label for label in here if label not in m.info.source_names]
-    if name is None and len(fresh) > 1:
-        raise UserError(f"{table} has several new sources ({', '.join(fresh)}); choose one with --name.")
-    name = name or (fresh[0] if fresh else "new")
-    mine = None if source is None or name not in here else source.astype(str) == name
+    rows = _rows_of_devices(m, table, reading)
+    name = name or _new_device(m, rows, table)
     if known is None:
-        own = rows if mine is None else rows.take(mine)
-        X = vectors(own, m.info.token_layout)
-        n_participants = 1 if own.participant is None else len(set(own.participant.tolist()))
-        before, adapted = m.check(X), m.adapt(X, name, n_participants=n_participants)
+        before, adapted = _adapted_to_rows(m, rows, name)
     else:
-        for what, values in (("source", source), ("pair_id", rows.pair_id)):
-            if values is None:
-                others = first_few([name for name in file.columns if name not in ("source", "pair_id")])
-                raise UserError(
-                    f"--known compares rows with the same pair_id, and {table} has no column {what}. "
-                    f"Others: {others}; if it is one of these, pass --rename.NAME {what}."
-                )
-        if mine is None or source is None or rows.pair_id is None:
-            raise UserError(f"{table} has no rows of {name!r}; its sources are {', '.join(here)}.")
-        theirs = source.astype(str) == known
-        views = [dict(zip(rows.pair_id[part].tolist(), X[part], strict=True)) for part in (theirs, mine)]
-        events = [event for event in views[0] if event in views[1]]
-        if not events:
-            raise UserError(f"No pair_id joins {known!r} and {name!r}.")
-        before = m.check(X[mine])
-        pairs = tuple([view[event] for event in events] for view in views)
-        adapted = m.add_source(name, pairs, known=known)
+        before, adapted = _adapted_to_pairs(m, rows, name, known, table)
     adapted.save(out, overwrite=overwrite)
     sources = list(adapted.info.source_names)
     facts = {"map": str(out), "device": name, "sources": sources, "before": before.to_dict()}
@@ -89,6 +65,67 @@ def adapt(
     if not before.unknown_device:
         words += "\nA fitted device explained these rows already: compare with the map as it was."
     shared.show(facts, f"{words}\nStored in {out}", json_)
+
+
+def _rows_of_devices(m: CorrectionMap, table: AnyPlace, reading: TableOptions) -> Table:
+    """Return the rows of a table, its source column perhaps named as in the table of the fit."""
+    from ..tables.rows import rows_for
+
+    file, column = reading.open(table, m.info.feature_names), m.info.source_column
+    if "source" not in file.columns and column in file.columns:
+        renamed = {**(reading.rename or {}), column: "source"}
+        file = replace(reading, rename=renamed).open(table, m.info.feature_names)
+    return rows_for(m, file.read())
+
+
+def _new_device(m: CorrectionMap, rows: Table, table: AnyPlace) -> str:
+    """Return what the table calls the device that was not in the fit; raise where there are several."""
+    here = [] if rows.source is None else [str(label) for label in rows.sources]
+    fresh = [label for label in here if label not in m.info.source_names]
+    if len(fresh) > 1:
+        raise UserError(f"{table} has several new sources ({', '.join(fresh)}); choose one with --name.")
+    return fresh[0] if fresh else "new"
+
+
+def _adapted_to_rows(m: CorrectionMap, rows: Table, name: str) -> tuple[RowCheck, CorrectionMap]:
+    """Return what the map says of a device's rows (all, if none has its name), and the map after."""
+    from ..tables.rows import vectors
+
+    if rows.source is not None and name in rows.source.astype(str):
+        rows = rows.take(rows.source.astype(str) == name)
+    X = vectors(rows, m.info.token_layout)
+    n_participants = 1 if rows.participant is None else len(set(rows.participant.tolist()))
+    return m.check(X), m.adapt(X, name, n_participants=n_participants)
+
+
+def _adapted_to_pairs(
+    m: CorrectionMap, rows: Table, name: str, known: str, table: AnyPlace
+) -> tuple[RowCheck, CorrectionMap]:
+    """Return what the map says of a device's rows, and the map adapted to pairs with a known device."""
+    from ..tables.rows import vectors
+
+    for what, values in (("source", rows.source), ("pair_id", rows.pair_id)):
+        if values is None:
+            others = first_few([column for column in rows.columns if column not in ("source", "pair_id")])
+            raise UserError(
+                f"--known compares rows with the same pair_id, and {table} has no column {what}. "
+                f"Others: {others}; if it is one of these, pass --rename.NAME {what}."
+            )
+    assert rows.source is not None
+    assert rows.pair_id is not None
+    source, X = rows.source.astype(str), vectors(rows, m.info.token_layout)
+    mine = source == name
+    if not mine.any():
+        here = ", ".join(str(label) for label in rows.sources)
+        raise UserError(f"{table} has no rows of {name!r}; its sources are {here}.")
+    theirs, ours = (
+        dict(zip(rows.pair_id[part].tolist(), X[part], strict=True)) for part in (source == known, mine)
+    )
+    events = [event for event in theirs if event in ours]
+    if not events:
+        raise UserError(f"No pair_id joins {known!r} and {name!r}.")
+    pairs = [theirs[event] for event in events], [ours[event] for event in events]
+    return m.check(X[mine]), m.add_source(name, pairs, known=known)
 
 
 @app.command

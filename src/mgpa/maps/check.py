@@ -236,12 +236,12 @@ def check_devices(
                 "alarm": alarm,
             }
         )
-        named = f" {label!r}" if label else ""
         if alarm:
+            named = f" of {label!r}" if label else ""
             words.append(_unknown(named, any_device, nearest, population, float(as_unknown[rows].mean())))
         elif evidence.alarm(rate):
             words.append(
-                f"Rows named{named} are not like those of {label!r} in the fit, but like {nearest!r}."
+                f"Rows named {label!r} are not like those of {label!r} in the fit, but like {nearest!r}."
             )
     return tuple(entries), words
 

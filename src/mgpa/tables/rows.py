@@ -271,7 +271,10 @@ def _digested(part: TableFile, digest: Any) -> Iterator[Table]:
 
 
 def require_correctable(
-    m: CorrectionMap, info: Mapping[str, Any], sources: Any, instead: str = "Pass force to correct it anyway."
+    m: CorrectionMap,
+    info: Mapping[str, Any],
+    sources: Any,
+    instead: str = "Pass force (--force) to correct it anyway.",
 ) -> None:
     """Raise if a table was corrected before, or shares no source with those the map was fitted on.
 
