@@ -55,7 +55,8 @@ def methods_text(audit: Audit) -> str:
         + (
             "percentiles, widened by the ratio of Student's t to the normal quantile, and t intervals, "
             "corrected for skewness, where those are wider; claims of a gain and of a kept task were "
-            f"one-sided (.05), for {audit.design.plural} of a skewness of {SKEWED_GAINS:g} and {SKEWED_LOSSES:g}"
+            f"one-sided (.05), for {audit.design.plural} of a skewness of {SKEWED_GAINS:g} and "
+            f"{SKEWED_LOSSES:g}"
             if s.widen
             else "percentiles"
         )
