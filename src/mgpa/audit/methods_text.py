@@ -55,7 +55,7 @@ def methods_text(audit: Audit) -> str:
         + (
             "percentiles, widened by the ratio of Student's t to the normal quantile, and t intervals, "
             "corrected for skewness, where those are wider; claims of a gain and of a kept task were "
-            f"one-sided (.05), for {audit.design.plural} of a skewness of {SKEWED_GAINS:g} and "
+            f"one-sided (.05), for {audit.design.plural} of a skewness of {SKEWED_GAINS:.2g} and "
             f"{SKEWED_LOSSES:g}"
             if s.widen
             else "percentiles"

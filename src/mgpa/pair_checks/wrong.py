@@ -20,8 +20,8 @@ are normal with the variances
 
 Pairs are a mixture of right ones with noise of several scales and, or not, of wrong ones; ρ and the shares
 are fitted with and without (EM). Twice the log likelihood ratio is compared with that of right pairs
-simulated from the fit without: their noise has its full covariance and each pair's scale, their events are
-the midpoints. This needs no event to be recognised. Participants with several events are compared within.
+simulated without them: their events are midpoints, their noise differences of pairs drawn at random. This
+needs no event to be recognised. Participants with several events are compared within.
 """
 
 from __future__ import annotations
@@ -171,19 +171,21 @@ def as_extreme(
     a: Floats, b: Floats, right: SharedSignal, evidence: float, group: Ints, rng: np.random.Generator
 ) -> int:
     """Return in how many draws simulated right pairs show as much evidence; stop once it is too many."""
-    m, d = a.shape
+    m = len(a)
     sums, differences = a + b, b - a
-    noise = (differences / right.scale[:, None]).T @ differences / m
-    values, axes = np.linalg.eigh(noise / 2)
-    noise_root = (axes * np.sqrt(np.clip(values, 0.0, None))).T
-    signal = np.mean(sums**2 / np.maximum(right.scale, 1.0)[:, None], axis=0) - np.diag(noise)
+    noise = np.mean(differences**2 / right.scale[:, None], axis=0)
+    signal = np.mean(sums**2 / np.maximum(right.scale, 1.0)[:, None], axis=0) - noise
     midpoints = sums / 2
     midpoints *= np.sqrt(np.clip(signal / 4, 0.0, None) / np.maximum(midpoints.var(axis=0), 1e-12))
+
+    def view(events: Floats) -> Floats:
+        drawn = differences[rng.integers(m, size=m)] / np.sqrt(2.0)
+        return np.asarray(events + drawn * rng.choice([-1.0, 1.0], (m, 1)))
+
     above = 0
     for _ in range(DRAWS):
-        events, size = midpoints[rng.integers(m, size=m)], np.sqrt(right.scale[rng.integers(m, size=m)])
-        views = [events + size[:, None] * (rng.normal(size=(m, d)) @ noise_root) for _ in range(2)]
-        x, y = principal_coordinates(*centred_within(views[0], views[1], group))
+        events = midpoints[rng.integers(m, size=m)]
+        x, y = principal_coordinates(*centred_within(view(events), view(events), group))
         with_wrong, without = (SharedSignal.fit(x, y, some).likelihood for some in (True, False))
         above += 2.0 * (with_wrong - without) >= evidence
         if above > MOST_ABOVE:
