@@ -42,8 +42,8 @@ PARTS = {
     "agreement": "measure.agreement",
     "identity of participants": "measure.identity_auroc",
     "association": "measure.association",
-    "pairs checked": "protocol.check_pairs",
-    "result of a split": "protocol.AuditPlan._collect",
+    "pairs checked": "plan.check_pairs",
+    "result of a split": "plan.AuditPlan._collect",
 }
 
 

@@ -119,7 +119,7 @@ def computed(study, work):
     old = {path: path.stat().st_mtime_ns for path in (work / "cells").glob("*")}
     with (
         patch("mgpa.audit.fits.explain", noted("fit")),
-        patch("mgpa.audit.protocol.explain", noted("fit")),
+        patch("mgpa.audit.cells.explain", noted("fit")),
         patch("mgpa.paper.studies.reuse.explain", noted("select")),
     ):
         run(study, work)

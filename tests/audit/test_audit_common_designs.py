@@ -262,7 +262,7 @@ def test_few_participants_are_dealt_to_folds_several_times_and_the_spread_is_tol
 def test_nothing_is_fitted_while_drawing(monkeypatch):
     result = audit.run(recorded(12, rows=8), ["closed_form_mgpa"], **QUICK)
     assert result.pairs is not None
-    for name in ("mgpa.audit.result.check_pairs", "mgpa.audit.protocol.check_pairs"):
+    for name in ("mgpa.audit.result.check_pairs", "mgpa.audit.plan.check_pairs"):
         monkeypatch.setattr(name, lambda *_: pytest.fail("a fit while drawing"))
     assert "pairs" in draw_all(result)
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from .measure import movement_by_group
     from .method_result import MethodResult
     from .metrics import METRICS, Metric, find_metric
-    from .protocol import AuditPlan, run
+    from .plan import AuditPlan
+    from .protocol import run
     from .ranks import participant_auroc, twin_accuracy
     from .readers import run_readers, run_readers_on_each, run_residual_readers, run_token_readers
     from .result import Audit
@@ -50,7 +51,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ".measure": ("movement_by_group",),
     ".method_result": ("MethodResult",),
     ".metrics": ("METRICS", "Metric", "find_metric"),
-    ".protocol": ("AuditPlan", "run"),
+    ".plan": ("AuditPlan",),
+    ".protocol": ("run",),
     ".ranks": ("participant_auroc", "twin_accuracy"),
     ".readers": ("run_readers_on_each", "run_residual_readers", "run_readers", "run_token_readers"),
     ".result": ("Audit",),

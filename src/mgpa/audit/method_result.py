@@ -187,18 +187,7 @@ class MethodResult:
             cell_fits=tuple(i for part in parts for i in part.cell_fits),
             **{name: join([getattr(part, name) for part in parts]) for name in (*MEASURED, "floor_auroc")},
         )
-        whole = whole._rescaled(np.concatenate([part._perfect for part in parts])[order])
-        for name in [name for name in whole.heads if f"{name}_perfect" in whole.heads]:
-            # A unit is scored in the directions that lead to its own source.
-            ideal = whole.heads[f"{name}_perfect"]
-            present = ~np.isnan(ideal)
-            with np.errstate(invalid="ignore"):
-                perfect = np.where(present, ideal, 0.0).sum(axis=(0, 2)) / present.sum(axis=(0, 2))
-            valid = ~np.isnan(perfect)
-            if valid.any():
-                strata = None if whole.strata is None else whole.strata[valid]
-                whole.heads[name] = whole.heads[name] / (shares(strata, valid.sum()) @ perfect[valid])
-        return whole
+        return whole._rescaled(np.concatenate([part._perfect for part in parts])[order])._heads_rescaled()
 
     @classmethod
     def repeat(cls, deals: Sequence[MethodResult]) -> MethodResult:
@@ -254,6 +243,21 @@ class MethodResult:
         scale = np.where(self.travelled, 1.0, shares(strata, alone.sum()) @ perfect[alone])[:, None]
         floor = None if self.floor_auroc is None else self.floor_auroc / scale
         return replace(self, source_auroc=self.source_auroc / scale, floor_auroc=floor)
+
+    def _heads_rescaled(self) -> MethodResult:
+        """Return pooled splits such that an AUROC of heads between units ends at 1."""
+        heads = dict(self.heads)
+        for name in [name for name in heads if f"{name}_perfect" in heads]:
+            # A unit is scored in the directions that lead to its own source.
+            ideal = heads[f"{name}_perfect"]
+            present = ~np.isnan(ideal)
+            with np.errstate(invalid="ignore"):
+                perfect = np.where(present, ideal, 0.0).sum(axis=(0, 2)) / present.sum(axis=(0, 2))
+            valid = ~np.isnan(perfect)
+            if valid.any():
+                strata = None if self.strata is None else self.strata[valid]
+                heads[name] = heads[name] / (shares(strata, valid.sum()) @ perfect[valid])
+        return replace(self, heads=heads)
 
     @cached_property
     def travelled(self) -> NDArray[np.bool_]:

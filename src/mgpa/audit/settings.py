@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..coordinates import Coordinates
+from ..errors import UsageError
+from ..tables.table import Table
 from .readers import CHECKPOINTS, SEED, check_bank
 
 
@@ -135,3 +137,23 @@ def budgets_of(budget: float | Mapping[str, float] | None, names: list[str]) -> 
         if not (np.isfinite(b) and b >= 0):
             raise ValueError(f"The budget of {name} is {b!r}; expected a movement, zero or more.")
     return budgets
+
+
+def preliminary(bank: Mapping[str, Any]) -> bool:
+    """Return whether a bank of readers is smaller than the whole one."""
+    return bool(bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS))
+
+
+def head_source_of(stated: Any, deployed: bool, table: Table) -> Any:
+    """Return the source that a deployed head was trained on, or None."""
+    if stated is None:
+        return None
+    named = {str(source): source for source in table.sources.tolist()}
+    if not deployed:
+        raise UsageError(
+            f"head_source is {stated!r}, but no fitted head was passed. Pass head=, a fitted classifier or "
+            "regressor; heads that are fitted here are scored at home and away by themselves."
+        )
+    if str(stated) not in named:
+        raise UsageError(f"head_source is {stated!r}; expected a source: {', '.join(named)}.")
+    return named[str(stated)]

@@ -1,0 +1,500 @@
+"""An audit that is checked and can run: its methods, design, roles, and what comes out."""
+
+from __future__ import annotations
+
+import platform
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from .._common.extras import torch_device
+from .._common.progress import waiting
+from ..errors import MissingEvidence, TableError, UsageError
+from ..labels import warn_of_singles
+from ..tables.columns import ROLES, with_roles
+from ..tables.rows import in_coordinates, person_digest, row_digests
+from ..tables.table import Table
+from .association import choose_directions
+from .cells import Engine, Turn
+from .design import (
+    FEW,
+    FEWEST_PEOPLE,
+    Design,
+    columns_only,
+    duplicates,
+    find_design,
+    require_measurable,
+    seen_by,
+    units_with_pairs,
+)
+from .diagnostics import PairCheck, check_pairs, count_rows
+from .fits import (
+    SINGLES,
+    Fit,
+    FittingData,
+    among_rows,
+    common_coordinates,
+    count_pairs,
+    has_pairs,
+    held_in,
+    is_decoder,
+    is_fitted,
+    list_fits,
+    needs_pairs,
+    pairs_in,
+    read_calibration,
+    require_applicable,
+    tables_of,
+)
+from .folds import fold_roles
+from .ground import Ground
+from .heads import check_head
+from .method_result import MethodResult, people_known
+from .metrics import METRICS
+from .result import Audit
+from .settings import Options, Settings, bank_of, budgets_of, head_source_of, preliminary
+from .store import LIBRARIES, Store, installed, resolve_device
+
+DEFAULT_METHODS = ("identity", "leace", "mgpa")
+
+#: How often few participants are dealt to the folds anew: with one deal, chance decides which method leads.
+REPEATS = 3
+
+#: Refits from which a spread can be told.
+FEWEST_REFITS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One assignment of roles: the table without its features, shortcuts, and what the result says of it."""
+
+    table: Table
+    directions: tuple[tuple[Any, Any], ...]
+    settings: Settings
+    turn: str = ""  # which fold this is, for progress
+
+
+class AuditPlan:
+    """A checked audit that has not run yet; its arguments are those of :func:`run`.
+
+    Attributes
+    ----------
+    splits : list of Split
+        The folds of the first deal, then those of every other; one split where the table keeps its roles.
+    settings : Settings
+
+    Examples
+    --------
+    >>> from mgpa.tables import simulate_table
+    >>> plan = AuditPlan(simulate_table(16), ["leace"], readers={"restarts": 0}, verbose=False)
+    >>> plan.settings.participants["EVAL"]
+    3
+    """
+
+    design: Design
+    engine: Engine
+    settings: Settings
+    splits: list[Split]
+
+    def __init__(
+        self, table: Table, methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS, **options: Any
+    ) -> None:
+        self.options = Options(**options)
+        if not isinstance(table, Table):
+            raise TypeError(
+                f"table is a {type(table).__name__}; expected a Table (Table.from_frame makes one)."
+            )
+        with waiting("audit: preparing", self.options.verbose):
+            self._prepare(table.require("source", "participant"), methods)
+        folds = [f"Roles rotate over {self.settings.folds} folds."] if self.settings.folds > 1 else []
+        for line in (self.design.sentence, *self.design.notes, *folds):
+            self.engine.say(line)
+
+    def _prepare(self, table: Table, methods: Iterable[str] | Mapping[str, Any]) -> None:
+        """Check everything, and find the design and the splits."""
+        o = self.options
+        self.table, self.pairs = table, read_calibration(o.pairs)
+        self.bank, self.device = bank_of(o.readers), resolve_device(o.device)
+        full = self.bank["bank"] == "full"
+        no_networks = full and self.bank["restarts"] > 0 and find_spec("torch") is None
+        if no_networks:  # other readers need no torch; verdict and report say what is missing
+            self.bank["restarts"] = 0
+        elif self.bank["restarts"]:
+            torch_device(self.device, "The bank of source readers")
+        fits = list(list_fits(methods, o.seeds, self.device))
+        self.fits = [fit for fit in fits if not is_decoder(fit.model)]
+        names = list(dict.fromkeys(fit.method for fit in self.fits))
+        for what, named in (("budget", o.budget), ("pairs", self.pairs)):
+            unknown = set(named) - set(names) if isinstance(named, Mapping) else set()
+            if unknown:
+                raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
+        if o.refits and (o.refits < FEWEST_REFITS or all(fit.map is not None for fit in self.fits[1:])):
+            raise UsageError(
+                f"refits is {o.refits}; expected 0, or {FEWEST_REFITS} or more with methods fitted here."
+            )
+        rows = self._place(table)
+        deployed = self._check_design()
+        rotated = self._rotated()
+        if not rotated and table.role is not None and len(measured := columns_only(table).rows("EVAL")):
+            self.design = find_design(measured, self.design.task or None)
+        self.settings = self._settings(rows.X.shape[1:], no_networks, deployed)
+        budgets = budgets_of(o.budget, names)
+        self.needed = ["HEAD", "EVAL", *(["VAL"] if budgets else [])]
+        if any(fit.map is None for fit in self.fits if fit.method != "identity"):
+            self.needed.insert(0, "FIT")
+        if rotated:
+            self.splits = self._folds(rotated)
+            whole = {"folds": len(rotated[0]), "repeats": len(rotated), "data": table.digest[:16]}
+            always = (all(fold[unit] == "FIT" for fold in chain(*rotated)) for unit in self.design.units)
+            whole["always_fit"] = sum(always)
+            self.settings = replace(self.splits[0].settings, **whole)  # type: ignore[arg-type]
+        else:
+            self.splits = [self._split(columns_only(table.require("role")))]
+            self.settings = self.splits[0].settings
+        self.engine = Engine(
+            self.fits,
+            [fit for fit in fits if is_decoder(fit.model)],
+            budgets,
+            self.design,
+            self.device,
+            Store(o.cache),
+            o.floor,
+            o.n_jobs,
+            o.verbose,
+        )
+
+    def _place(self, table: Table) -> Table:
+        """Return the rows in the audit's coordinates."""
+        stated = self.options.coordinates
+        if stated is not None and table.info.get("coordinates") != stated.digest:
+            raise TableError(
+                f"The table is in coordinates {table.info.get('coordinates')}, not in "
+                f"{stated.digest}; convert it with mgpa.tables.rows.in_coordinates."
+            )
+        self.where = common_coordinates(self.fits, stated)
+        # Rows are recognised as they came and, where these differ, in the audit's coordinates.
+        rows = in_coordinates(self.where, table)
+        self.digests = [row_digests(form.X) for form in ([table] if rows is table else [table, rows])]
+        self.width = rows.X.shape[-1]
+        return rows
+
+    def _check_design(self) -> bool:
+        """Find the design, check the task head, and return whether that is fitted."""
+        o = self.options
+        self.design = find_design(self.table, o.task)
+        if len(self.design.units) < FEWEST_PEOPLE:
+            raise TableError(
+                f"The table has {len(self.design.units)} {self.design.plural}; an audit needs "
+                f"{FEWEST_PEOPLE} or more: one to fit on, one to train readers on, one to score."
+            )
+        if o.head is not None and self.design.task:
+            check_head(o.head, self.design.task)
+        deployed = o.head is not None and is_fitted(o.head)
+        self.head_source = head_source_of(o.head_source, deployed, self.table)
+        return deployed
+
+    def _rotated(self) -> list[list[dict[str, str]]]:
+        """Return the roles in every fold, for every deal; an empty list if the table keeps its roles."""
+        o = self.options
+        fitted = [fit.map for fit in self.fits if fit.map is not None]
+        # Those whom a map was fitted on stay FIT, and are never scored.
+        known = [seen_by(m, self.table.participant, self.digests, self.design.units) for m in fitted]
+        paired = [units_with_pairs(pairs) for pairs in tables_of(self.pairs, self.table) if self._takes_pairs]
+        how: dict[str, Any] = {
+            "can_rotate": self.pairs is None and not fitted,
+            "paired": frozenset[str]().union(*paired) & self.design.units.keys(),
+            "fixed": frozenset(chain.from_iterable(who or () for who in known)),
+        }
+        first = fold_roles(self.table, self.design, o.folds, **how)
+        if first and (None in known or among_rows(self.pairs, self.digests)):
+            raise UsageError(
+                "Roles rotate over folds, and a fitted map does not say whom it was fitted on, or pairs are "
+                f"rows of the table: {self.design.plural} to score may be among them. Fit maps with "
+                "mgpa.tables.fit_table, name pairs in pair_id, or give roles (mgpa.tables.assign_roles; mgpa "
+                f"convert --roles), with EVAL {self.design.plural} that neither contains."
+            )
+        if o.repeats is not None and (o.repeats < 1 or (o.repeats > 1 and not first)):
+            why = "one or more" if o.repeats < 1 else "1, as the table keeps its roles (folds= rotates them)"
+            raise UsageError(f"repeats is {o.repeats}; expected {why}.")
+        quick = preliminary(self.bank) or self.bank["bank"] == "paper"
+        repeats = o.repeats or (REPEATS if len(self.design.units) < 2 * FEW and not quick else 1)
+        again = (fold_roles(self.table, self.design, o.folds, repeat=r, **how) for r in range(1, repeats))
+        return [first, *again] if first else []
+
+    @property
+    def _takes_pairs(self) -> bool:
+        """Whether a method is fitted here that needs pairs."""
+        return any(fit.map is None and needs_pairs(fit.model) for fit in self.fits)
+
+    def _folds(self, rotated: list[list[dict[str, str]]]) -> list[Split]:
+        """Return a split for every fold; association shift is measured in all of them or in none."""
+        columns = columns_only(self.table)
+        # One EVAL participant is enough: intervals are over the participants of all folds.
+        splits = [self._split(with_roles(columns, roles), fewest=1) for deal in rotated for roles in deal]
+        lacking = next((split for split in splits if not split.directions), None)
+        for i, split in enumerate(splits):
+            turn, settings, directions = f"fold {i + 1} of {len(splits)}, ", split.settings, split.directions
+            if lacking is not None:
+                directions = ()
+                origin = lacking.settings.directions_of
+                settings = replace(settings, directions=(), directions_of=origin)
+            splits[i] = replace(split, turn=turn, directions=directions, settings=settings)
+        return splits
+
+    def _settings(self, features: tuple[int, ...], no_networks: bool, deployed: bool) -> Settings:
+        """Return what the result says about how it was made; what depends on roles comes later."""
+        o, bank, info = self.options, self.bank, self.table.info
+        return Settings(
+            version=__version__,
+            versions={"Python": platform.python_version(), **installed(*LIBRARIES)},
+            seeds=tuple(o.seeds),
+            pairs=count_pairs(self.pairs),
+            floor=o.floor,
+            standardize=o.standardize,
+            budget=dict(o.budget) if isinstance(o.budget, Mapping) else o.budget,
+            head=repr(o.head) if o.head is not None else "",
+            head_source="" if self.head_source is None else str(self.head_source),
+            deployed=deployed,
+            readers=o.readers if isinstance(o.readers, str) else dict(o.readers),
+            bank=bank["bank"],
+            no_networks=no_networks,
+            preliminary=preliminary(bank),
+            association=o.association and tuple(map(str, o.association)),
+            device=self.device,
+            coordinates=None if self.where is None else self.where.digest,
+            sources=tuple(map(str, self.table.sources.tolist())),
+            source_name=str(info.get("source_column", "source")),
+            task=self.design.task,
+            features=tuple(features),
+            corrected_by=info.get("corrected_by"),
+            encoder=dict(info.get("encoder") or {}),
+            signals=dict(info.get("signals") or {}),
+            pairing=str(info.get("pairing") or "").partition("\n")[0],
+            data=self.table.digest[:16],
+        )
+
+    def _split(self, columns: Table, fewest: int = 2) -> Split:
+        """Check that everything asked for can be done with a table's roles, and note what they are."""
+        require_applicable(self.fits, columns, self.width, self.pairs)
+        parts = {role: columns.rows(role) for role in ROLES}
+        for role in self.needed:
+            if not len(parts[role]):
+                why = " A movement budget is chosen on VAL rows." if role == "VAL" else ""
+                raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
+        fit, _, head, evaluation = parts.values()
+        require_measurable(self.design, head, evaluation, fewest)
+        directions: tuple[tuple[Any, Any], ...] = ()
+        origin = ""
+        if self.design.kind == "crossed" and self.design.labels == "within":
+            directions, origin = choose_directions(self.options.association, fit, head, evaluation)
+        if self.options.association is not None and not directions:
+            why = f"{origin}." if origin else METRICS["worst"].missing
+            raise UsageError(f"Omit association; this table cannot measure it: {why}")
+        copies, copied = duplicates(columns.role, columns.participant, self._digests(columns)[-1])
+        with_pairs = [
+            units_with_pairs(pairs)
+            for pairs in tables_of(held_in(self.pairs, columns), fit)
+            if self._takes_pairs
+        ]
+        return Split(
+            columns,
+            directions,
+            replace(
+                self.settings,
+                directions=tuple(f"{source} means {label}" for source, label in directions),
+                directions_of=origin,
+                rows={role: len(part) for role, part in parts.items()},
+                participants={role: len(np.unique(part.participant)) for role, part in parts.items()},
+                pair_participants=tuple(len(who) for who in with_pairs if who)[:1],
+                one_source={role: _with_one_source(parts[role]) for role in ("FIT", "HEAD")},
+                duplicates=copies,
+                copied=copied,
+                data=self.table.digest[:16],
+            ),
+        )
+
+    def turn(self, split: Split) -> Turn:
+        """Return the fitting data and the measuring data of a split."""
+        o, table = self.options, self.table
+        if len(split.table) < len(table):
+            table = table.take(np.isin(table.participant, np.unique(split.table.participant)))
+        rows = in_coordinates(self.where, replace(table, role=split.table.role))
+        # Pairs come in the coordinates that the table came in.
+        pairs = held_in(self.pairs, rows)
+        pairs = pairs if table.info == rows.info else pairs_in(self.where, pairs)
+        data = FittingData(rows, pairs, o.standardize, self.where)
+        settings = (o.head, self.device, self.bank, split.directions, self.head_source, self.settings.widen)
+        return Turn(data, Ground(rows, data.standardizer, self.design, *settings))
+
+    def run(self) -> Audit:
+        """Compute the unfinished cells, and return the result."""
+        ids, pairs = self.table.pair_id, self.pairs
+        fitted, rotates = self._takes_pairs, self.settings.folds > 1
+        if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted:
+            warn_of_singles(ids if rotates else ids[self.table.role == "FIT"])
+        with ThreadPoolExecutor(1) as aside:
+            # Pairs are looked at while other processes compute.
+            checking = aside.submit(self._check_pairs) if fitted and self.options.n_jobs != 1 else None
+            audits = self._run_each(self.splits)
+        result = audits[0]
+        if rotates:
+            n, whole = self.settings.folds, self.settings
+            result = Audit.repeat([Audit.pool(audits[i : i + n]) for i in range(0, len(audits), n)])
+            told = replace(result.settings, folds=n, repeats=whole.repeats, data=whole.data)
+            told = replace(told, always_fit=whole.always_fit)
+            # Each participant was fitted on in some fold.
+            result = replace(result, settings=told, counts=self._counts(self.table))
+        refits = tuple(self._refitted(number) for number in range(self.options.refits))
+        result = replace(result, refits=refits, settings=replace(result.settings, refits=len(refits)))
+        checked = checking.result() if checking else self._check_pairs() if fitted else None
+        return replace(result, paired_rows=self._paired_rows(), pairs=checked)
+
+    def _run_each(self, splits: Sequence[Split]) -> list[Audit]:
+        """Return the result of every split: one after another, or all side by side where that saves time."""
+        if self.engine.together:
+            return self.run_splits(splits)
+        return [self.run_split(split) for split in splits]
+
+    def _refitted(self, number: int) -> dict[str, dict[str, float]]:
+        """Return differences from the identity where methods were fitted on half of the FIT participants."""
+        rng = np.random.default_rng(number)
+        halves = [
+            replace(
+                split, table=self._half_of_fit(split.table, rng), turn=f"refit {number + 1}, {split.turn}"
+            )
+            for split in self.splits[: self.settings.folds]
+        ]
+        found = Audit.pool(self._run_each(halves))
+        return {
+            name: {metric: found.difference(name, metric) for metric in found.metrics}
+            for name in found.methods[1:]
+        }
+
+    def _half_of_fit(self, table: Table, rng: np.random.Generator) -> Table:
+        """Return a split with half of the FIT participants of every stratum, with pairs and without."""
+        fit = table.rows("FIT")
+        paired = units_with_pairs(fit) if self._takes_pairs else frozenset()
+        design, strata = find_design(fit, self.design.task or None), defaultdict(list)
+        for who in design.units:
+            strata[who in paired, design.stratum[who]].append(who)
+        dropped = [who for people in strata.values() for who in rng.permutation(people)[: len(people) // 2]]
+        return table.take(np.flatnonzero(~np.isin(table.participant, dropped)))
+
+    def _paired_rows(self) -> Table | None:
+        """Return the rows whose pairs methods were fitted on; all, where each has been FIT in some fold."""
+        fit = self._fit_rows()
+        return fit if self.pairs is None and has_pairs(fit) else None
+
+    def _fit_rows(self) -> Table:
+        """Return the rows that methods were fitted on; all, where each has been FIT in some fold."""
+        fit = replace(self.table, role=None) if self.settings.folds > 1 else self.table.rows("FIT")
+        return in_coordinates(self.where, fit)
+
+    def _check_pairs(self) -> PairCheck | None:
+        """Return what the pairs show that methods were fitted on; None without, or with too few."""
+        own = isinstance(self.pairs, Table)
+        rows = self._fit_rows() if own else self._paired_rows()
+        if rows is None:
+            return None
+        with waiting("audit: checking pairs", self.options.verbose), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", SINGLES)  # the audit says so once
+            with suppress(MissingEvidence):
+                own_pairs = pairs_in(self.where, self.pairs) if own else None
+                return check_pairs(rows, own_pairs, hidden=False)
+        return None
+
+    def run_split(self, split: Split) -> Audit:
+        """Compute the unfinished cells of one split, and return its result."""
+        return self.run_splits([split])[0]
+
+    def run_splits(self, splits: Sequence[Split]) -> list[Audit]:
+        """Compute the unfinished cells of splits, side by side, and return the result of each."""
+        started = time.monotonic()
+        turns = [self.turn(split) for split in splits]
+        name = splits[0].turn if len(splits) == 1 else f"{len(splits)} folds, "
+        self.engine.run(turns, name)
+        self.engine.say(f"{name}done in {time.monotonic() - started:.0f} s")
+        return [self._collect(split, turn) for split, turn in zip(splits, turns, strict=True)]
+
+    def _collect(self, split: Split, turn: Turn) -> Audit:
+        """Return the result of a split whose cells are computed."""
+        fits, cells, ground = turn.fits, turn.cells, turn.ground
+        held, scored = np.isin(split.table.role, ("HEAD", "EVAL")), ground.units
+        people, digests = split.table.participant[held], [rows[held] for rows in self._digests(split.table)]
+        shared = next((floor for _, floor in cells if floor is not None), None)
+        results = {
+            name: MethodResult.collect(
+                [fits[i] for i in chosen],
+                [cells[i][0] for i in chosen],
+                [cells[i][1] for i in chosen],
+                shared,
+                fitted_on=people_known(seen_by(fits[i].map, people, digests, scored) for i in chosen),
+                design=self.design,
+                widen=self.settings.widen,
+            )
+            for name, chosen in _by_method(fits).items()
+        }
+        from .decoders import collect
+
+        decoders = {
+            name: collect(
+                [self.engine.decoders[i] for i in chosen],
+                [turn.decoded[i] for i in chosen],
+                design=self.design,
+                widen=self.settings.widen,
+            )
+            for name, chosen in _by_method(self.engine.decoders).items()
+        }
+        return Audit(
+            results,
+            self._counts(split.table.rows("FIT")),
+            replace(split.settings, omitted=turn.omitted, unattained=turn.unattained),
+            ground.evaluation.source[ground.picture[0]].astype(str),
+            design=self.design,
+            decoders=decoders,
+        )
+
+    def _digests(self, table: Table) -> list[Any]:
+        """Return the digests of a split's rows; some participants may have no role in it."""
+        if len(table) == len(self.table):
+            return self.digests
+        kept = np.isin(self.table.participant, np.unique(table.participant))
+        return [digests[kept] for digests in self.digests]
+
+    def _counts(self, rows: Any) -> dict[str, dict[str, int]]:
+        """Return the rows of each source and label that maps were fitted on, where labels are classes.
+
+        For maps that were fitted before, only if they say that they were fitted on these rows.
+        """
+        people = sorted(map(person_digest, np.unique(rows.participant).tolist()))
+        here = all(
+            fit.map is None
+            or (fit.map.info.n_rows == len(rows.source) and sorted(fit.map.info.people) == people)
+            for fit in self.fits
+            if fit.method != "identity"
+        )
+        return count_rows(rows.source, rows.label) if here and self.design.task == "classification" else {}
+
+
+def _by_method(fits: Sequence[Fit]) -> dict[str, list[int]]:
+    """Return where the fits of each method are."""
+    places: dict[str, list[int]] = {}
+    for i, fit in enumerate(fits):
+        places.setdefault(fit.method, []).append(i)
+    return places
+
+
+def _with_one_source(rows: Table) -> int:
+    """Return how many participants have rows of one source only."""
+    seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
+    return [*Counter(who for who, _ in seen).values()].count(1)
