@@ -1,4 +1,4 @@
-"""Tables as text, and escaped HTML for notebooks."""
+"""Tables as text, escaped HTML for notebooks, and text for LaTeX."""
 
 from __future__ import annotations
 
@@ -53,3 +53,11 @@ def text_table(rows: Iterable[Sequence[str]]) -> list[str]:
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def latex_text(text: str) -> str:
+    """Escape text for LaTeX."""
+    special = {c: "\\" + c for c in "&%$#_{}"}
+    special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {"<": r"\textless{}", ">": r"\textgreater{}", "\n": " ", "→": r"$\to$", "−": "$-$"}
+    return "".join(special.get(c, c) for c in text)

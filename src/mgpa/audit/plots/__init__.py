@@ -6,7 +6,6 @@ everywhere, by its name (:func:`colour_of`); source-aware methods are hollow.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from itertools import product
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..._common.files import write_atomically
 from ..bootstrap import Estimate, number
@@ -23,14 +21,15 @@ from ..verdict import warnings
 from ..words import reader_name
 from . import drawing as draw
 from .drawing import COLUMN, PAGE, canvas, grid, looks, plain, points, style
+from .gate import named_gate, plot_gate
 from .palette import COLORS, MARKERS, SOURCE_COLORS, colour_of, marker_of, source_colours
 
 if TYPE_CHECKING:
     from ..diagnostics import PairCheck
     from ..result import Audit
 
-# Rows of a cloud that are drawn, and features with names of their own: enough to see the shape.
-CLOUD_ROWS, SHOWN_FEATURES = 800, 20
+# Rows of a cloud that are drawn: enough to see the shape.
+CLOUD_ROWS = 800
 # Metrics whose differences are drawn, as far as they were measured.
 DIFFERENCES = ("S", "home", "away", "RMSEP_home", "RMSEP_away", "T_f", "T_r", "RMSEP_r")
 
@@ -287,104 +286,6 @@ def plot_pairs(source: Audit | PairCheck) -> Any:
         grid(ax, "y")
         ax.legend(loc="lower right")
     return figure
-
-
-def named_gate(audit: Audit) -> str | None:
-    """Return the method whose gate has the fewest directions, of those with named features."""
-    ranks = {}
-    for name, result in audit.results.items():
-        names = result.provenance[0].feature_names if result.provenance else None
-        basis = result.facts[0].get("gate_basis") if result.facts else None
-        if names and basis is not None and len(basis) == len(names) and basis.shape[1]:
-            ranks[name] = basis.shape[1]
-    return min(ranks, key=lambda name: ranks[name], default=None)
-
-
-def plot_gate(audit: Audit) -> Any:
-    """Draw how freely a gate lets each named feature change, from 0 (not at all) to 1.
-
-    Scalp maps of channels by band, a curve over numbers such as wavelengths, or bars; of several methods, for
-    the gate with the fewest directions.
-    """
-    method = named_gate(audit)
-    if method is None:
-        raise ValueError("No method has a gate over features with names; plot_gate has nothing to draw.")
-    basis, names = audit[method].facts[0]["gate_basis"], audit[method].provenance[0].feature_names or ()
-    free, scalps = np.square(basis).sum(axis=1), _bands(names)
-    with style():
-        n_panels = max(len(scalps), 1)
-        figure, panels = canvas(PAGE, 1.6 if scalps else 2.2, n_panels, n_panels)
-        figure.suptitle(
-            f"{looks(audit)[method].short}, gate of rank {basis.shape[1]}", fontsize=7, x=0.01, ha="left"
-        )
-        if scalps:
-            _scalp_maps(figure, list(panels), scalps, free)
-        else:
-            _by_feature(panels[0], list(names), free)
-    return figure
-
-
-def _bands(names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return where each band's channels are among features called "Fz alpha"; nothing if they are not.
-
-    Nothing either if MNE is not installed, or does not know a channel's place.
-    """
-    parts = [re.fullmatch(r"([A-Za-z]+\d*[zh]?)[ _:/-]+(.+)", name) for name in names]
-    bands: dict[str, dict[str, int]] = {}
-    for i, part in enumerate(parts):
-        if part is None:
-            return {}
-        bands.setdefault(part[2], {})[part[1]] = i
-    try:
-        channels_of_mne = {*_montage().ch_names}
-    except ImportError:
-        return {}
-    placed = all(len(channels) > 3 and channels_of_mne >= {*channels} for channels in bands.values())
-    return dict(list(bands.items())[:6]) if placed else {}
-
-
-def _montage() -> Any:
-    from mne.channels import get_builtin_montages, make_standard_montage
-
-    newer = "colin27_1005" in get_builtin_montages()
-    return make_standard_montage("colin27_1005" if newer else "standard_1005")
-
-
-def _scalp_maps(figure: Any, panels: list[Any], bands: dict[str, dict[str, int]], free: NDArray[Any]) -> None:
-    """Draw a scalp for each band, with one scale of colours for all."""
-    import mne
-
-    for ax, (band, channels) in zip(panels, bands.items(), strict=True):
-        info = mne.create_info(list(channels), 100.0, "eeg").set_montage(_montage())
-        image, _ = mne.viz.plot_topomap(
-            free[[*channels.values()]], info, axes=ax, show=False, contours=0, vlim=(0, free.max()),
-            cmap="viridis", extrapolate="local",
-        )  # fmt: skip
-        ax.set_title(plain(band))
-    bar = figure.colorbar(image, ax=panels, shrink=0.6, aspect=15, pad=0.02)
-    bar.set_label("Share that may change")
-    bar.outline.set_visible(False)
-
-
-def _by_feature(ax: Any, names: list[str], free: NDArray[Any]) -> None:
-    """Draw a curve over features whose names are numbers, in one unit; of others, bars of the freest."""
-    numbers = [re.fullmatch(r"(-?\d+(?:\.\d+)?) ?([a-zA-Zµ]*)", name) for name in names]
-    unit = {n[2] if n else None for n in numbers}
-    if len(names) > 2 and len(unit) == 1 and None not in unit:
-        x = np.array([float(n[1]) for n in numbers if n])
-        order = np.argsort(x)
-        ax.fill_between(x[order], free[order], color=COLORS[1], alpha=0.15, lw=0)
-        ax.plot(x[order], free[order], color=COLORS[1])
-        word = str(unit.pop())
-        ax.set(xlabel=f"Feature ({word})" if word else "Feature", xlim=(x.min(), x.max()))
-        ax.set(ylabel="Share that may change", ylim=(0, None))
-        grid(ax, "y")
-        return
-    order = np.argsort(-free)[:SHOWN_FEATURES]
-    ax.barh(range(len(order)), free[order], color=COLORS[1], height=0.7)
-    ax.set_yticks(range(len(order)), [plain(names[i]) for i in order], fontsize=5.5)
-    ax.set(ylim=(len(order) - 0.5, -0.5), xlabel="Share that may change")
-    draw.rows(ax)
 
 
 #: Every chart of an audit by its name.

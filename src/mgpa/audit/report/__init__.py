@@ -11,20 +11,19 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ..._common.files import csv_lines
 from .. import verdict as words
 from ..bootstrap import Estimate, number
-from ..metrics import METRICS, SERVED
+from ..metrics import METRICS
 from ..plots import draw_all
 from ..plots import drawing as draw
 from ..plots.palette import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from ..verdict.decisions import of_decoder
 from ..words import label, reader_summary
+from .csv_table import csv_table as csv_table
 from .drawings import svg
 from .drawings import themed as themed
 
@@ -399,50 +398,3 @@ def _fill(template: str, filled: Mapping[str, str]) -> str:
 
 def _read(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def csv_table(audit: Audit) -> str:
-    """Return one line for every method and metric: value, interval, and difference from the identity.
-
-    Metrics of single directions of transfer, and of single sources, come last.
-    """
-    parts = ("value", "low", "high")
-    rows: list[list[Any]] = [
-        [
-            "method",
-            "source_blind",
-            "metric",
-            *parts,
-            *(f"difference_{p}" for p in parts),
-            "simultaneous_low",
-            "simultaneous_high",
-            "refitted_low",
-            "refitted_high",
-            "note",
-        ]
-    ]
-    notes = dict.fromkeys(SERVED, words.decoder_note(audit)) | {
-        "S": words.readers_note(audit),
-        "worst": words.shortcut_note(audit),
-    }
-    for name, estimates in audit.tabled.items():
-        of_method = audit.details if name in audit.results else ()
-        single = {metric: audit[name].estimate(metric) for metric in of_method}
-        for metric, e in (estimates | single).items():
-            compared = name in audit.changes and (metric in audit.details or metric in audit.changes[name])
-            difference = astuple(audit.contrast(name, metric=metric))[:3] if compared else ("", "", "")
-            note = " ".join([*words.warnings(audit).values(), notes.get(metric, "")]).strip()
-            others: list[Any] = []
-            for intervals in (audit.simultaneous, audit.refitted):
-                change = intervals.get(name, {}).get(metric)
-                others += ["", ""] if change is None else [change.low, change.high]
-            rows.append([name, audit[name].source_blind, metric, *astuple(e)[:3], *difference, *others, note])
-    return csv_lines(rows)
-
-
-def latex_text(text: str) -> str:
-    """Escape text for LaTeX."""
-    special = {c: "\\" + c for c in "&%$#_{}"}
-    special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    special |= {"<": r"\textless{}", ">": r"\textgreater{}", "\n": " ", "→": r"$\to$", "−": "$-$"}
-    return "".join(special.get(c, c) for c in text)

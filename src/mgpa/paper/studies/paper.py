@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..._common.files import claim, csv_lines, write_atomically
+from ..._common.markup import latex_text
 from ...audit.bootstrap import contrast, estimate
-from ...audit.report import latex_text
 from ...errors import StudyError
 from .config import CONTROLLED, REUSE, TASKS
 from .load import load_study, presets
