@@ -5,7 +5,7 @@ import pytest
 from test_bench import small_events
 
 from mgpa.bench import METHODS, find_methods, rotate
-from mgpa.bench.methods import refit
+from mgpa.bench.methods import refit, regression
 from mgpa.bench.settings import calibration
 
 
@@ -73,3 +73,13 @@ def test_euclidean_alignment_gives_a_device_the_covariance_of_the_reference():
         data.X[data.source == 1].T @ first
     )
     np.testing.assert_allclose(moved.T @ back @ moved, to, rtol=1e-6)
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_the_told_regression_to_the_midpoint_is_a_regression_to_the_mean_of_all_views(devices):
+    data = calibration(next(rotate(small_events(devices=devices))), np.zeros(5), np.ones(5))
+    correct = find_methods(["told regression (midpoint)"])[0].fit(data, None)
+    views = data.pairs.views
+    for device, rows in enumerate(views):
+        expected = regression(rows, views.mean(axis=0))(rows)
+        np.testing.assert_allclose(correct(rows, device), expected, atol=1e-10)

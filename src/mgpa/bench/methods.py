@@ -126,6 +126,19 @@ def regression(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
     return lambda rows: rows + model.predict(rows)
 
 
+def midpoint(fit: Fit) -> Fit:
+    """Return a method that corrects to the mean of what ``fit`` makes of a row for each device as reference.
+
+    Of a ridge regression, this is the regression to the mean of all devices' views.
+    """
+
+    def fit_all(data: Calibration, _: int | None) -> Correct:
+        to_each = [fit(data, goal) for goal in range(data.n_devices)]
+        return lambda rows, device: np.mean([correct(rows, device) for correct in to_each], axis=0)
+
+    return fit_all
+
+
 def z_scores(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
     """Return the map that gives a device's features the mean and standard deviation of the reference's."""
     scale = np.where(A.std(axis=0) > 0, B.std(axis=0) / np.maximum(A.std(axis=0), 1e-12), 1.0)
@@ -310,6 +323,7 @@ METHODS: tuple[Method, ...] = (
     ),
     Method("z-scores of each device", from_rows(z_scores), True, True),
     Method("decoder refitted on calibration rows", refit, True, True),
+    Method("told regression (midpoint)", midpoint(from_pairs(regression)), told=True, key="featmap"),
     Method("told regression (ceiling)", from_pairs(regression), True, True, "featmap"),
 )  # fmt: skip
 
