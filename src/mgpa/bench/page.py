@@ -23,7 +23,9 @@ Results = dict[str, dict[str, Any]]
 TITLES = {"worlds": "simulated worlds"} | {data.name: data.title for data in DATASETS.values()}
 CEILING = "told regression (ceiling)"
 REFITTED = "decoder refitted on calibration rows"
-OURS = ("MGPA to the reference", "MGPA to the midpoint")
+REFERENCE, MIDPOINT = OURS = ("MGPA to the reference", "MGPA to the midpoint")
+#: Who corrects to the same place, told the device of every row.
+TOLD = {REFERENCE: CEILING, MIDPOINT: "told regression (midpoint)"}
 CLOSE = 0.02
 #: What columns of tables are called.
 HEADS = {"worst": "worst association", "unseen": "unseen device"}
@@ -55,11 +57,9 @@ def settings_of(results: Results) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def average(cells: list[dict[str, Any]], measure: str) -> float | None:
-    """Return the mean of a measure over settings; None where a setting lacks it."""
-    values = [cell.get(measure) for cell in cells]
-    if not values or any(value is None for value in values):
-        return None
-    return float(np.mean([value[0] if isinstance(value, list) else value for value in values]))
+    """Return the mean of a measure over the settings that have it; None if none has."""
+    values = [cell[measure] for cell in cells if measure in cell]
+    return float(np.mean([np.ravel(value)[0] for value in values])) if values else None
 
 
 def looks(methods: list[Method]) -> dict[str, tuple[str, str]]:
@@ -73,16 +73,17 @@ def looks(methods: list[Method]) -> dict[str, tuple[str, str]]:
 
 
 def of_method(result: dict[str, Any], method: Method) -> list[dict[str, Any]]:
-    """Return a method's cells of all settings of a data set; none if one is missing or was refused."""
+    """Return a method's cells of the settings of a data set that it could be fitted to."""
     cells = [cells.get(method.name, {"refused": ""}) for cells in result["settings"].values()]
-    return [] if any("refused" in cell for cell in cells) else cells
+    return [cell for cell in cells if "refused" not in cell]
 
 
 def standing(cells: dict[str, Any]) -> dict[str, Any]:
-    """Return how far MGPA is from the best other source-blind method and from the ceiling, in accuracy away.
+    """Return how far MGPA is from the best other source-blind method and from regressions that are told.
 
-    ``first`` says whether its accuracy is highest, or the interval of the difference contains zero; ``close``
-    whether the ceiling is at most .02 above it.
+    ``first`` says whether its accuracy away is highest, or the interval of the difference contains zero;
+    ``below`` how far it is below the regression to the same place, and ``below_ceiling`` below that to the
+    reference; ``close`` and ``near_ceiling`` whether these are at most .02.
     """
     usable = {name: cell for name, cell in cells.items() if "away" in cell}
     blind = [name for name, cell in usable.items() if not cell["told"] and name not in OURS]
@@ -98,9 +99,10 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
         result[name] = {"best": best, "gap": gap, "highest": highest, "first": highest or gap.high >= 0}
         if "unseen" in usable[name] and "unseen" in usable.get(METHODS[0].name, ()):
             result[name]["unseen"] = usable[name]["unseen"][0] - usable[METHODS[0].name]["unseen"][0]
-        if CEILING in usable:
-            below = usable[CEILING]["away"][0] - usable[name]["away"][0]
-            result[name] |= {"below": below, "close": below <= CLOSE}
+        for told, below, near in ((TOLD[name], "below", "close"), (CEILING, "below_ceiling", "near_ceiling")):
+            if told in usable:
+                gap = usable[told]["away"][0] - usable[name]["away"][0]
+                result[name] |= {below: gap, near: gap <= CLOSE}
     return result
 
 
@@ -114,6 +116,8 @@ def draw(results: Results) -> bytes:
             readable = average(of_method(result, METHODS[0]), "S")
             for method in methods:
                 cells = of_method(result, method)
+                if len(cells) < len(result["settings"]):
+                    continue
                 S, away = average(cells, "S"), average(cells, "away")
                 S = readable if method.name.startswith("decoder") else S  # whose rows are uncorrected
                 if S is None or away is None:
@@ -143,28 +147,31 @@ def sentences(results: Results) -> list[str]:
     every = [cells for _, _, cells in settings_of(results)]
     standings = [standing(cells) for cells in every]
 
-    def count(flag: str, alone: str = "") -> str:
-        counts = []
-        for ours in OURS:
-            judged = [s[ours] for s in standings if flag in s.get(ours, ())]
-            if judged:
-                n = sum(s[flag] for s in judged)
-                share = f"{n} of {len(judged)} settings, {100 * n / len(judged):.0f} %"
-                also = f"; {alone} in {sum(s[alone] for s in judged)}" if alone else ""
-                counts.append(f"{ours.removeprefix('MGPA ')} ({share}{also})")
-        return " and ".join(counts)
+    def count(ours: str, flag: str, alone: str = "") -> str:
+        judged = [s[ours] for s in standings if flag in s.get(ours, ())]
+        n = sum(s[flag] for s in judged)
+        share = f"{n} of {len(judged)} settings, {100 * n / len(judged):.0f} %" if judged else "not measured"
+        also = f"; {alone} in {sum(s[alone] for s in judged)}" if alone else ""
+        return f"{ours.removeprefix('MGPA ')} ({share}{also})"
+
+    def measured(flag: str) -> list[str]:
+        return [name for name in OURS if any(flag in s.get(name, ()) for s in standings)]
 
     lines = []
-    if first := count("first", "highest"):
+    if names := measured("first"):
+        first = " and ".join(count(name, "first", "highest") for name in names)
         lines.append(
             "Among methods that are not told the device, **MGPA decodes best away from home or ties with the "
             f"best** (the interval of the difference contains zero): {first}."
         )
-    if close := count("close"):
+    if names := measured("close"):
+        close = " and ".join(count(name, "close") for name in names)
         worse = sum(gaps_away(every, CEILING, METHODS[0].name) < 0)
         lines.append(
-            f"MGPA is at most .02 below a regression on pairs that is told the device: {close}; this "
-            f"regression is itself worse than no correction in {worse} settings."
+            "MGPA is at most .02 below a regression on pairs that is told the device and corrects to the "
+            f"same place: {close}. A decoder of one device is at home at the reference, not in the middle: "
+            f"at most .02 below the regression to the reference is MGPA {count(MIDPOINT, 'near_ceiling')}. "
+            f"That regression is itself worse than no correction in {worse} settings."
         )
     if len(refitted := gaps_away(every, REFITTED, OURS[0])):
         lines.append(
@@ -181,7 +188,7 @@ def gaps_away(every: list[dict[str, Any]], one: str, other: str) -> Floats:
 
 
 def where_not(results: Results) -> list[str]:
-    """Return where MGPA is not first, where the ceiling is far, and where it harms an unseen device."""
+    """Return where MGPA is not first, or far below its told regression, or harms an unseen device."""
     lines = []
     for data, name, cells in settings_of(results):
         for ours, s in standing(cells).items():
@@ -189,7 +196,7 @@ def where_not(results: Results) -> list[str]:
             if not s["first"]:
                 lines.append(f"- {title} {s['gap']:+.3f} against {s['best']}")
             if not s.get("close", True):
-                lines.append(f"- {title} {number(-s['below'], '+.3f')} against the ceiling")
+                lines.append(f"- {title} {number(-s['below'], '+.3f')} against {TOLD[ours]}")
             if s.get("unseen", 0.0) < -CLOSE:
                 lines.append(
                     f"- {title} {number(s['unseen'], '+.3f')} on an unseen device, against no correction"
@@ -197,19 +204,33 @@ def where_not(results: Results) -> list[str]:
     return lines
 
 
+def settings_in_words(n: int) -> str:
+    """Return "1 setting", "2 settings", …"""
+    return f"{n} setting{'s' * (n != 1)}"
+
+
+def far_from_the_ceiling(results: Results) -> list[str]:
+    """Return where MGPA to the midpoint is far below the regression to the reference."""
+    every = [(data, name, standing(cells).get(MIDPOINT, {})) for data, name, cells in settings_of(results)]
+    return [
+        f"- {TITLES.get(data, data)}, {name}: {number(-s['below_ceiling'], '+.3f')}"
+        for data, name, s in every
+        if not s.get("near_ceiling", True)
+    ]
+
+
 def table(result: dict[str, Any], methods: list[Method]) -> list[str]:
-    """Return a table of a data set: each method's measures averaged over settings, refusals as dashes."""
-    measures = [
-        m
-        for m in MEASURES
-        if any(m in cell for cells in result["settings"].values() for cell in cells.values())
+    """Return a table of a data set: each method's measures averaged over the settings that have them."""
+    settings = result["settings"].values()
+    n_with = {m: sum(any(m in cell for cell in cells.values()) for cells in settings) for m in MEASURES}
+    measures = [m for m in MEASURES if n_with[m]]
+    heads = [
+        HEADS.get(m, m) + (f" ({settings_in_words(n_with[m])})" if n_with[m] < len(settings) else "")
+        for m in measures
     ]
-    lines = [
-        "| method | " + " | ".join(HEADS.get(m, m) for m in measures) + " | note |",
-        "|---" * (len(measures) + 2) + "|",
-    ]
+    lines = ["| method | " + " | ".join(heads) + " | note |", "|---" * (len(measures) + 2) + "|"]
     for method in methods:
-        every = [cells[method.name] for cells in result["settings"].values() if method.name in cells]
+        every = [cells[method.name] for cells in settings if method.name in cells]
         if not every:
             continue
         refused = sorted({cell["refused"] for cell in every if "refused" in cell})
@@ -219,9 +240,24 @@ def table(result: dict[str, Any], methods: list[Method]) -> list[str]:
             "–" if v is None else f"{v:.2g}" if m == "seconds" else number(v)
             for m, v in zip(measures, values, strict=True)
         ]
-        note = "; ".join([*(["told the device"] * method.told), *refused])
-        lines.append(f"| {method.name} | " + " | ".join(texts) + f" | {note.replace('|', '/')} |")
+        note = ["told the device"] * method.told + refused
+        if 0 < len(cells) < len(settings):
+            note.insert(method.told, f"mean of {len(cells)} of {len(settings)} settings")
+        lines.append(f"| {method.name} | " + " | ".join(texts) + f" | {'; '.join(note).replace('|', '/')} |")
     return lines
+
+
+def origins(result: dict[str, Any], methods: list[Method]) -> str:
+    """Return at which commit and when methods were measured; most of them, without their names."""
+    groups: dict[str, list[str]] = {}
+    for method in methods:
+        every = [cells[method.name] for cells in result["settings"].values() if method.name in cells]
+        if every:
+            at = dict.fromkeys(part for cell in every for part in cell["measured"].split("; "))
+            groups.setdefault("; ".join(at), []).append(method.name)
+    others = max(groups, key=lambda at: len(groups[at]))
+    named = [f"{', '.join(names)}: {at}" for at, names in groups.items() if at != others]
+    return ". ".join([*named, f"All others: {others}" if named else others])
 
 
 def each_setting(result: dict[str, Any], methods: list[Method]) -> list[str]:
@@ -241,27 +277,22 @@ def build(folder: Path) -> Path:
     methods = entries(results)
     write_atomically(folder / "results.svg", draw(results))
     lines = ["![S against accuracy away from home](results.svg)", "", *sentences(results)]
-    if misses := where_not(results):
-        lines += [
-            f":::{{dropdown}} Where MGPA is behind ({len(misses)})",
-            *misses,
-            ":::",
-            "",
-        ]
+    for title, misses in (
+        ("Where MGPA is behind", where_not(results)),
+        ("MGPA to the midpoint far below the regression to the reference", far_from_the_ceiling(results)),
+    ):
+        if misses:
+            lines += [f":::{{dropdown}} {title} ({len(misses)})", *misses, ":::", ""]
     for data, result in results.items():
-        n = len(result["settings"])
-        lines += [f":::{{dropdown}} {TITLES.get(data, data)}: {n} setting{'s' * (n > 1)}"]
+        lines += [f":::{{dropdown}} {TITLES.get(data, data)}: {settings_in_words(len(result['settings']))}"]
         if data in DATASETS:
             source = DATASETS[data]
             cited = f"[{source.citation}]({source.home})" if source.home else source.citation
             how = "made here" if not source.home else "downloaded" if source.fetch else f"`{source.file}`"
             lines += [f"{cited}, {source.license}, {source.size}; {how}.", ""]
-        made = "; ".join(
-            f"commit {commit or 'unknown'}, {date}" for commit, date in result["measured"].items()
-        )
-        used = ", ".join(f"{name} {version}" for name, version in result["packages"].items())
+        used = ", ".join(f"{name} {version}" for name, version in sorted(result["packages"].items()))
         lines += [*table(result, methods), "", "Decoder away from home:", ""]
-        lines += [*each_setting(result, methods), "", f"mgpa {result['mgpa']}, {made}; {used}.", ":::", ""]
+        lines += [*each_setting(result, methods), "", f"{origins(result, methods)}. With {used}.", ":::", ""]
     return write_atomically(folder / "results.md", "\n".join(lines).encode())
 
 

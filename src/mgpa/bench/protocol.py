@@ -48,7 +48,7 @@ BANK = {"bank": "full", "restarts": 1, "checkpoints": (12,)}
 QUICK_BANK = {"bank": "full", "restarts": 0}
 #: What is measured, in the order of tables; values of each participant but for S and seconds.
 MEASURES = ("S", "home", "away", "T_f", "T_r", "worst", "unseen", "M", "seconds")
-FORMAT = 2
+FORMAT = 3
 DRAWS = 4000
 
 
@@ -257,10 +257,11 @@ def run(
     *,
     quick: bool = False,
     jobs: int = 1,
+    again: bool = False,
     commit: str = "",
     verbose: bool = True,
 ) -> dict[str, Any]:
-    """Measure every method in every setting; finished cells are kept in ``out`` and not measured again.
+    """Measure every method in every setting; by default, cells that ``out`` has are not measured again.
 
     Parameters
     ----------
@@ -272,8 +273,10 @@ def run(
         One round of each setting, and no networks among the readers.
     jobs : int
         Cells at a time.
+    again : bool
+        Measure what ``out`` already has, too, and replace it.
     commit : str
-        Stored with the results, and the date of the last measurement made at it.
+        Stored with every cell, and the date.
     verbose : bool
         Show progress.
 
@@ -291,24 +294,25 @@ def run(
         (setting, method)
         for setting in settings
         for method in methods
-        if method.name not in results[setting.data]["settings"][setting.name]
+        if again or method.name not in results[setting.data]["settings"][setting.name]
     ]
     calls = (delayed(measure_cell)(setting, method, quick) for setting, method in todo)
     cells = in_processes(calls, jobs)
+    version_of_this = f"commit {commit}" if commit else f"mgpa {__version__}"
     for step in progress(range(len(todo)), "bench", verbose and bool(todo)):
         setting, method = todo[step]
         result = results[setting.data]
-        result["settings"][setting.name][method.name] = next(cells)
-        result["packages"] |= packages(methods)
-        result["measured"][commit] = datetime.now(UTC).date().isoformat()
+        measured = f"{version_of_this}, {datetime.now(UTC).date().isoformat()}"
+        result["settings"][setting.name][method.name] = {"measured": measured} | next(cells)
+        result["packages"] |= packages(method)
         write_atomically(out / f"{setting.data}.json", (json.dumps(result, indent=1) + "\n").encode())
     return results
 
 
-def packages(methods: Iterable[Method]) -> dict[str, str]:
-    """Return the versions of the packages that methods are from, and of those that readers are made of."""
+def packages(method: Method) -> dict[str, str]:
+    """Return the versions of the package that a method is from, and of those that readers are made of."""
     versions = {}
-    for name in sorted({"numpy", "scikit-learn", *(m.package for m in methods if m.package)}):
+    for name in filter(None, ("numpy", "scikit-learn", method.package)):
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions
@@ -316,8 +320,7 @@ def packages(methods: Iterable[Method]) -> dict[str, str]:
 
 def _read(path: Path, data: str, quick: bool) -> dict[str, Any]:
     """Return the results of an earlier run with the same settings, or empty ones."""
-    empty: dict[str, Any] = {"format": FORMAT, "data": data, "quick": quick, "mgpa": __version__}
-    empty |= {"packages": {}, "measured": {}, "settings": {}}
+    empty: dict[str, Any] = {"format": FORMAT, "data": data, "quick": quick, "packages": {}, "settings": {}}
     if not path.exists():
         return empty
     result: dict[str, Any] = json.loads(path.read_text("utf-8"))

@@ -23,6 +23,7 @@ def bench(
     only: Names = [],  # noqa: B006
     methods: Names = [],  # noqa: B006
     jobs: int = 1,
+    again: Flag = False,
     page: Flag = False,
     against: Existing = None,
 ) -> None:
@@ -45,6 +46,8 @@ def bench(
         are shown as dashes.
     jobs
         Cells at a time.
+    again
+        Measure the methods anew where --out has them, such as after a change of one of them.
     page
         Rebuild the page from the results in --out without measuring.
     against
@@ -63,7 +66,7 @@ def bench(
             reason = ", or its data are missing (see above)" if missing else ""
             raise UserError(f"No data set or setting has {' or '.join(only)} in its name{reason}.")
         claim(out, *sorted({f"{setting.data}.json" for setting in chosen}), "results.md", "results.svg")
-        run(chosen, find_methods(methods), out, quick=quick, jobs=jobs, commit=_commit())
+        run(chosen, find_methods(methods), out, quick=quick, jobs=jobs, again=again, commit=_commit())
     print(build(out))
     if against is not None:
         print(compare(out, against))
