@@ -305,6 +305,31 @@ def test_report_copes_with_missing_parts(partial, pages):
     assert "nothing to compare" in str(alone)
 
 
+def test_folds_show_who_has_which_role_and_what_every_folds_gate_did():
+    methods = {"leace": LEACE(), "closed_form_mgpa": ClosedFormMGPA()}
+    table = replace(paired_table(), role=None)
+    result = audit.run(table, methods, readers={"restarts": 0}, verbose=False, folds=5)
+    fits = result["closed_form_mgpa"]
+    fits.facts[2].pop("gate_basis")  # as where the pairs of a fold show no effect
+    html = html_report(result)
+    bars = re.findall(r"<dt>Fold \d</dt><dd>(.*?)</dd>", html)
+    assert len(bars) == 5
+    counts = [dict(re.findall(r'title="(EVAL|HEAD): (\d+)"', bar)) for bar in bars]
+    assert sum(int(count["EVAL"]) for count in counts) == result.n_people == 30
+    assert all(int(count["HEAD"]) > 0 for count in counts)
+    for i, (facts, cell) in enumerate(zip(fits.facts, fits.cells, strict=True)):
+        row = re.search(rf"Closed-form MGPA, fold {i + 1}</th>(.*?)</tr>", html)[1]
+        rank = 0 if i == 2 else facts["gate_basis"].shape[1]
+        assert f"<td>{rank}</td>" in row
+        assert row.endswith(f"<td>{100 * cell['movement'].mean():.1f} %</td>")
+    assert "LEACE, fold 1" not in html  # has no gate
+
+
+def test_one_split_is_one_bar_and_the_report_is_dated(pages):
+    assert pages["full"].html.count('class="EVAL"') == 1
+    assert re.search(r"Written on \d{4}-\d\d-\d\d by mgpa", pages["full"].text)
+
+
 def test_report_says_what_the_pairs_show_and_from_what(full, pages):
     check = full.check_pairs()
     assert check.shows_something

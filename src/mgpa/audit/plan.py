@@ -154,10 +154,15 @@ class AuditPlan:
             self.needed.insert(0, "FIT")
         if rotated:
             self.splits = self._folds(rotated)
-            whole = {"folds": len(rotated[0]), "repeats": len(rotated), "data": table.digest[:16]}
+            whole: dict[str, Any] = {
+                "folds": len(rotated[0]),
+                "repeats": len(rotated),
+                "data": table.digest[:16],
+            }
             always = (all(fold[unit] == "FIT" for fold in chain(*rotated)) for unit in self.design.units)
             whole["always_fit"] = sum(always)
-            self.settings = replace(self.splits[0].settings, **whole)  # type: ignore[arg-type]
+            whole["turns"] = Counter(tuple(fold[unit] for fold in rotated[0]) for unit in self.design.units)
+            self.settings = replace(self.splits[0].settings, **whole)
         else:
             self.splits = [self._split(columns_only(table.require("role")))]
             self.settings = self.splits[0].settings
@@ -351,7 +356,7 @@ class AuditPlan:
             n, whole = self.settings.folds, self.settings
             result = Audit.repeat([Audit.pool(audits[i : i + n]) for i in range(0, len(audits), n)])
             told = replace(result.settings, folds=n, repeats=whole.repeats, data=whole.data)
-            told = replace(told, always_fit=whole.always_fit)
+            told = replace(told, always_fit=whole.always_fit, turns=whole.turns)
             # Each participant was fitted on in some fold.
             result = replace(result, settings=told, counts=self._counts(self.table))
         refits = tuple(self._refitted(number) for number in range(self.options.refits))

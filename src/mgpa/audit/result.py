@@ -169,7 +169,7 @@ class Audit:
         """Return a metric of existing heads for the source that a method serves; any other as it is.
 
         A method that moves rows to one source is scored by the heads of that source, and so are methods
-        beside it (:attr:`decoder`): ``"home phone"`` or ``"T_f phone → *"``.
+        beside it (:attr:`mgpa.audit.Audit.decoder`): ``"home phone"`` or ``"T_f phone → *"``.
         """
         source = self[method].reference or self.decoder
         if not source or metric not in SERVED or source not in self["identity"].homes:
@@ -179,7 +179,7 @@ class Audit:
 
     @staticmethod
     def served_by(source: str, metric: str) -> str:
-        """Return a metric of existing heads for those of one source: "home phone", "T_f phone → *"."""
+        """Return a metric of existing heads for those of one source, such as ``"T_f phone → *"``."""
         return f"{metric} {source}" + " → *" * (SERVED[metric] == "frozen")
 
     @cached_property

@@ -57,6 +57,8 @@ class Settings:
         The shortcuts that association heads learned, and where they come from.
     folds, splits, repeats : int
         Folds that roles rotated over (1: none), splits that were pooled, and how often roles were dealt anew.
+    turns : dict of tuple to int
+        How many participants have these roles in the folds of the first deal; empty if roles do not rotate.
     refits : int
         How often methods were fitted again on half of the FIT participants.
     omitted, unattained : dict
@@ -105,6 +107,7 @@ class Settings:
     folds: int = 1
     splits: int = 1
     repeats: int = 1
+    turns: dict[tuple[str, ...], int] = field(default_factory=dict)
     refits: int = 0
     omitted: dict[str, str] = field(default_factory=dict)
     unattained: dict[str, list[int]] = field(default_factory=dict)

@@ -10,9 +10,12 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from .. import verdict as words
@@ -28,6 +31,7 @@ from .drawings import svg
 from .drawings import themed as themed
 
 if TYPE_CHECKING:
+    from ..method_result import MethodResult
     from ..result import Audit
 
 # Charts of one fit, which is the first fold's where there are folds.
@@ -86,6 +90,7 @@ def html_report(
                 f"{words.units(audit)} with role EVAL, sources {', '.join(s.sources)}, data {s.data}"
             ),
             "version": escape(s.version),
+            "date": date.today().isoformat(),
         },
     )
 
@@ -190,14 +195,6 @@ def _confounding(audit: Audit) -> str:
 def _settings(audit: Audit) -> str:
     """Return the roles, the settings that are not defaults, and the fitted maps."""
     s, readers = audit.settings, audit["identity"].readers
-    roles = plain_table(
-        ["", *s.rows], [[w, *getattr(s, w).values()] for w in ("rows", "participants")], "Roles"
-    )
-    if s.splits > 1:  # where each row is EVAL once and has other roles besides
-        turns = f"{s.folds} folds" if s.folds > 1 else f"{s.splits} splits"
-        turns += f", dealt {s.repeats} times" if s.repeats > 1 else ""
-        once = f"{s.rows['EVAL']} rows of {words.units(audit)}, each EVAL once, in {turns}"
-        roles = bullets([f"{once}; other roles rotate."])
     bank = [f"{len(readers)}: {reader_summary(readers)}", words.missing_networks(audit)]
     facts = {
         "Data": f"checksum {s.data}",
@@ -214,23 +211,64 @@ def _settings(audit: Audit) -> str:
         f"<details><summary>{escape(label(name))}</summary><pre>{escape(result.summary)}</pre></details>"
         for name, result in audit.results.items()
     )
-    return f"{roles}{_facts(facts)}<h3>The fitted maps</h3>{_fits(audit)}{maps}"
+    return f"{_roles(audit)}{_facts(facts)}<h3>The fitted maps</h3>{_fits(audit)}{maps}"
+
+
+def _roles(audit: Audit) -> str:
+    """Return how many participants have which role: in numbers, and as a bar for every fold."""
+    s = audit.settings
+    turns = s.turns or {(role,): n for role, n in s.participants.items() if s.splits == 1}
+    groups = sorted(turns.items(), key=lambda group: ([role != "EVAL" for role in group[0]], group[0]))
+    bars = []
+    for fold in range(len(groups[0][0]) if groups else 0):
+        runs = groupby(groups, key=lambda group: group[0][fold])
+        sizes = [(role, sum(n for _, n in run)) for role, run in runs]
+        parts = "".join(
+            f'<span class="{role}" style="flex: {n}" title="{role}: {n}">{role} {n}</span>'
+            for role, n in sizes
+            if n
+        )
+        who = f"Fold {fold + 1}" if s.turns else f"{audit.design.plural.capitalize()}"
+        bars.append(f"<dt>{escape(who)}</dt><dd>{parts}</dd>")
+    bar = f'<dl class="roles">{"".join(bars)}</dl>'
+    if s.splits == 1:
+        numbers = [[w, *getattr(s, w).values()] for w in ("rows", "participants")]
+        return bar + plain_table(["", *s.rows], numbers, "Roles")
+    turn = f"{s.folds} folds" if s.folds > 1 else f"{s.splits} splits"
+    turn += f", dealt {s.repeats} times (the first is drawn)" if s.repeats > 1 else ""
+    once = f"{s.rows['EVAL']} rows of {words.units(audit)}, each EVAL once, in {turn}"
+    return bullets([f"{once}; other roles rotate."]) + bar
 
 
 def _fits(audit: Audit) -> str:
-    """Return what each fit's gate rests on and did, where there are several fits."""
-    rows = [
-        [
-            f"{label(name)}, fit {i}", info.n_contrasts or "–", info.gate_rank or 0,
-            "–" if info.gate_energy is None else f"{100 * info.gate_energy:.1f} %",
-            f"{100 * cell['movement'].mean():.1f} %",
-        ]
-        for name, result in audit.results.items()
-        for i, (info, cell) in enumerate(zip(result.provenance, result.cells, strict=False), start=1)
-        if info.gate_rank is not None and len(result.provenance) > 1
-    ]  # fmt: skip
-    head = ["Fit", "Contrasts of pairs", "Gate rank", "Contrast energy in it", "Rows moved by"]
-    return plain_table(head, rows, "What each fit's gate rests on, and what the fit did") if rows else ""
+    """Return each fit's gate and how far the fit moved rows, where a method was fitted several times."""
+    rows = []
+    for name, result in audit.results.items():
+        gates = [facts.get("gate_basis") for facts in result.facts]
+        if len(gates) == 1 or all(gate is None for gate in gates):
+            continue
+        for place, gate, facts, cell in zip(
+            _places(audit, result), gates, result.facts, result.cells, strict=True
+        ):
+            shares = facts.get("contrast_coverage"), facts.get("gate_coverage"), cell["movement"].mean()
+            rank = 0 if gate is None else gate.shape[1]
+            rows.append([f"{label(name)}, {place}", rank, *map(_percent, shares)])
+    head = ["Fit", "Gate rank", "Contrast energy in it, FIT", "the same, VAL", "Rows moved by"]
+    return plain_table(head, rows, "The gate of each fit, and how far the fit moved rows") if rows else ""
+
+
+def _places(audit: Audit, result: MethodResult) -> Iterator[str]:
+    """Yield the fold and number of each fit of a method, as far as there are several of either."""
+    folds, seen = audit.settings.splits, Counter[int]()
+    for fit in result.cell_fits:
+        seen[fit] += 1
+        fold = f"fold {seen[fit]}" if folds > 1 else ""
+        yield ", ".join(filter(None, (fold, f"fit {fit + 1}" if result.n_fits > 1 else "")))
+
+
+def _percent(share: Any) -> str:
+    """Return a share in percent; a dash where it is unknown."""
+    return "–" if share is None else f"{100 * float(share):.1f} %"
 
 
 def _facts(facts: Mapping[str, str]) -> str:
