@@ -38,6 +38,11 @@ regressions it need not.
    \sum_{t\ne s} p_t(h)\,\{E_t(h)-E_s(h)\}
 
 of what it would do if it knew the source. Nothing is missed where :math:`p_s(h)=1`.
+
+**A device that no pair knows.** Fits of three devices or more compare each row with one more distribution: a
+device drawn from the population of the known ones. If its probability is :math:`u(h)`, the row moves by
+:math:`(1-u)\sum_s p_s E_s+u\,E`, where :math:`E` is a ridge regression to the target from views of any
+device (``mgpa.reading.unseen``). It acts in the same directions, so what (1) promises stays true.
 """
 
 from itertools import pairwise

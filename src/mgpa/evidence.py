@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold
 
 from .linalg import Scatter
+from .pairs import zero_sum_effects
 
 Floats = NDArray[np.float64]
 Folds = list[tuple[NDArray[np.intp], NDArray[np.intp]]]  # (train, test)
@@ -165,23 +166,23 @@ def supported_directions(
     if not folds:
         return leading
     between = np.tile([0, 1], (len(contrasts), 1)) if kind is None else np.asarray(kind)
-    kinds, kind = np.unique(between, axis=0, return_inverse=True)
     units = np.arange(len(contrasts))
     if groups is not None and len(people := np.unique(groups)) > 1:
         units = np.searchsorted(people, groups)
     # One person's contrasts are all there is; of several, people are the units.
-    held_out = _HeldOut(contrasts, kind.ravel(), folds, rows, norm_quantile)
-    agreed, clear = held_out.shared_means(units, count_effects(kinds))
+    held_out = _HeldOut(contrasts, between, folds, rows, norm_quantile)
+    agreed, clear = held_out.shared_means(units, count_effects(np.unique(between, axis=0)))
     n_shared = 1 + int(np.argmax(cumulative_share(clear) >= ENERGY)) if len(clear) else 0
     n_supported, n_mean = held_out.count_supported(leading.shape[1], units, agreed, n_shared)
     chosen, everything = leading[:, :n_supported], np.arange(len(contrasts))
     if len(clear) and n_mean > n_supported:
         means = held_out.means_of(everything, held_out.directions)
         chosen = orthonormal(principal_directions(means, contrasts.shape[1], n_shared)[0], chosen)
+    effects = principal_directions(held_out.source_effects(everything), contrasts.shape[1])[0]
     for j in range(min(n_mean, n_shared), len(clear)):
         if not clear[j] > 0:
             break
-        effect = held_out.effect(everything, j)
+        effect = effects[:, j : j + 1]
         if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # what little is outside of a gate that has it is noise
             chosen = orthonormal(chosen, effect)
     return chosen
@@ -206,11 +207,15 @@ class _HeldOut:
     """Contrasts compared with predictions from the other folds."""
 
     def __init__(
-        self, contrasts: Floats, kind: NDArray[np.intp], folds: Folds, rows: Scatter | None, quantile: float
+        self, contrasts: Floats, between: NDArray[Any], folds: Folds, rows: Scatter | None, quantile: float
     ) -> None:
         norms = row_norms(contrasts)
         moving = norms > ZERO_NORM
-        self.contrasts, self.kind, self.folds, self.rows = contrasts, kind, folds, rows
+        self.contrasts, self.folds, self.rows = contrasts, folds, rows
+        self.kind = np.unique(between, axis=0, return_inverse=True)[1].ravel()
+        sources = np.unique(between)
+        self.first, self.second = np.searchsorted(sources, between.T)
+        self.n_sources = len(sources)
         self.directions = contrasts / np.where(moving, norms, np.inf)[:, None]
         self.long_enough = moving & (norms >= np.quantile(norms[moving], quantile))
         self.others_means = [self.means_of(train, self.directions) for train, _ in folds]
@@ -287,18 +292,24 @@ class _HeldOut:
         df = dimensions * n_effects
         return float(scipy.stats.f.sf(ratio, df, df * (n_units - 1)))
 
-    def effect(self, some: NDArray[np.intp], j: int) -> Floats:
-        """Return the j-th leading direction, (d, 1), of the mean contrasts of some pairs."""
-        means = self.means_of(some, self.contrasts)
-        return principal_directions(means, means.shape[1])[0][:, j : j + 1]
+    def source_effects(self, some: NDArray[np.intp]) -> Floats:
+        """Return what each source adds to the mean of all, from some contrasts, (K, d).
+
+        The contrasts' means of each kind would not do: where all are with one source, its noise is in every
+        one of them, and looks like a direction that they share.
+        """
+        first, second = self.first[some], self.second[some]
+        return zero_sum_effects(self.contrasts[some], first, second, self.n_sources)[0]
 
     def along_effect(self, j: int) -> Floats:
-        """Return each contrast along direction j times the mean of the other contrasts of its kind, (m,)."""
+        """Return each contrast along direction j times the difference of the others' effects, (m,)."""
         along = np.zeros(len(self.contrasts))
         for train, test in self.folds:
-            v, means = self.effect(train, j), self.means_of(train, self.contrasts)
+            effects = self.source_effects(train)
+            v = principal_directions(effects, effects.shape[1])[0][:, j : j + 1]
             if v.shape[1]:
-                along[test] = ((self.contrasts[test] @ v) * (means @ v)[self.kind[test]])[:, 0]
+                expected = (effects @ v)[self.second[test]] - (effects @ v)[self.first[test]]
+                along[test] = ((self.contrasts[test] @ v) * expected)[:, 0]
         return along
 
     def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
