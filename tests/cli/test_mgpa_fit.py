@@ -142,6 +142,13 @@ def test_inspecting_a_table_counts_rows_and_names_few_features(folder, table, tm
     assert "band 5," not in text
 
 
+def test_inspecting_a_csv_file_takes_the_names_of_its_columns(tmp_path):
+    frame = pd.DataFrame({"f0": [0.5, 1.5, 2.5], "f1": [1.0, 2.0, 3.5], "device": ["dry", "wet", "wet"]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    text = done("inspect", "t.csv", "--embedding", "f", "--rename.device", "source", folder=tmp_path).stdout
+    assert "source: dry 1, wet 2" in text
+
+
 def test_inspecting_a_table_counts_rows_without_a_label(table, tmp_path):
     frame = pd.DataFrame({"embedding": list(table.X[:6]), "source": ["dry", "wet"] * 3})
     frame["label"] = pd.array([1, None, 1, None, 2, 1], "Int64")

@@ -15,7 +15,7 @@ from .corrections import map_facts
 
 
 @app.command
-def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
+def inspect(path: AnyPlace, *, reading: TableOptions = AS_IT_IS, json_: AsJson = False) -> None:
     """Describe a map or a table.
 
     Example: mgpa inspect adapter.safetensors
@@ -31,9 +31,7 @@ def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
         m = load_map(path)
         shared.show(map_facts(m), m.summary(), json_)
         return
-    from ..tables.files import open_table
-
-    file = open_table(path)
+    file = reading.open(path)
     facts = {
         "rows": file.n_rows,
         "shape": list(file.shape),

@@ -54,7 +54,7 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
             fits = zip(names, _numeric_columns(path, len(names), separator, skip), strict=True)
             numeric = [fit and {*called[name]}.isdisjoint(COLUMNS) for name, fit in fits]
         types = [np.dtype(np.float64 if fit else "U") for fit in numeric]
-        fields = [Field(name, (), dtype, "column") for name, dtype in zip(names, types, strict=True)]
+        fields = [Field(name, (), dtype, "") for name, dtype in zip(names, types, strict=True)]
         layout = Layout.choose(fields, **choice)
         position = {name: i for i, name in enumerate(names)}
         inside = [position[name] for name in layout.embedding]

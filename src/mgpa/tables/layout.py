@@ -234,8 +234,8 @@ def new_names(column: str, rename: Mapping[str, str] | None) -> list[str]:
 
 
 def describe(fields: Iterable[Field]) -> str:
-    """Return fields in words."""
-    return first_few([f"{field.name} ({field.kind})" for field in fields], 12) or "none"
+    """Return fields in words, with what they hold where the file says it."""
+    return first_few([f"{f.name} ({f.kind})" if f.kind else f.name for f in fields], 12) or "none"
 
 
 def write_head(shape: Sequence[int], info: Mapping[str, Any]) -> str:

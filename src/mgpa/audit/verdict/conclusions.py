@@ -41,12 +41,15 @@ def conclude(audit: Audit) -> Conclusions:
     if not names:
         return Conclusions(before, [Finding("nothing_compared")], [])
     first, *others = [_leader(audit, group) for group in leaders] or [_no_leader(audit, names)]
-    about = next(iter(leaders), first.methods)
-    main = [first, *_existing_heads(audit, leaders or (about,)), *_of_no_use(audit, leaders)]
+    serving = decide.serving(audit)
+    about = [name for group in leaders or (first.methods,) for name in group if name not in serving]
+    main = [*_served(audit, serving), first, *_existing_heads(audit, about), *_of_no_use(audit, leaders)]
     at_home = _home_falls(audit)
-    main = [*main, *at_home] if first.kind == "nothing_to_remove" else [*at_home, *main]
+    # A loss with a method that leads is said first; that of another only warns of it.
+    warns = first.kind == "nothing_to_remove" or (serving and not leaders)
+    main = [*main, *at_home] if warns else [*at_home, *main]
     idle = [finding for name in names for finding in _idle(audit, name)]
-    rest = [*others, *_passed_over(audit), *_heads_prefer(audit, about), *_left(audit, names), *idle]
+    rest = [*others, *_passed_over(audit), *_left(audit, names), *idle]
     return Conclusions(before, main, [*rest, *_unseen(audit)])
 
 
@@ -130,8 +133,7 @@ def _deed(audit: Audit, name: str, metric: str) -> str:
         return f"lowers S to {after}"
     if not audit[name].chance.excluded:
         return f"hides it ({after})"
-    hardly = after == value(audit, "identity", metric)
-    return f"hardly lowers it ({audit.contrast(name).value:+.4f})" if hardly else f"lowers it to {after}"
+    return f"lowers it to {after}"
 
 
 def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
@@ -148,11 +150,27 @@ def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
     return "; ".join(clauses)
 
 
-def _existing_heads(audit: Audit, leaders: tuple[tuple[str, ...], ...]) -> list[Finding]:
+def _served(audit: Audit, names: tuple[str, ...]) -> list[Finding]:
+    """Return what the methods that serve existing heads best do for them, on other sources and at home."""
+    if not names:
+        return []
+    away, home = decide.away_metric(audit), decide.home_metric(audit)
+    _, heads = decide.of_decoder(audit, names[0], away)
+
+    def change(metric: str) -> str:
+        served = audit.served(names[0], metric)
+        return f"{value(audit, 'identity', served)} → {listed(value(audit, m, served) for m in names)}"
+
+    facts = {"metric": "accuracy" if away == "away" else "RMSEP", "heads": f" of {heads}" if heads else "",
+             "away": change(away), "home": f", {change(home)} at home" if home else ""}  # fmt: skip
+    return [Finding("serves" if len(names) == 1 else "serve_alike", names, facts)]
+
+
+def _existing_heads(audit: Audit, leaders: list[str]) -> list[Finding]:
     """Return what existing heads gain or lose on other sources with the leaders, where that is clear."""
-    metric = next((m for m in ("away", "RMSEP_away") if m in audit.metrics), "")
+    metric = decide.away_metric(audit)
     changed: dict[tuple[str, str, str], list[str]] = {}
-    for name in [name for group in leaders for name in group] if metric else []:
+    for name in leaders if metric else []:
         served, heads = decide.of_decoder(audit, name, metric)
         outcome = METRICS[metric].outcome(audit.contrast(name, metric=served))
         if outcome in ("improved", "suffered"):
@@ -239,7 +257,11 @@ def _no_leader(audit: Audit, names: list[str]) -> Finding:
     if not audit["identity"].chance.excluded:
         return Finding("nothing_to_remove")
     for name in sorted(names, key=lambda name: bool(audit[name].fitted_on)):
-        if audit.outcome(name, "S") == "improved" and decide.reason_against(audit, name):
+        if (
+            audit.settings.outcome == "S"
+            and decide.improves(audit, name)
+            and decide.reason_against(audit, name)
+        ):
             did = _deed(audit, name, "S")
             return Finding("not_counted", (name,), {"did": did, "reason": _reason(audit, name)})
     if not any(audit[name].movement.any() for name in names):
@@ -248,31 +270,6 @@ def _no_leader(audit: Audit, names: list[str]) -> Finding:
     metric = audit.settings.outcome
     facts = {"metric": metric, "value": audit[best].estimate(metric).value}
     return Finding("none_clear" if metric == "S" else "none_better", (best,), facts)
-
-
-def _heads_prefer(audit: Audit, about: tuple[str, ...]) -> list[Finding]:
-    """Return the source-blind method with which existing heads do clearly better than with the one named."""
-    metric = next((m for m in ("away", "RMSEP_away") if m in audit.metrics), "")
-    if not metric or not about:
-        return []
-    served, _ = decide.of_decoder(audit, about[0], metric)
-    sign = 1 if METRICS[metric].better == "lower" else -1
-    better = [
-        name
-        for name in audit.methods[1:]
-        if audit[name].source_blind
-        and name not in about
-        and not audit[name].fitted_on
-        and decide.of_decoder(audit, name, metric)[0] == served
-        and METRICS[metric].outcome(audit.contrast(name, metric=served)) == "improved"
-        and METRICS[metric].outcome(audit.contrast(name, about[0], served)) == "improved"
-    ]
-    if not better:
-        return []
-    name = min(better, key=lambda name: sign * audit[name].estimate(served).value)
-    facts = {"metric": "accuracy" if metric == "away" else "RMSEP", "value": value(audit, name, served),
-             "other": label(about[0]), "less": value(audit, about[0], served)}  # fmt: skip
-    return [Finding("heads_prefer", (name,), facts)]
 
 
 def _left(audit: Audit, names: list[str]) -> list[Finding]:
@@ -288,7 +285,8 @@ def _left(audit: Audit, names: list[str]) -> list[Finding]:
                 "participants": span(list(participants)), "units": audit.design.plural,
                 "rank": span([info.gate_rank or 0 for info in fits]), "features": audit.settings.features[-1],
             }  # fmt: skip
-            return [Finding("left", (name,), facts)]
+            full = min(info.gate_rank or 0 for info in fits) == facts["features"]
+            return [Finding("left_full" if full else "left", (name,), facts)]
     return []
 
 

@@ -33,19 +33,18 @@ def too_few(audit: Audit) -> bool:
 def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
     """Return the methods, the best first, and the leaders: source-blind ones, then source-aware ones.
 
-    Leaders lowered S (or improved ``settings.outcome``, where a study names another metric) and kept the
-    task. One leader is better than the others by its interval; several are tied. Methods that harmed the
-    task come last. Source-aware methods use more information and compete among themselves. Too few
-    participants give no leaders.
+    Leaders lowered S by .01 or more (or improved ``settings.outcome``, where a study names another metric)
+    and kept the task. One leader is better than the others by its interval; several are tied. Methods that
+    harmed the task come last. Source-aware methods use more information and compete among themselves. Too
+    few participants give no leaders.
     """
     places = {"improved": 0, "kept": 0, None: 0, "unclear": 1, "suffered": 2}
     task, metric = task_metric(audit), METRICS[audit.settings.outcome]
 
     def place(name: str) -> tuple[int, bool, float]:
-        improved = audit.outcome(name, metric.name) == "improved"
         # Numbers of a map that was fitted on its EVAL participants do not count.
         last = 3 if audit[name].fitted_on else places[audit.outcome(name, task.name) if task else None]
-        return last, not improved, badness(audit, name)
+        return last, not improves(audit, name), badness(audit, name)
 
     names = sorted(audit.methods[1:], key=place)
     good = [name for name in names if place(name)[:2] == (0, False) and not too_few(audit)]
@@ -57,6 +56,17 @@ def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
     )
 
 
+#: A smaller fall of S is of no use, however clear it is.
+HARDLY = 0.01
+
+
+def improves(audit: Audit, name: str) -> bool:
+    """Return whether a method clearly improves the metric that methods compete for; S by .01 or more."""
+    metric = audit.settings.outcome
+    improved = audit.outcome(name, metric) == "improved"
+    return improved and (metric != "S" or audit.contrast(name).value <= -HARDLY)
+
+
 def badness(audit: Audit, name: str) -> float:
     """Return the metric that methods compete for, so that less is better."""
     metric = METRICS[audit.settings.outcome]
@@ -66,7 +76,7 @@ def badness(audit: Audit, name: str) -> float:
 
 def beats(audit: Audit, a: str, b: str, metric: str) -> bool:
     """Return whether a is better than b by its interval; of movement, whether it moves less."""
-    sign = -1 if METRICS[metric].better == "higher" else 1
+    sign = -1 if METRICS[metric.partition(" ")[0]].better == "higher" else 1
     try:
         change = audit.contrast(a, b, metric)
         return max(sign * change.low, sign * change.high) < 0
@@ -96,7 +106,7 @@ def reason_against(audit: Audit, name: str) -> Reason:
     outcome = audit.outcome(name, task.name) if task else None
     if outcome in ("suffered", "unclear"):
         return "harms" if outcome == "suffered" else "unclear_task"
-    return "" if audit.outcome(name, audit.settings.outcome) == "improved" else "unclear_change"
+    return "" if improves(audit, name) else "unclear_change"
 
 
 def of_decoder(audit: Audit, name: str, metric: str) -> tuple[str, str]:
@@ -105,26 +115,58 @@ def of_decoder(audit: Audit, name: str, metric: str) -> tuple[str, str]:
     return served, "" if served == metric else audit[name].reference or audit.decoder
 
 
+def serving(audit: Audit) -> tuple[str, ...]:
+    """Return the source-blind methods that serve existing heads best: the best one, then those tied with it.
+
+    With them heads do clearly better on other sources, and do not clearly lose at home. Empty if there is
+    none, or too few participants.
+    """
+    metric = away_metric(audit)
+    if not metric or too_few(audit):
+        return ()
+    sign = 1 if METRICS[metric].better == "lower" else -1
+    good = {
+        name: sign * audit[name].estimate(audit.served(name, metric)).value
+        for name in audit.methods[1:]
+        if audit[name].source_blind
+        and not audit[name].fitted_on
+        and audit.outcome(name, metric) == "improved"
+        and not loses_at_home(audit, name)
+    }
+    best = min(good, key=lambda name: good[name], default="")
+    served = audit.served(best, metric) if best else ""
+    alike = [name for name in good if audit.served(name, metric) == served]
+    tied = [name for name in alike if name != best and not beats(audit, best, name, served)]
+    return (best, *sorted(tied, key=lambda name: good[name])) if best else ()
+
+
+def loses_at_home(audit: Audit, name: str) -> bool:
+    """Return whether existing heads clearly lose on the source they were trained on, with a method."""
+    metric = home_metric(audit)
+    if not metric:
+        return False
+    served = audit.served(name, metric)
+    change, before = audit.contrast(name, metric=served), audit["identity"].estimate(served).value
+    return change.high < -HOME_LOSS if metric == "home" else change.low > HOME_LOSS * before
+
+
 def home_loss(audit: Audit) -> str:
     """Return the first method, of the leaders or else of all, with which existing heads clearly lose at home.
 
     Empty if there is none; methods that were fitted on EVAL participants do not count.
     """
-    metric = home_metric(audit)
-    if not metric:
-        return ""
     names, leaders = ranking(audit)
-    for name in [name for group in leaders for name in group] or names:
-        served, _ = of_decoder(audit, name, metric)
-        change, before = audit.contrast(name, metric=served), audit["identity"].estimate(served).value
-        lost = change.high < -HOME_LOSS if metric == "home" else change.low > HOME_LOSS * before
-        if lost and not audit[name].fitted_on:
-            return name
-    return ""
+    compared = [name for group in leaders for name in group] or names
+    return next((n for n in compared if not audit[n].fitted_on and loses_at_home(audit, n)), "")
 
 
 #: A fall at home by more than this is what the verdict begins with: accuracy, and a share of the error.
 HOME_LOSS = 0.01
+
+
+def away_metric(audit: Audit) -> str:
+    """Return the metric of existing heads on other sources, at their own threshold; empty if not measured."""
+    return next((m for m in ("away", "RMSEP_away") if m in audit.metrics), "")
 
 
 def home_metric(audit: Audit) -> str:

@@ -36,6 +36,9 @@ TEMPLATES = {
     "home_falls_advice": "At home, existing heads{heads} lose with {who}: {metric} {before} → {after} "
     "({change}). MGPA(reference={reference!r}) leaves the rows of {reference} where they are, as far as they "
     "can be recognised, and with them a decoder that was trained on {reference}.",
+    "serves": "Existing heads{heads} do best with {who}: {metric} {away} on other sources{home}.",
+    "serve_alike": "Existing heads{heads} do best with {who}, which are tied: {metric} {away} on other "
+    "sources{home}.",
     "leads": "{who} {did}.",
     "leads_aware": "{who}, which needs the source of every row, {did}.",
     "tied": "{who} are tied on {metric} ({values}){did}.",
@@ -49,7 +52,6 @@ TEMPLATES = {
     "worse_than_mean_advice": "Existing models are worse than guessing the mean on rows of {who} "
     "({explained}; {before} uncorrected){served}.{refitted} To keep existing models, map rows to the source "
     "that they know: MGPA(reference=), FEATMAP, PDS or SST.",
-    "heads_prefer": "Existing heads do best with {who}: {metric} {value} on other sources ({other}: {less}).",
     "unread_task": "What the task loses cannot be told: heads hardly read it without correction (T_f {T_f}).",
     "lower_but": "{who} has a lower {metric} ({value}), but {reason}.",
     "better_but": "{who} has a better {metric} ({value}), but {reason}.",
@@ -64,6 +66,8 @@ TEMPLATES = {
     "left": "Much is left with {who} (S {S}): its gate of rank {rank} (of {features} features) rests on "
     "{contrasts} contrasts of pairs, of {participants} {units} and {n} sources. Pairs of more {units} can "
     "show more directions.",
+    "left_full": "Much is left with {who} (S {S}), although its gate spans all {features} features: sources "
+    "also differ in ways that a regression between paired views does not remove, such as noise.",
     "idle": "{who} did nothing in {n} of {of} fits{why}.",
     "unseen": "On a {source} that was not in the fit, heads refitted on the others reach {values}.",
     "range": "Over {n} deals of the {units} to folds, {metric} went {ranges}.",
