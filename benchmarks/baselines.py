@@ -123,7 +123,7 @@ def neurocombat(X, source, gram, copy):
     row("neuroCombat (fit and transform)", best(both, 2), None, gram, copy)
 
 
-def corn(path):
+def corn(path, names):
     """Print the error of a model of one instrument on spectra of another, for every method that maps to it.
 
     Six directions between three spectrometers, four targets, three halves of the samples: the model and the
@@ -151,6 +151,10 @@ def corn(path):
         "FEATMAP": FEATMAP,
         "travelling subjects": lambda: make_method("traveling_subjects", reference="master"),
     }
+    unknown = set(names) - methods.keys()
+    if unknown:
+        raise SystemExit(f"No method {unknown.pop()!r}. Methods: {', '.join(methods)}.")
+    methods = {name: methods[name] for name in names or methods}
     print(f"{'RMSEP / SD, pairs':<32}{'':>4}moisture     oil protein  starch    mean")
     for n in (40, 20, 10):
         for name, make_model in methods.items():
@@ -190,7 +194,7 @@ def main():
     parser.add_argument("--corn", metavar="FILE", help="corn_nir.npz")
     options = parser.parse_args()
     if options.corn:
-        corn(options.corn)
+        corn(options.corn, options.names)
         return
     X, source, pairs = simulated(options.rows)
     y = np.random.default_rng(1).integers(2, size=len(X))

@@ -25,7 +25,7 @@ from mgpa.bench import (
     run,
 )
 from mgpa.bench.datasets import DATASETS, amplitudes
-from mgpa.bench.page import read_results, standing
+from mgpa.bench.page import compare, read_results, standing
 from mgpa.bench.protocol import QUICK_BANK, measure_cell, measure_round, prepare
 from mgpa.bench.settings import calibration, record_once
 from mgpa.bench.worlds import World, worlds
@@ -269,6 +269,42 @@ def test_the_page_of_the_site_is_built_from_its_stored_results(tmp_path):
             assert set(cells) <= names
             for cell in cells.values():
                 assert re.fullmatch(r"(commit [0-9a-f]{7,}, 20\d\d-\d\d-\d\d(; )?)+", cell["measured"]), data
+
+
+def test_the_page_says_why_the_midpoint_is_behind_a_regression_that_is_told():
+    results = read_results(DOCS / "bench")
+    behind = {
+        (data, name): (standing(cells)["MGPA to the midpoint"]["told"], cells["no correction"]["S"][0])
+        for data, result in results.items()
+        for name, cells in result["settings"].items()
+        if not standing(cells)["MGPA to the midpoint"]["close"]
+    }
+    readable = [S for (data, _), (_, S) in behind.items() if data == "electrodes"]
+    others = [gap for (data, _), (gap, _) in behind.items() if data != "electrodes"]
+    unsure = [gap for gap in others if gap.low < 0 < gap.high]
+    assert (len(behind), len(readable), len(others), len(unsure)) == (8, 5, 3, 2)
+    page = " ".join((DOCS / "bench.md").read_text("utf-8").split())
+    S = [f"{value:.2f}".lstrip("0") for value in (min(readable), max(readable))]
+    assert "Five of the eight settings" in page
+    assert f"an AUROC of {S[0]} to {S[1]} from uncorrected rows" in page
+    assert "In two of the other three the interval contains zero." in page
+
+
+def test_results_are_compared_value_by_value(tmp_path):
+    run([small_setting()], METHODS[:1], tmp_path / "a", quick=True, verbose=False)
+    run([small_setting()], METHODS[:1], tmp_path / "b", quick=True, verbose=False)
+    path = tmp_path / "b" / "small.json"
+    stored = json.loads(path.read_text("utf-8"))
+    cell = stored["settings"]["shifted"]["no correction"]
+    n = sum(name in cell for name in protocol.MEASURES[:-1])
+    assert f"{n} of {n} measures and their intervals are within .005" in compare(
+        tmp_path / "a", tmp_path / "b"
+    )
+    cell["home"][2] += 0.04
+    path.write_text(json.dumps(stored), "utf-8")
+    said = compare(tmp_path / "a", tmp_path / "b")
+    assert f"{n - 1} of {n} measures" in said
+    assert "largest difference is .040 (home of no correction in small, shifted)." in said
 
 
 def test_the_command_runs_and_rebuilds_its_page(tmp_path, monkeypatch, capsys):

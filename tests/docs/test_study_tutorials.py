@@ -150,6 +150,29 @@ def test_corn_numbers_come_out_again_for_every_target(make_tables, tmp_path):
 
 
 @needs_real
+@pytest.mark.slow
+def test_the_errors_of_moisture_come_out_again():
+    script = [
+        sys.executable,
+        STUDIES / "moisture.py",
+        REAL / "corn_nir.npz",
+        "--methods",
+        "LEACE",
+        "MGPA → m5",
+    ]
+    done = subprocess.run(script, capture_output=True, text=True, check=True, encoding="utf-8")
+    section = (DOCS / "corn.md").read_text("utf-8").split("## ")[2]
+    page = {line.split(" | ")[0]: line for line in section.splitlines()}
+    rows = [line for line in done.stdout.splitlines() if re.match(r"\| \w", line)]
+    assert len(rows) == 3
+    for row in rows:
+        printed, written = (
+            np.array(re.findall(r"-?\d*\.\d+", r), float) for r in (row, page[row.split(" | ")[0]])
+        )
+        np.testing.assert_allclose(printed, written, atol=0.005)
+
+
+@needs_real
 def test_what_moisture_selects_comes_out_again(make_tables, tmp_path):
     with np.load(REAL / "corn_nir.npz") as data:
         write_table(make_tables.corn(data, ["m5", "mp6"]), tmp_path / "corn_two.npz")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._common.files import write_atomically
-from ..audit.bootstrap import contrast, number
+from ..audit.bootstrap import Estimate, contrast, number
 from ..audit.plots.drawing import MUTED, PAGE, canvas, style
 from ..audit.plots.palette import MARKERS, colour_of, marker_of
 from .datasets import DATASETS
@@ -27,6 +27,7 @@ REFERENCE, MIDPOINT = OURS = ("MGPA to the reference", "MGPA to the midpoint")
 #: Who corrects to the same place, told the device of every row.
 TOLD = {REFERENCE: CEILING, MIDPOINT: "told regression (midpoint)"}
 CLOSE = 0.02
+SAME = 0.005  # of a result that was measured again
 #: What columns of tables are called.
 HEADS = {"worst": "worst association", "unseen": "unseen device"}
 
@@ -82,8 +83,8 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
     """Return how far MGPA is from the best other source-blind method and from regressions that are told.
 
     ``first`` says whether its accuracy away is highest, or the interval of the difference contains zero;
-    ``below`` how far it is below the regression to the same place, and ``below_ceiling`` below that to the
-    reference; ``close`` and ``near_ceiling`` whether these are at most .02.
+    ``told`` is its difference from the regression to the same place, ``ceiling`` from that to the reference;
+    ``close`` and ``near_ceiling`` say whether it is at most .02 below.
     """
     usable = {name: cell for name, cell in cells.items() if "away" in cell}
     blind = [name for name, cell in usable.items() if not cell["told"] and name not in OURS]
@@ -92,18 +93,23 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
         if name not in usable or not blind:
             continue
         best = max(blind, key=lambda other: usable[other]["away"][0])
-        ours_of_each, other = (np.array(usable[n]["away_of_each"], dtype=float) for n in (name, best))
-        both = np.isfinite(ours_of_each) & np.isfinite(other)
-        gap = contrast(ours_of_each[both], other[both], widen=True, n_draws=DRAWS)
+        gap = ahead(usable[name], usable[best])
         highest = gap.value >= 0
         result[name] = {"best": best, "gap": gap, "highest": highest, "first": highest or gap.high >= 0}
         if "unseen" in usable[name] and "unseen" in usable.get(METHODS[0].name, ()):
             result[name]["unseen"] = usable[name]["unseen"][0] - usable[METHODS[0].name]["unseen"][0]
-        for told, below, near in ((TOLD[name], "below", "close"), (CEILING, "below_ceiling", "near_ceiling")):
+        for told, key, near in ((TOLD[name], "told", "close"), (CEILING, "ceiling", "near_ceiling")):
             if told in usable:
-                gap = usable[told]["away"][0] - usable[name]["away"][0]
-                result[name] |= {below: gap, near: gap <= CLOSE}
+                gap = ahead(usable[name], usable[told])
+                result[name] |= {key: gap, near: gap.value >= -CLOSE}
     return result
+
+
+def ahead(one: dict[str, Any], other: dict[str, Any]) -> Estimate:
+    """Return how much more accurate one cell is away from home than another, over their participants."""
+    each = np.array([one["away_of_each"], other["away_of_each"]], dtype=float)
+    both = each[:, np.isfinite(each).all(axis=0)]
+    return contrast(both[0], both[1], widen=True, n_draws=DRAWS)
 
 
 def draw(results: Results) -> bytes:
@@ -196,7 +202,7 @@ def where_not(results: Results) -> list[str]:
             if not s["first"]:
                 lines.append(f"- {title} {s['gap']:+.3f} against {s['best']}")
             if not s.get("close", True):
-                lines.append(f"- {title} {number(-s['below'], '+.3f')} against {TOLD[ours]}")
+                lines.append(f"- {title} {s['told']:+.3f} against {TOLD[ours]}")
             if s.get("unseen", 0.0) < -CLOSE:
                 lines.append(
                     f"- {title} {number(s['unseen'], '+.3f')} on an unseen device, against no correction"
@@ -213,7 +219,7 @@ def far_from_the_ceiling(results: Results) -> list[str]:
     """Return where MGPA to the midpoint is far below the regression to the reference."""
     every = [(data, name, standing(cells).get(MIDPOINT, {})) for data, name, cells in settings_of(results)]
     return [
-        f"- {TITLES.get(data, data)}, {name}: {number(-s['below_ceiling'], '+.3f')}"
+        f"- {TITLES.get(data, data)}, {name}: {s['ceiling']:+.3f}"
         for data, name, s in every
         if not s.get("near_ceiling", True)
     ]
@@ -310,4 +316,8 @@ def compare(folder: Path, other: Path) -> str:
     if not gaps:
         return f"{folder} and {other} have no method, setting and measure in common."
     largest, where = max(gaps)
-    return f"Largest difference of {len(gaps)} measures from {other}: {number(largest)} ({where})."
+    same = sum(gap <= SAME for gap, _ in gaps)
+    return (
+        f"{same} of {len(gaps)} measures and their intervals are within {number(SAME)} of {other}; "
+        f"the largest difference is {number(largest)} ({where})."
+    )

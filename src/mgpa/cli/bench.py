@@ -51,7 +51,7 @@ def bench(
     page
         Rebuild the page from the results in --out without measuring.
     against
-        Folder of other results, such as docs/bench: print the largest difference from them.
+        Folder of other results, such as docs/bench: print how many values agree, and the largest difference.
     """
     from ..bench.datasets import find_settings
     from ..bench.methods import find_methods
