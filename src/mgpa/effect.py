@@ -105,16 +105,16 @@ class Effect:
     @property
     def doubt(self) -> str:
         """What is doubtful about the effect: populations could explain it, or it is far from the pairs'."""
-        shown = f"{100 * self.size:.3g} %"
+        percent = f"{100 * self.size:.3g} %"
         if self.may_be_populations:
             return (
                 "Sources differ in more than the pairs' shift, so populations could explain what rows show "
-                f"of it ({shown}): check with people who used both."
+                f"of it ({percent}): check with people who used both."
             )
         far = abs(self.size - 1) > t_quantile(LEVEL / 2, self.df) * self.error
         if self.exists and far and not 1 / FAR_FROM_PAIRS < self.size < FAR_FROM_PAIRS:
             return (
-                f"Rows show {shown} of the pairs' shift instead of all of it: populations may differ along "
+                f"Rows show {percent} of the pairs' shift instead of all of it: populations may differ along "
                 "it, or rows and pairs are in other units. Check with people who used both."
             )
         return ""
@@ -220,11 +220,11 @@ def measured_effect(
     weights = weights / float(np.sum(weights * delta))
     size = float(np.sum(weights * (gaps @ anchor.residual)))
     across = gap_across(moments, participants, delta, anchor, C, scale)
-    n_people = len({person for _, person in participants.parts})
-    if n_people > 1:
+    n_participants = len({name for _, name in participants.parts})
+    if n_participants > 1:
         left_out, crossed = effects_without_each(moments, participants, weights, anchor, scale)
         error, df = jackknife(size, left_out, len(moments.sources), crossed)
-        return Effect(size, error, df, f"{n_people} people", across=across)
+        return Effect(size, error, df, f"{n_participants} people", across=across)
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
     return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows", across=across)
@@ -250,16 +250,17 @@ def gap_across(
         whole += anchor.n_free * np.trace(anchor.leverage(gaps))
         return float(whole / shift - (np.sum(weights * inside) / shift) ** 2)
 
-    found = squared(moments.means)
+    distance = squared(moments.means)
     without = means_without_each(participants, moments.sources)
     if len(without) > 1:
         left_out, P = np.array([squared(means) for means in without]), len(without)
-        found += (P - 1) * (found - float(left_out.mean())) - 0.25 * np.sqrt(P - 1) * float(left_out.std())
+        bias = (P - 1) * (distance - float(left_out.mean()))
+        distance += bias - 0.25 * np.sqrt(P - 1) * float(left_out.std())
     elif len({name for _, name in participants.parts}) < 2:
         values = anchor.axes.values
         dimensions = len(C) - 1 + float(np.sum(values / (values + anchor.ridge)))
-        found -= dimensions * float(np.sum(1.0 / moments.counts[1:] + 1.0 / moments.counts[0])) / shift
-    return float(np.sqrt(max(found, 0.0)))
+        distance -= dimensions * float(np.sum(1.0 / moments.counts[1:] + 1.0 / moments.counts[0])) / shift
+    return float(np.sqrt(max(distance, 0.0)))
 
 
 def _groups(participants: Means) -> dict[Any, int]:
@@ -275,17 +276,17 @@ def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floa
     left_out: dict[int, dict[Any, tuple[float, Floats]]] = {}
     for (label, unit), part in participants.grouped(lambda cell: (cell[0], group[cell[1]])).parts.items():
         left_out.setdefault(unit, {})[label] = part
-    found = []
-    for own in left_out.values():
+    means_left = []
+    for parts_out in left_out.values():
         means = []
         for label in sources:
             weight, mean = whole.parts[label]
-            out, of_own = own.get(label, (0.0, mean))
+            out, mean_out = parts_out.get(label, (0.0, mean))
             if weight > out:
-                means.append(mean + (out / (weight - out)) * (mean - of_own))
+                means.append(mean + (out / (weight - out)) * (mean - mean_out))
         if len(means) == len(sources):
-            found.append(np.stack(means))
-    return found
+            means_left.append(np.stack(means))
+    return means_left
 
 
 def effects_without_each(

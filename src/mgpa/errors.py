@@ -14,11 +14,11 @@ def printable(text: str, *, lines: bool = False) -> str:
     """
     if text.isprintable():
         return text
-    kept = "\n" if lines else ""
+    line_end = "\n" if lines else ""
     return "".join(
         [
             c
-            if c.isprintable() or c in kept or unicodedata.category(c) == "Zs"
+            if c.isprintable() or c in line_end or unicodedata.category(c) == "Zs"
             else c.encode("unicode_escape").decode()
             for c in text
         ]

@@ -23,6 +23,7 @@ import scipy.stats
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold
 
+from .labels import Labels
 from .linalg import Scatter
 from .pairs import zero_sum_effects
 
@@ -167,8 +168,8 @@ def supported_directions(
         return leading
     between = np.tile([0, 1], (len(contrasts), 1)) if kind is None else np.asarray(kind)
     units = np.arange(len(contrasts))
-    if groups is not None and len(people := np.unique(groups)) > 1:
-        units = np.searchsorted(people, groups)
+    if groups is not None and len(participants := np.unique(groups)) > 1:
+        units = np.searchsorted(participants, groups)
     # One person's contrasts are all there is; of several, people are the units.
     held_out = _HeldOut(contrasts, between, folds, rows, norm_quantile)
     agreed, clear = held_out.shared_means(units, count_effects(np.unique(between, axis=0)))
@@ -188,7 +189,7 @@ def supported_directions(
     return chosen
 
 
-def count_effects(kinds: NDArray[Any]) -> int:
+def count_effects(kinds: Labels) -> int:
     """Return the number of directions in which the contrasted sources can differ.
 
     K sources, less the groups of them that no contrast joins.
@@ -207,7 +208,7 @@ class _HeldOut:
     """Contrasts compared with predictions from the other folds."""
 
     def __init__(
-        self, contrasts: Floats, between: NDArray[Any], folds: Folds, rows: Scatter | None, quantile: float
+        self, contrasts: Floats, between: Labels, folds: Folds, rows: Scatter | None, quantile: float
     ) -> None:
         norms = row_norms(contrasts)
         moving = norms > ZERO_NORM
@@ -225,8 +226,8 @@ class _HeldOut:
     def means_of(self, some: NDArray[np.intp], rows: Floats) -> Floats:
         """Return the mean of each kind of some rows (directions or contrasts); 0 for a kind without rows."""
         kind, n_kinds = self.kind[some], int(self.kind.max()) + 1
-        of_kind = scipy.sparse.csr_array((np.ones(len(some)), (kind, some)), shape=(n_kinds, len(rows)))
-        return np.asarray((of_kind @ rows) / np.maximum(np.bincount(kind, minlength=n_kinds), 1)[:, None])
+        membership = scipy.sparse.csr_array((np.ones(len(some)), (kind, some)), shape=(n_kinds, len(rows)))
+        return np.asarray((membership @ rows) / np.maximum(np.bincount(kind, minlength=n_kinds), 1)[:, None])
 
     def along_mean(self) -> Floats:
         """Return the projection of every contrast on the mean of the other contrasts of its kind, (m,)."""
@@ -324,11 +325,11 @@ class _HeldOut:
             gram, inside = D @ D.T, None if rows is None else rows.inside(D.T)
         for means, (train, test) in zip(self.others_means, self.folds, strict=True):
             if self.whole is None:
-                kept = train[self.long_enough[train]]
-                values, vectors = leading_axes(gram[np.ix_(kept, kept)], k, D.shape[1])
+                fitted = train[self.long_enough[train]]
+                values, vectors = leading_axes(gram[np.ix_(fitted, fitted)], k, D.shape[1])
                 vectors = vectors / np.sqrt(values)
-                along, mean = gram[np.ix_(test, kept)] @ vectors, means @ D[kept].T @ vectors
-                scatter = None if inside is None else inside[np.ix_(kept, kept)] @ vectors
+                along, mean = gram[np.ix_(test, fitted)] @ vectors, means @ D[fitted].T @ vectors
+                scatter = None if inside is None else inside[np.ix_(fitted, fitted)] @ vectors
             else:
                 out = D[test[self.long_enough[test]]]
                 vectors = leading_axes(self.whole.matrix - out.T @ out, k, D.shape[1])[1]

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from ._common.checks import is_tensor, refuse_masked
 from .errors import ParameterError
 
+Labels = NDArray[Any]  # one for each row: booleans, numbers or text
+Codes = NDArray[np.int64]
+
 # What labels are of, where that is not X.
 LABELLED = {"source_val": "X_val", "pair_groups": "the paired views"}
 # Rows that are looked at first for distinct labels, and how many of those are few.
@@ -30,14 +33,14 @@ def to_numpy(values: Any, name: str = "X") -> NDArray[Any]:
     return np.asarray(values)
 
 
-def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[Any], NDArray[np.int64]]:
+def encode_source(source: Any, n: int, name: str = "source") -> tuple[Labels, Codes]:
     """Return the distinct sources, sorted, and each row's index among them."""
     labels = check_labels(source, n, name)
     refuse_gaps_as_text(labels, name)
     return coded(labels)
 
 
-def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def coded(labels: Labels) -> tuple[Labels, Codes]:
     """Return the sorted distinct labels and each row's index among them; few need no sorting of rows.
 
     Examples
@@ -57,7 +60,7 @@ def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     return distinct, codes.astype(np.int64, copy=False)
 
 
-def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
+def check_labels(values: Any, n: int, name: str) -> Labels:
     """Return one label per row as a boolean, number or text array; raise if they are not."""
     labels = _labels(values, name, n)
     if labels.dtype.kind == "O":
@@ -76,7 +79,7 @@ def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
     return labels
 
 
-def source_names(sources: NDArray[Any]) -> tuple[str, ...]:
+def source_names(sources: Labels) -> tuple[str, ...]:
     """Return source labels as text; 1.0 is "1", because pandas turns integers into floats so easily."""
     return tuple(
         str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
@@ -84,19 +87,19 @@ def source_names(sources: NDArray[Any]) -> tuple[str, ...]:
     )
 
 
-def reference_code(reference: Any, sources: NDArray[Any]) -> int | None:
+def reference_code(reference: Any, sources: Labels) -> int | None:
     """Return the position of a source among the sorted ones, by its label or its name; None for None."""
     if reference is None:
         return None
     labels, names = sources.tolist(), source_names(sources)
-    for known, wanted in ((labels, reference), (names, source_names(np.array([reference]))[0])):
-        if wanted in known:
-            return known.index(wanted)
+    for candidates, wanted in ((labels, reference), (names, source_names(np.array([reference]))[0])):
+        if wanted in candidates:
+            return candidates.index(wanted)
     expected = f"one of the sources {', '.join(map(repr, labels))}, or None"
     raise ParameterError("reference", reference, expected)
 
 
-def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
+def check_pair_id(pair_id: Any, n: int) -> Labels:
     """Return ids as an integer or string array of length n."""
     ids = _labels(pair_id, "pair_id", n)
     if ids.dtype.kind == "f" and (np.isnan(ids) | (ids == np.rint(ids))).all():
@@ -109,12 +112,12 @@ def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
     return ids
 
 
-def is_paired(pair_id: NDArray[Any]) -> NDArray[np.bool_]:
+def is_paired(pair_id: Labels) -> NDArray[np.bool_]:
     """Return which ids name a pair: non-negative integers, non-empty strings."""
     return pair_id != "" if pair_id.dtype.kind == "U" else pair_id >= 0
 
 
-def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
+def require_distinct(codes: Codes, pair_id: Labels) -> None:
     """Raise if an id occurs twice in one source: then it is not clear which row is the view."""
     rows = np.flatnonzero(is_paired(pair_id))
     rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
@@ -131,7 +134,7 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
         )
 
 
-def warn_of_singles(pair_id: NDArray[Any], stacklevel: int = 3) -> None:
+def warn_of_singles(pair_id: Labels, stacklevel: int = 3) -> None:
     """Say how many pair ids occur once; where all of them do, also what may have gone wrong."""
     counts = np.unique(pair_id[is_paired(pair_id)], return_counts=True)[1]
     single = int((counts == 1).sum())
@@ -145,7 +148,7 @@ def warn_of_singles(pair_id: NDArray[Any], stacklevel: int = 3) -> None:
     )
 
 
-def whole_numbers(ids: NDArray[Any], name: str) -> NDArray[np.int64]:
+def whole_numbers(ids: Labels, name: str) -> Codes:
     """Return ids that came as floats as the integers they stand for, or refuse those that are not exact."""
     least = 2.0 ** (np.finfo(ids.dtype).nmant + 1)
     wrong = np.flatnonzero((np.abs(ids) >= least) | (ids != np.rint(ids)))
@@ -158,7 +161,7 @@ def whole_numbers(ids: NDArray[Any], name: str) -> NDArray[np.int64]:
     return ids.astype(np.int64)
 
 
-def refuse_gaps_as_text(labels: NDArray[Any], name: str) -> None:
+def refuse_gaps_as_text(labels: Labels, name: str) -> None:
     """Raise if a missing value has become text, and with it one more source, a person, or false pairs."""
     if labels.dtype.kind != "U":
         return
@@ -187,7 +190,7 @@ def _labels(values: Any, name: str, n: int) -> NDArray[Any]:
     return labels.astype(str) if labels.dtype.kind == "S" else labels
 
 
-def _kinds(labels: NDArray[Any]) -> dict[str, str]:
+def _kinds(labels: Labels) -> dict[str, str]:
     """Return the kinds of label in an object array, each with the name of one type."""
     examples = {type(label): label for label in labels}
     return {np.asarray(label).dtype.kind: kind.__name__ for kind, label in examples.items()}

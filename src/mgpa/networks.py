@@ -246,12 +246,12 @@ class Group:
 
     def orders(self, device: Any) -> Array:
         """Return the rows that each network meets in the next epoch, (networks, n)."""
-        drawn = torch.stack([dataloader_order(self.n, shuffle) for shuffle in self.shuffles])
+        order = torch.stack([dataloader_order(self.n, shuffle) for shuffle in self.shuffles])
         if (
             device.type == "cuda"
         ):  # pinned, so that the host draws the next order while the GPU is at this one
-            drawn = drawn.pin_memory().to(device, non_blocking=True)
-        return (self.first_rows[:, None, None] + drawn).flatten(0, 1)
+            order = order.pin_memory().to(device, non_blocking=True)
+        return (self.first_rows[:, None, None] + order).flatten(0, 1)
 
 
 def network_logits(network: Architecture, parameters: list[Array], X: Array) -> Array:

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.checks import as_float_matrix, require_finite
-from .labels import is_paired, require_distinct, to_numpy, warn_of_singles
+from .labels import Codes, Labels, is_paired, require_distinct, to_numpy, warn_of_singles
 from .linalg import BLOCK, blocks
 
 Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,22 +40,20 @@ class Pairs:
     b: Floats
     first: Codes
     second: Codes
-    participants: NDArray[Any] | None = None
-    ids: NDArray[Any] | None = None
+    participants: Labels | None = None
+    ids: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.first)
 
     @classmethod
-    def from_arrays(cls, pairs: Any, n_features: int, participants: NDArray[Any] | None = None) -> Self:
+    def from_arrays(cls, pairs: Any, n_features: int, participants: Labels | None = None) -> Self:
         """Read ``(A, B)``: row i of A and row i of B are two views of one thing, of source 0 and source 1."""
         a, b = (np.asarray(side, dtype=np.float64) for side in check_views(pairs, n_features))
         return cls(a, b, np.zeros(len(a), np.int64), np.ones(len(a), np.int64), participants)
 
     @classmethod
-    def from_ids(
-        cls, X: Any, codes: Codes, pair_id: NDArray[Any], participants: NDArray[Any] | None = None
-    ) -> Self:
+    def from_ids(cls, X: Any, codes: Codes, pair_id: Labels, participants: Labels | None = None) -> Self:
         """Pair all rows that share an id, every two sources of them.
 
         Rows are matched by id and source, so neither their order nor how they were batched matters.
@@ -82,14 +79,16 @@ class Pairs:
         """Return all pairs in one."""
         if len(many) == 1:
             return many[0]
-        known, named = (
+        participants, ids_of_parts = (
             [value for pairs in many if (value := getattr(pairs, name)) is not None]
             for name in ("participants", "ids")
         )
         a, b, first, second = (
             np.concatenate([getattr(pairs, name) for pairs in many]) for name in ("a", "b", "first", "second")
         )
-        whose, ids = (np.concatenate(x) if len(x) == len(many) else None for x in (known, named))
+        whose, ids = (
+            np.concatenate(x) if len(x) == len(many) else None for x in (participants, ids_of_parts)
+        )
         return cls(a, b, first, second, whose, ids)
 
     def take(self, pairs: NDArray[np.intp]) -> Pairs:
@@ -198,7 +197,7 @@ def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]
     return A, B
 
 
-def matched_rows(codes: Codes, pair_id: NDArray[Any], first: int, second: int) -> tuple[Codes, Codes]:
+def matched_rows(codes: Codes, pair_id: Labels, first: int, second: int) -> tuple[Codes, Codes]:
     """Return the rows, in sources ``first`` and ``second``, of the events that both have seen."""
     rows = [np.flatnonzero(is_paired(pair_id) & (codes == code)) for code in (first, second)]
     _, a, b = np.intersect1d(pair_id[rows[0]], pair_id[rows[1]], assume_unique=True, return_indices=True)
@@ -212,13 +211,13 @@ def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
     """
     if not isinstance(X, np.ndarray):
         return np.zeros(0, np.intp)
-    found = []
+    repeated = []
     for code, views in enumerate((pairs.a, pairs.b)):
         rows = np.flatnonzero(codes == code)
         for feature in np.linspace(0, X.shape[1] - 1, 4).astype(int):
             rows = rows[_among(X[rows, feature].astype(np.float64), views[:, feature])]
-        found.append(rows[_among(row_keys(X[rows]), row_keys(views))])
-    return np.concatenate(found)
+        repeated.append(rows[_among(row_keys(X[rows]), row_keys(views))])
+    return np.concatenate(repeated)
 
 
 def _among(values: NDArray[Any], some: NDArray[Any]) -> NDArray[np.bool_]:

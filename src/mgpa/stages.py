@@ -17,7 +17,7 @@ from .critics import HIDDEN_WIDTH, Critic, fit_linear, fit_network
 from .effect import Effect, within_anchor
 from .errors import MissingEvidence
 from .gate import MeasurementGate, fit_gate
-from .labels import to_numpy
+from .labels import Labels, to_numpy
 from .linalg import Scatter
 from .maps import AffineMap, MapInfo, StagedMap
 from .moments import Means, Moments, Standardizer
@@ -98,7 +98,7 @@ class Recipe:
     learning_rate: float
     patience: int | None  # None: no source-validation early stopping
     seed: int
-    sources: NDArray[Any]  # labels, sorted
+    sources: Labels  # labels, sorted
     basis: Array
     anchor_basis: Array
     n_networks: int = 1  # whose mean is the GELU critic

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace
 from .errors import MissingEvidence
-from .labels import coded, is_paired, require_distinct, source_names, to_numpy
+from .labels import Codes, Labels, coded, is_paired, require_distinct, source_names, to_numpy
 from .linalg import PIECE, blocks
 from .moments import Means, Moments, Standardizer, content_checksum, fingerprint
-from .pairs import Codes, Pairs, matched_rows, row_keys, rows_among_views
+from .pairs import Pairs, matched_rows, row_keys, rows_among_views
 
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
@@ -45,21 +45,21 @@ class LabelledRows:
     """Rows with what is known of each: source, pair id, participant, weight, task."""
 
     X: Any  # an array, or a tensor
-    source: NDArray[Any]
-    pair_id: NDArray[Any] | None = None
-    participant: NDArray[Any] | None = None
+    source: Labels
+    pair_id: Labels | None = None
+    participant: Labels | None = None
     sample_weight: Floats | None = None
-    task: NDArray[Any] | None = None
+    task: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.X)
 
     @cached_property
-    def _coded(self) -> tuple[NDArray[Any], Codes]:
+    def _coded(self) -> tuple[Labels, Codes]:
         return coded(self.source)
 
     @property
-    def sources(self) -> NDArray[Any]:
+    def sources(self) -> Labels:
         """The distinct sources, sorted."""
         return self._coded[0]
 
@@ -83,18 +83,20 @@ class LabelledRows:
             "fingerprint": fingerprint(row_checksums(self.X, self.source)),
         }
 
-    def take(self, rows: NDArray[Any]) -> LabelledRows:
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> LabelledRows:
         """Return some of the rows."""
-        known = (self.pair_id, self.participant, self.sample_weight, self.task)
-        return LabelledRows(self.X[rows], self.source[rows], *(None if x is None else x[rows] for x in known))
+        labels = (self.pair_id, self.participant, self.sample_weight, self.task)
+        return LabelledRows(
+            self.X[rows], self.source[rows], *(None if x is None else x[rows] for x in labels)
+        )
 
     def paired(self) -> LabelledRows:
         """Return the rows that have a pair id, on the host; an id may occur once in every source."""
         assert self.pair_id is not None
         require_distinct(self.codes, self.pair_id)
         keep = is_paired(self.pair_id)
-        people = None if self.participant is None else self.participant[keep]
-        return LabelledRows(to_numpy(self.X[keep]), self.source[keep], self.pair_id[keep], people)
+        participants = None if self.participant is None else self.participant[keep]
+        return LabelledRows(to_numpy(self.X[keep]), self.source[keep], self.pair_id[keep], participants)
 
     def matched(self) -> tuple[Codes, Codes]:
         """Return the rows of the first and of the second view of all pairs, two sources at a time."""
@@ -126,8 +128,8 @@ class Statistics:
     def from_rows(cls, rows: LabelledRows, pairs: Pairs | None = None) -> Self:
         """Reduce one batch."""
         X, weight, nothing = rows.X, rows.sample_weight, Means({})
-        people, task = rows.participant, rows.task
-        names = frozenset() if people is None else frozenset(np.unique(people).tolist())
+        participants, task = rows.participant, rows.task
+        names = frozenset() if participants is None else frozenset(np.unique(participants).tolist())
         repeated = np.zeros(0, np.intp) if pairs is None else rows_among_views(X, rows.codes, pairs)
         return cls(
             Moments.from_codes(X, rows.sources, rows.codes, weight),
@@ -135,8 +137,8 @@ class Statistics:
             repeated=Moments.from_rows(X[repeated], rows.source[repeated]) if len(repeated) else Moments({}),
             paired_rows=() if rows.pair_id is None else (rows.paired(),),
             participants=nothing
-            if people is None
-            else in_groups(Means.from_rows(X, rows.source, people, sample_weight=weight), names),
+            if participants is None
+            else in_groups(Means.from_rows(X, rows.source, participants, sample_weight=weight), names),
             names=names,
             task=nothing if task is None else Means.from_rows(X, task, sample_weight=weight),
             n_features=X.shape[1],
@@ -160,7 +162,7 @@ class Statistics:
         )
 
     @cached_property
-    def sources(self) -> NDArray[Any]:
+    def sources(self) -> Labels:
         """Source labels, sorted."""
         return np.array(self.moments.sources)
 
@@ -278,7 +280,7 @@ def _quartiles(rows: Floats) -> tuple[Floats, Floats]:
     return low, high
 
 
-def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:
+def require_several(sources: Labels, weights: Floats | None = None) -> int:
     """Return the number of sources, at least two, each with some weight."""
     if len(sources) < 2:
         raise ValueError(
@@ -293,20 +295,20 @@ def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int
     return len(sources)
 
 
-def collect_pairs(aligned: Sequence[Pairs], labelled: Sequence[LabelledRows], sources: NDArray[Any]) -> Pairs:
+def collect_pairs(aligned: Sequence[Pairs], labelled: Sequence[LabelledRows], sources: Labels) -> Pairs:
     """Return all pairs, of aligned arrays and of rows with ids, with codes among these sources."""
-    found = list(aligned)
+    parts = list(aligned)
     if labelled:
         rows = join_rows(labelled, sources)
         codes, ids = source_codes(rows, sources), np.asarray(rows.pair_id)
-        found.append(Pairs.from_ids(rows.X, codes, ids, rows.participant))
-    if not sum(map(len, found)):
+        parts.append(Pairs.from_ids(rows.X, codes, ids, rows.participant))
+    if not sum(map(len, parts)):
         raise MissingEvidence(NO_PAIRS)
     require_two_sources(aligned, sources)
-    return Pairs.concatenate(found).distinct()
+    return Pairs.concatenate(parts).distinct()
 
 
-def require_two_sources(aligned: Sequence[Pairs], sources: NDArray[Any]) -> None:
+def require_two_sources(aligned: Sequence[Pairs], sources: Labels) -> None:
     """Raise if there are aligned arrays of more than two sources."""
     if aligned and len(sources) > 2:
         raise ValueError(
@@ -315,7 +317,7 @@ def require_two_sources(aligned: Sequence[Pairs], sources: NDArray[Any]) -> None
         )
 
 
-def join_rows(parts: Sequence[LabelledRows], sources: NDArray[Any]) -> LabelledRows:
+def join_rows(parts: Sequence[LabelledRows], sources: Labels) -> LabelledRows:
     """Return all paired rows in one, with participants if all are known; raise if a source is unknown."""
     X, labels, ids = (
         arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
@@ -326,19 +328,19 @@ def join_rows(parts: Sequence[LabelledRows], sources: NDArray[Any]) -> LabelledR
             f"The pairs have {len(np.unique(labels))} sources and the rows {len(sources)}: no "
             f"row has source {unseen[0].item()!r}. Name the sources alike in both, or add rows."
         )
-    known = [rows.participant for rows in parts if rows.participant is not None]
-    people = np.concatenate(known) if len(known) == len(parts) else None
-    joined = LabelledRows(X, labels, ids, people)
+    participants = [rows.participant for rows in parts if rows.participant is not None]
+    whose = np.concatenate(participants) if len(participants) == len(parts) else None
+    joined = LabelledRows(X, labels, ids, whose)
     require_distinct(source_codes(joined, sources), ids)
     return joined
 
 
-def source_codes(rows: LabelledRows, sources: NDArray[Any]) -> Codes:
+def source_codes(rows: LabelledRows, sources: Labels) -> Codes:
     """Return each row's position among these sources, of which the rows may have some only."""
     return np.searchsorted(sources, rows.source).astype(np.int64)
 
 
-def row_checksums(X: Any, source: NDArray[Any]) -> dict[Any, tuple[int, NDArray[np.uint64]]]:
+def row_checksums(X: Any, source: Labels) -> dict[Any, tuple[int, NDArray[np.uint64]]]:
     """Return the number of rows of each source and their checksum, as their moments hold them."""
     distinct, codes = coded(source)
     checksums = {}

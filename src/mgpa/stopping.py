@@ -22,8 +22,10 @@ from sklearn.model_selection import StratifiedGroupKFold
 from ._common.arrays import double
 from .errors import UsageError
 from .evidence import LEVEL, jackknife
-from .labels import is_paired, to_numpy
+from .labels import Codes, Labels, is_paired, to_numpy
 from .stages import Recipe, Rows, Stage, Trajectory
+
+Floats = NDArray[np.float64]
 
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
@@ -43,7 +45,7 @@ PATIENCE = 2
 CROSS_FIT_SPREAD = 1.35
 
 
-def paired_rows(rows: Rows, pair_id: NDArray[Any]) -> Rows:
+def paired_rows(rows: Rows, pair_id: Labels) -> Rows:
     """Return the rows whose pair id occurs at least twice."""
     _, position, counts = np.unique(pair_id, return_inverse=True, return_counts=True)
     chosen = np.flatnonzero(is_paired(pair_id) & (counts[position] > 1))
@@ -52,7 +54,7 @@ def paired_rows(rows: Rows, pair_id: NDArray[Any]) -> Rows:
     return views
 
 
-def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> NDArray[np.int64] | None:
+def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> Codes | None:
     """Return each row's event among pairs passed as arrays, -1 for none; None if no row has one.
 
     An event is a row's if the row equals one of its views: critics that were fitted on it know it.
@@ -68,10 +70,10 @@ class StoppingRule:
 
     def __init__(
         self,
-        sources: NDArray[Any],
+        sources: Labels,
         held: list[Rows],
         witnesses: Sequence[Trajectory] = (),
-        units: list[NDArray[np.int64]] | None = None,
+        units: list[Codes] | None = None,
         evidence: str = "rows",
     ) -> None:
         absent = np.delete(sources, np.unique(np.concatenate([rows.codes for rows in held])))
@@ -118,8 +120,8 @@ def judged_run(
     rows: Rows,
     held: Rows | None,
     *,
-    groups: NDArray[np.int64] | None = None,
-    pair_id: NDArray[Any] | None = None,
+    groups: Codes | None = None,
+    pair_id: Labels | None = None,
     views: Rows | None = None,
 ) -> tuple[Trajectory, StoppingRule]:
     """Return the run that makes the map, and the rule that ends it.
@@ -156,7 +158,7 @@ def judged_run(
 
 
 def rank_evidence(
-    runs: list[tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int64]]],
+    runs: list[tuple[Floats, NDArray[np.bool_], Codes]],
 ) -> tuple[float, float]:
     """Return the AUROC of scores (scores, is_positive, unit), pooled over runs, and z of its excess over 1/2.
 
@@ -185,9 +187,7 @@ def rank_evidence(
     return area, float(norm.isf(t.sf((area - 0.5) / error, df)))
 
 
-def _wins(
-    scores: NDArray[Any], positive: NDArray[np.bool_], unit: NDArray[np.int64]
-) -> list[tuple[Any, Any, float, int]]:
+def _wins(scores: Floats, positive: NDArray[np.bool_], unit: Codes) -> list[tuple[Any, Any, float, int]]:
     """Return units of positives and of negatives, wins of the first over the second, and comparisons."""
     wins = []
     many = len(np.unique(unit)) > MOST_UNITS  # then a unit has few rows, and units are dealt into groups
@@ -202,12 +202,12 @@ def _wins(
 
 
 def held_out_folds(
-    codes: NDArray[np.int64],
-    groups: NDArray[np.int64] | None,
-    pair_id: NDArray[Any] | None,
+    codes: Codes,
+    groups: Codes | None,
+    pair_id: Labels | None,
     seed: int,
     otherwise: str = "",
-) -> tuple[list[tuple[NDArray[np.intp], NDArray[np.intp]]], NDArray[np.int64]]:
+) -> tuple[list[tuple[NDArray[np.intp], NDArray[np.intp]]], Codes]:
     """Return (train, test) rows, one split with many rows and five folds with few, and each row's unit.
 
     Whole units stay together: groups (participants), or, without them, views of one event. Where there are

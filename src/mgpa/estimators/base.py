@@ -26,7 +26,15 @@ from sklearn.utils.validation import (
 from .._common.checks import as_floats, is_tensor, refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
-from ..labels import check_labels, check_pair_id, encode_source, refuse_gaps_as_text, require_length, to_numpy
+from ..labels import (
+    Labels,
+    check_labels,
+    check_pair_id,
+    encode_source,
+    refuse_gaps_as_text,
+    require_length,
+    to_numpy,
+)
 from ..maps import CorrectionMap, MapInfo, SequentialMap
 from ..maps.check import FittedRange
 from ..maps.population import Population
@@ -282,7 +290,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
 
     def _read_held_out(
         self,
-        sources: NDArray[Any],
+        sources: Labels,
         held_out: HeldOut,
         purpose: str,
         *,
@@ -310,7 +318,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
             raise UsageError(f"No rows of source {missing} in X_val; {purpose}, so every source is needed.")
         return held, np.searchsorted(sources, names)[codes].astype(np.int64)
 
-    def _read_task(self, y: Any, n: int) -> NDArray[Any] | None:
+    def _read_task(self, y: Any, n: int) -> Labels | None:
         """Return task labels for the methods that need them; the others never see them."""
         if not self.tags.needs_task:
             require_length(y, n, "y")

@@ -123,18 +123,18 @@ def leave_one_source_out(
             one: m.transform(X[rest & (ids == one)]).mean(axis=0)
             for one in np.intersect1d(ids[new][is_paired(ids[new])], ids[rest])
         }
-        mine = np.array([row for row in new if ids[row] in goal], dtype=np.int64)
-        if len(mine) < FEWEST_EVENTS:
+        shared = np.array([row for row in new if ids[row] in goal], dtype=np.int64)
+        if len(shared) < FEWEST_EVENTS:
             continue
-        goals = np.stack([goal[ids[row]] for row in mine])
-        rows = {label: m.transform(X[mine], strength=s) for label, s in TREATMENTS.items()}
+        goals = np.stack([goal[ids[row]] for row in shared])
+        rows = {label: m.transform(X[shared], strength=s) for label, s in TREATMENTS.items()}
         people = 1 if groups is None else len(np.unique(np.asarray(groups)[new]))
-        rows[ADAPTED] = m.adapt(X[new], n_participants=people).transform(X[mine])
-        found = {label: closeness(moved, goals, m) for label, moved in rows.items()}
-        known, pairs, others = _few_pairs(X, source, ids, mine, rest, rng)
-        moved = m.add_source("new", pairs, known=known).transform(X[mine[others]])
-        found[ADDED] = closeness(moved, goals[others], m)
-        distance[name] = {label: round(value, 4) for label, value in found.items()}
+        rows[ADAPTED] = m.adapt(X[new], n_participants=people).transform(X[shared])
+        distances = {label: closeness(moved, goals, m) for label, moved in rows.items()}
+        partner, pairs, others = _few_pairs(X, source, ids, shared, rest, rng)
+        moved = m.add_source("new", pairs, known=partner).transform(X[shared[others]])
+        distances[ADDED] = closeness(moved, goals[others], m)
+        distance[name] = {label: round(value, 4) for label, value in distances.items()}
         batches = [rng.choice(new, min(BATCH, len(new)), replace=False) for _ in range(10)]
         noticed[name] = float(np.mean([m.check(X[batch]).unknown_device for batch in batches]))
     if not distance:
@@ -150,13 +150,13 @@ def closeness(moved: Floats, goals: Floats, m: CorrectionMap) -> float:
 
 
 def _few_pairs(
-    X: Floats, source: Any, ids: Any, mine: NDArray[np.int64], rest: Any, rng: np.random.Generator
+    X: Floats, source: Any, ids: Any, rows: NDArray[np.int64], rest: Any, rng: np.random.Generator
 ) -> tuple[str, tuple[Floats, Floats], NDArray[np.bool_]]:
     """Return the device with most common events, some pairs with it, and which rows are not in them."""
     candidates = np.unique(source[rest]).tolist()
-    shared = {name: np.intersect1d(ids[mine], ids[source == name]) for name in candidates}
-    known = max(candidates, key=lambda name: len(shared[name]))
-    events = rng.permutation(shared[known])[: min(PAIRS, len(shared[known]) // 2)]
-    a = np.array([np.flatnonzero((source == known) & (ids == event))[0] for event in events])
-    b = np.array([mine[np.flatnonzero(ids[mine] == event)[0]] for event in events])
-    return known, (X[a], X[b]), ~np.isin(ids[mine], events)
+    common = {name: np.intersect1d(ids[rows], ids[source == name]) for name in candidates}
+    partner = max(candidates, key=lambda name: len(common[name]))
+    events = rng.permutation(common[partner])[: min(PAIRS, len(common[partner]) // 2)]
+    a = np.array([np.flatnonzero((source == partner) & (ids == event))[0] for event in events])
+    b = np.array([rows[np.flatnonzero(ids[rows] == event)[0]] for event in events])
+    return partner, (X[a], X[b]), ~np.isin(ids[rows], events)

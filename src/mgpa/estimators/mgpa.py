@@ -186,11 +186,11 @@ class MGPA(GatedMomentEstimator):
     ) -> Fitted:
         """Return edits by the source that is read from the row, or the closed form, or nothing."""
         effect, has_position = position.effect, position.map.rank > 0
-        shown = show_spread(views) if self.spread != "never" else NOT_ASKED
-        has_spread = self.spread == "always" or shown.is_shown
+        spread = show_spread(views) if self.spread != "never" else NOT_ASKED
+        has_spread = self.spread == "always" or spread.is_shown
         if not (has_position or has_spread) or not views.folds:
             action = Action.COLLAPSE if has_position else Action.NOTHING
-            return Fitted(position.map, position.gate, position, shown, action)
+            return Fitted(position.map, position.gate, position, spread, action)
         paired = data.paired_moments(among_rows=True)
         rows = unpaired_scatters(data.moments, paired, views.axes, standardizer.divisor)
         posterior = fit_posterior(views, rows)
@@ -201,7 +201,7 @@ class MGPA(GatedMomentEstimator):
             is_precise=effect is not None and same_scale and effect.error < PRECISE,
             is_absent=effect is not None and effect.is_absent,
         )
-        fit = read_sources(views, rows, posterior, shown, settings)
+        fit = read_sources(views, rows, posterior, spread, settings)
         reading = fit.reading
         action = decide(fit, has_position=has_position, same_scale=same_scale, collapse=self.collapse)
         if action is Action.COLLAPSE and has_spread:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import TableError
 from ..labels import (
+    Labels,
     check_labels,
     check_pair_id,
     encode_source,
@@ -29,7 +29,7 @@ COLUMNS = ("source", "participant", "role", "label", "pair_id")
 # Names that files use for something else than a column of the user's.
 RESERVED = ("X", "embedding", "mgpa", *COLUMNS)
 
-Columns = dict[str, NDArray[Any]]
+Columns = dict[str, Labels]
 
 
 def require_columns(wanted: Iterable[str], columns: Iterable[str], table: Any = "The table") -> None:
@@ -77,7 +77,7 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
     return columns
 
 
-def require_matched(pair_id: NDArray[Any]) -> None:
+def require_matched(pair_id: Labels) -> None:
     """Raise if an id names a single row, which then forms no pair."""
     rows = np.flatnonzero(is_paired(pair_id))
     _, first, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
@@ -90,7 +90,7 @@ def require_matched(pair_id: NDArray[Any]) -> None:
         )
 
 
-def check_roles(values: NDArray[Any]) -> NDArray[Any]:
+def check_roles(values: Labels) -> Labels:
     """Return roles in capitals; any other value is an error."""
     roles = values if np.isin(values, ROLES).all() else _tidy(np.char.upper(values.astype(str)))
     wrong = ~np.isin(roles, ROLES)
@@ -100,7 +100,7 @@ def check_roles(values: NDArray[Any]) -> NDArray[Any]:
     return roles
 
 
-def _require_people_apart(participant: NDArray[Any], role: NDArray[Any] | None) -> None:
+def _require_people_apart(participant: Labels, role: Labels | None) -> None:
     """Raise if two names read alike, or a person has two roles: one person on both sides of a split."""
     # Rows of one person mostly follow each other; only the first of each run is looked at.
     changes = participant[1:] != participant[:-1]
@@ -168,7 +168,7 @@ def require_alike(first: Columns, other: Columns, what: str) -> None:
             raise TableError(f"{what} differs from the first in {name}: {got} instead of {expected}.")
 
 
-def _tidy(values: NDArray[Any]) -> NDArray[Any]:
+def _tidy(values: Labels) -> Labels:
     """Return values so that equal columns have equal bytes: native order, text as narrow as it fits."""
     dtype = values.dtype.newbyteorder("=")
     if dtype.kind == "U":
@@ -215,7 +215,7 @@ def column_names(names: Iterable[str]) -> str:
     return ", ".join(names) or "no columns but X"
 
 
-def _require_same(values: NDArray[Any], pair_id: NDArray[Any], name: str) -> None:
+def _require_same(values: Labels, pair_id: Labels, name: str) -> None:
     """Raise if two views of one event differ in what belongs to the event."""
     rows = np.flatnonzero(is_paired(pair_id))
     ids, first, codes = np.unique(pair_id[rows], return_index=True, return_inverse=True)
@@ -232,7 +232,7 @@ def _require_same(values: NDArray[Any], pair_id: NDArray[Any], name: str) -> Non
 
 def assign_roles(
     participant: Any, shares: dict[str, float] | None = None, *, stratify: Any = None, random_state: int = 0
-) -> NDArray[Any]:
+) -> Labels:
     """Return a role for every row such that no participant has two.
 
     Parameters
