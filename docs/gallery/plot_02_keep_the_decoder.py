@@ -63,10 +63,11 @@ for effect, found in zip(EFFECTS, scores, strict=True):
 # ----------------
 # The larger the shift, the worse the decoder does on the other headset, and the more it loses when rows go
 # to the mean: part of the shift is in the direction of the task. But a large shift is easy to read from a
-# row. From 6 standard deviations on, the fit reads the headset (``action_`` is "read"), rows of "dry" hardly
-# move if the headset is read well (at home .70, then .74 of .75), and the decoder works on both. For smaller
-# shifts the headset cannot be read reliably. Then the direction in which the headsets differ is collapsed,
-# and the part of the task in this direction is lost on both headsets. ``collapse="never"`` keeps it.
+# row. From 4 standard deviations on, the fit reads the headset (``action_`` is "read"), rows of "dry" move
+# only if they are taken for rows of "wet" (at home .69, .70 and .74 of .75), and the decoder works on both.
+# For smaller shifts the headset cannot be read reliably. Then the direction in which the headsets differ is
+# collapsed, and the part of the task in this direction is lost on both headsets. ``collapse="never"`` keeps
+# it.
 
 with plots.style():
     figure, panels = plt.subplots(1, 2, figsize=(6, 2.4), sharey=True, layout="constrained")

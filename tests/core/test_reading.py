@@ -62,6 +62,23 @@ def test_a_decoder_whose_task_lies_along_the_shift_is_kept():
     assert agreement(away) < 0.6
 
 
+def test_a_decoder_along_the_shift_is_kept_where_devices_overlap_a_little():
+    axis = np.eye(D)[3]
+    world = World(lambda c, k: c + 4.0 * k * axis, n=1200, n_pairs=200)
+    content, _ = world.content(500)
+    home = world.see(content, 0)
+    middle = np.median(home[:, 3])
+    model = world.fit(reference=0)
+    assert model.action_ == "read"
+    assert 0.03 < model.reading_.expected < model.reading_.allowed  # some rows are misread
+
+    def kept(corrected):
+        return np.mean((corrected[:, 3] > middle) == (home[:, 3] > middle))
+
+    assert kept(model.transform(home)) > 0.9
+    assert kept(world.fit(reference=0, collapse="always").transform(home)) < 0.7
+
+
 def test_where_the_source_is_read_with_doubt_the_direction_is_collapsed_unless_never():
     world = World(lambda c, k: c + 0.4 * k * SHIFT, n=1200, n_pairs=200)
     auto, never = world.fit(reference=0), world.fit(reference=0, collapse="never")
@@ -70,6 +87,7 @@ def test_where_the_source_is_read_with_doubt_the_direction_is_collapsed_unless_n
     assert auto.reading_.expected > auto.reading_.allowed
     assert isinstance(auto.to_map(), mgpa.maps.AffineMap)
     assert "collapsed to the level of '0'" in auto.to_map().info.evidence
+    assert "is lost (kept with collapse='never')" in auto.to_map().info.evidence
 
 
 def test_few_views_cannot_show_that_reading_works():
