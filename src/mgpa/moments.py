@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ._common.arrays import cast, double
@@ -282,19 +283,19 @@ class Means:
         order = np.argsort(combined, kind="stable")
         firsts = np.flatnonzero(np.diff(combined[order], prepend=-1))
         several = [values[order[firsts]].tolist() for values in labels]
-        parts = {}
-        for name, rows in zip(zip(*several, strict=True), np.split(order, firsts[1:]), strict=True):
-            chosen, weights = double(X[rows]), weight[rows]
-            if not isinstance(X, np.ndarray):
-                weights = cast(weights, chosen)  # added up where the rows are
-            total, sums = float(weights.sum()), to_numpy(weights @ chosen)
-            parts[name if len(labels) > 1 else name[0]] = total, sums / total if total else sums
+        totals = np.add.reduceat(weight[order], firsts) if len(order) else np.zeros(0)
+        means = _sums_by_label(X, weight, order, firsts) / np.where(totals == 0, 1.0, totals)[:, None]
+        names = zip(*several, strict=True) if len(labels) > 1 else several[0]
+        parts = dict(zip(names, zip(totals.tolist(), means, strict=True), strict=True))
         return cls(parts)
 
     def __add__(self, other: Means) -> Means:
         parts = dict(self.parts)
         for label, (weight, mean) in other.parts.items():
-            before, old = parts.get(label, (0.0, mean))
+            if label not in parts:
+                parts[label] = weight, mean
+                continue
+            before, old = parts[label]
             share = weight / (before + weight) if before + weight else 0.0
             parts[label] = before + weight, old + share * (mean - old)
         return Means(_sorted(parts, "y"))
@@ -319,6 +320,29 @@ class Means:
             means += shares @ np.stack([self.parts[label][1] for label in labels[block]])
         parts = {name: (float(totals[i]), means[i] / totals[i]) for name, i in names.items()}
         return Means(_sorted(parts, "y"))
+
+
+def _sums_by_label(X: Any, weight: Floats, order: NDArray[np.intp], firsts: NDArray[np.intp]) -> Floats:
+    """Return the weighted sum of the rows of each label, (labels, d), where ``order`` sorts rows by label.
+
+    ``firsts`` are the places in it where labels begin.
+    """
+    d, sums = X.shape[1], np.zeros((len(firsts), X.shape[1]))
+    if not isinstance(X, np.ndarray):  # added up where the rows are
+        for i, rows in enumerate(np.split(order, firsts[1:])):
+            chosen = double(X[rows])
+            sums[i] = to_numpy(cast(weight[rows], chosen) @ chosen)
+        return sums
+    ends = np.append(firsts, len(order))
+    for part in blocks(len(order), max(1, BLOCK // d)):
+        rows = order[part]
+        here = slice(np.searchsorted(ends, part.start, "right") - 1, np.searchsorted(ends, part.stop))
+        inside = np.clip(ends[here.start : here.stop + 1], part.start, part.stop) - part.start
+        of_label = scipy.sparse.csr_array(
+            (weight[rows], np.arange(len(rows)), inside), shape=(len(inside) - 1, len(rows))
+        )
+        sums[here] += of_label @ double(X[rows])
+    return sums
 
 
 def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:

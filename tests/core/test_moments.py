@@ -1,5 +1,7 @@
 """Moments merge in any order, and standardisation knows what varies."""
 
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -154,3 +156,34 @@ def test_windows_and_moments_of_a_tensor_are_those_of_the_array():
         assert_close(theirs.scatter, ours.scatter, 1e-9)
         assert_close(theirs.mean, ours.mean, 1e-12)
         assert (theirs.checksum == ours.checksum).all()
+
+
+@pytest.mark.parametrize("numbers", [4, 12, 2**21])
+def test_means_of_many_labels_are_those_of_each_in_blocks_of_any_size(monkeypatch, numbers):
+    monkeypatch.setattr(mgpa.moments, "BLOCK", numbers)
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 17, 60)
+    weight = np.where(labels == 3, 0.0, rng.random(60))
+    found = Means.from_rows(X, labels, sample_weight=weight).parts
+    for label in np.unique(labels):
+        rows, total = labels == label, weight[labels == label].sum()
+        assert found[label][0] == pytest.approx(total, rel=1e-13)
+        assert_close(found[label][1], weight[rows] @ X[rows] / (total or 1.0), 1e-12)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_windows_are_evenly_spaced_runs_of_each_cell_with_the_smallest_keys(known):
+    rng = np.random.default_rng(0)
+    source, people = rng.integers(0, 2, 3000), rng.choice(9, 3000, p=[0.6, *[0.05] * 8])
+    X = rng.normal(size=(3000, 3))
+    expected = []
+    for who in np.unique(people) if known else [None]:
+        for label in (0, 1):
+            rows = np.flatnonzero((source == label) & (True if who is None else people == who))
+            n_parts = -(-len(rows) // 50)
+            for i in np.unique(np.linspace(0, n_parts - 1, min(6 if known else 400, n_parts)).astype(int)):
+                part = rows[i * len(rows) // n_parts : (i + 1) * len(rows) // n_parts][:50]
+                expected.append((label, who, X[part].astype(np.float32).tobytes()))
+    found = sample_windows(LabelledRows(X, source, participant=people if known else None))
+    assert [w.key for w in found] == sorted(zlib.crc32(content) for _, _, content in expected)
+    assert {(w.source, w.participant, w.rows.tobytes()) for w in found} == set(expected)

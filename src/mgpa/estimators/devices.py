@@ -63,46 +63,69 @@ def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
         cell = cell * (int(whose.max(initial=0)) + 1) + whose
     small = cell.max(initial=0) < 2**16  # which numpy sorts in one pass
     order = np.argsort(cell.astype(np.uint16) if small else cell, kind="stable")
-    most = MOST if rows.participant is None else EACH
-    chosen = []
-    for members in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
-        n_parts = -(-len(members) // WINDOW)
-        if rows.participant is None:  # windows stand for participants, and some are needed
-            n_parts = max(n_parts, min(FEWEST_UNITS, len(members) // SHORTEST))
-        starts = np.arange(n_parts + 1) * len(members) // n_parts
-        several = (
-            np.unique(np.linspace(0, n_parts - 1, min(most, n_parts)).astype(int)) if n_parts > 1 else [0]
-        )
-        chosen += [members[starts[i] : starts[i + 1]][:WINDOW] for i in several]
-    chosen = [window for window in chosen if len(window) > 1]
+    known = rows.participant is not None
+    ends = np.append(np.flatnonzero(np.diff(cell[order], prepend=-1)), len(order)).tolist()
+    chosen = [
+        order[first + start : first + stop]
+        for first, last in itertools.pairwise(ends)
+        for start, stop in _windows_of(last - first, known)
+        if stop - start > 1
+    ]
+    keys = [zlib.crc32(part) for part in _rows_of(rows.X, chosen)]
+    kept = _keep(keys, [cell[window[0]] if known else None for window in chosen], rows.X.shape[1])
     windows = []
-    for window, part in zip(chosen, _rows_of(rows.X, chosen), strict=True):
-        who = None if rows.participant is None else rows.participant[window[0]].item()
-        windows.append(Window(part, rows.source[window[0]].item(), who, zlib.crc32(part.tobytes())))
-    return keep_windows(tuple(windows))
+    for i, part in zip(kept, _rows_of(rows.X, [chosen[i] for i in kept]), strict=True):
+        at = chosen[i][0]
+        who = None if rows.participant is None else rows.participant[at].item()
+        windows.append(Window(part.copy(), rows.source[at].item(), who, keys[i]))
+    return tuple(windows)
+
+
+def _windows_of(n: int, known: bool) -> list[tuple[int, int]]:
+    """Return where windows begin and end in n rows of one source and, if it is known, of one participant."""
+    n_parts, most = -(-n // WINDOW), EACH if known else MOST
+    if not known:  # windows stand for participants, and some are needed
+        n_parts = max(n_parts, min(FEWEST_UNITS, n // SHORTEST))
+    if n_parts < 2:
+        return [(0, min(n, WINDOW))]
+    several = np.unique(np.linspace(0, n_parts - 1, min(most, n_parts)).astype(int)).tolist()
+    starts = [i * n // n_parts for i in several]
+    stops = [(i + 1) * n // n_parts for i in several]
+    return [(start, min(stop, start + WINDOW)) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _rows_of(X: Any, windows: list[NDArray[np.intp]]) -> Iterator[NDArray[np.float32]]:
-    """Yield the rows of every window; of a tensor, many at a time, as every copy to the host waits for it."""
-    if not is_tensor(X):
-        yield from (np.asarray(X[window], dtype=np.float32) for window in windows)
-        return
-    for part in blocks(len(windows), TOGETHER):
-        together = np.asarray(to_numpy(X[np.concatenate(windows[part])]), dtype=np.float32)
-        ends = np.cumsum([len(window) for window in windows[part]])[:-1]
-        yield from (rows.copy() for rows in np.split(together, ends))
+    """Yield the rows of every window, many at a time; of a tensor more, as every copy to the host waits."""
+    together = TOGETHER if is_tensor(X) else max(1, NUMBERS // (WINDOW * X.shape[1]))
+    for part in blocks(len(windows), together):
+        several = np.asarray(to_numpy(X[np.concatenate(windows[part])]), dtype=np.float32)
+        start = 0
+        for window in windows[part]:
+            yield several[start : start + len(window)]
+            start += len(window)
 
 
 def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
     """Return the kept windows; the order in which they came does not matter."""
-    cells: Counter[Any] = Counter()
-    kept = []
-    for window in sorted(windows, key=lambda w: w.key):
-        cells[window.source, window.participant] += 1
-        if window.participant is None or cells[window.source, window.participant] <= EACH:
-            kept.append(window)
-    most = NUMBERS // (WINDOW * max(1, kept[0].rows.shape[1] if kept else 1))
-    return tuple(kept[: max(24, min(MOST, most))])
+    cells = [None if w.participant is None else (w.source, w.participant) for w in windows]
+    width = windows[0].rows.shape[1] if windows else 1
+    return tuple(windows[i] for i in _keep([w.key for w in windows], cells, width))
+
+
+def _keep(keys: list[int], cells: list[Any], width: int) -> list[int]:
+    """Return which windows are kept: those with the smallest keys, of each source and participant only some.
+
+    ``cells`` are the windows' sources and participants, None where participants are unknown.
+    """
+    counts: Counter[Any] = Counter()
+    kept, most = [], max(24, min(MOST, NUMBERS // (WINDOW * width)))
+    for i in sorted(range(len(keys)), key=keys.__getitem__):
+        counts[cells[i]] += 1
+        if cells[i] is None or counts[cells[i]] <= EACH:
+            kept.append(i)
+            if len(kept) == most:
+                break
+    return kept
 
 
 def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -> Population | None:

@@ -106,14 +106,18 @@ def _require_people_apart(participant: Labels, role: Labels | None) -> None:
     changes = participant[1:] != participant[:-1]
     if role is not None:
         changes |= role[1:] != role[:-1]
+    runs = np.flatnonzero(np.concatenate([np.ones(min(len(participant), 1), bool), changes]))
+    firsts: dict[tuple[str, str], int] = {}
+    in_role = [""] * len(runs) if role is None else role[runs].tolist()
+    for row, who in zip(runs.tolist(), zip(participant[runs].tolist(), in_role, strict=True), strict=True):
+        firsts.setdefault(who, row)
     names: dict[str, str] = {}
     roles: dict[str, tuple[str, int]] = {}
-    for row in np.flatnonzero(np.concatenate([np.ones(min(len(participant), 1), bool), changes])).tolist():
-        name = str(participant[row])
+    for (name, where), row in firsts.items():
         other = names.setdefault(unicodedata.normalize("NFC", name).strip(), name)
         if other != name:
             raise ValueError(f"participant has {other!a} and {name!a}, which look alike; use one spelling.")
-        this = ("" if role is None else str(role[row]), row)
+        this = where, row
         (first, i), (second, j) = sorted([this, roles.setdefault(name, this)])
         if first != second:
             raise ValueError(

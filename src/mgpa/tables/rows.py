@@ -371,7 +371,9 @@ def row_digests(X: Any) -> Digests:
     for start in range(0, len(X), 4096):
         with np.errstate(over="ignore"):  # beyond single precision is infinite, which is a value too
             rows = X[start : start + 4096].astype("<f4") + np.float32(0)
-        content = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows]
+        # As Python bytes at once, which costs less than an array for every row.
+        content = rows.reshape(len(rows), -1).view(f"V{rows[0].nbytes}")[:, 0].tolist()
+        content = [hashlib.blake2b(row, digest_size=8).digest() for row in content]
         digests[start : start + len(rows)] = np.frombuffer(b"".join(content), "<u8")
     return digests
 
