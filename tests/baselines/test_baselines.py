@@ -604,6 +604,23 @@ def test_piecewise_direct_standardisation_is_a_regression_per_feature():
     )
 
 
+@pytest.mark.parametrize("window", [0, 1, 3, 20])
+def test_settings_of_piecewise_standardisation_are_compared_by_the_regressions_that_are_used(window):
+    from mgpa.baselines.calibration_transfer import PDS, leading_components, piecewise
+
+    old, new = (views - views.mean(axis=0) for views in two_instruments())
+    counts = [1, 2, 4]
+    for k, found in zip(counts, piecewise(new.T @ new, new.T @ old, window, counts), strict=True):
+        expected = PDS()._matrix(new, old, window=window, n_components=k)
+        np.testing.assert_allclose(found.toarray(), expected, atol=1e-10)
+    for A in (new, new[:8], np.outer(np.arange(9.0), np.ones(3))):
+        values, rows = leading_components(A, 5)
+        _, wanted, axes = np.linalg.svd(A, full_matrices=False)
+        assert len(values) == min(5, (wanted > 1e-10 * wanted[0]).sum())
+        np.testing.assert_allclose(values, wanted[: len(values)], rtol=1e-9)
+        np.testing.assert_allclose(np.abs(np.sum(rows * axes[: len(rows)], axis=1)), 1.0)
+
+
 def test_spectral_space_transformation_is_its_formula_and_maps_new_samples():
     model, old, new = fit_transfer("sst", n_components=4)
     A, B = new - new.mean(axis=0), old - old.mean(axis=0)
