@@ -23,13 +23,12 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from ..errors import WrongPairs, first_few
-from ..evidence import principal_directions, t_quantile
+from ..evidence import t_quantile
 from ..linalg import BLOCK, blocks
 from ..pairs import Pairs, repeated_pairs, row_keys
 from ..statistics import Statistics, scale_doubt
 from .views import (
     CLIP,
-    MOST_AXES,
     Floats,
     Ints,
     comparable,
@@ -37,6 +36,7 @@ from .views import (
     exchanged,
     medians,
     near,
+    principal_axes,
     robust_scale,
     robust_slope,
 )
@@ -230,7 +230,7 @@ def far_off(pairs: Pairs) -> NDArray[np.intp]:
         scale = robust_scale(X)
         varies = scale > 0
         X = np.clip(X[:, varies] / scale[varies], -CLIP, CLIP)
-        axes = principal_directions(X - X.mean(axis=0), X.shape[1], MOST_AXES)[0]
+        axes = principal_axes(X - X.mean(axis=0))
         slope, distance = robust_slope(*np.split(X @ axes, 2)), np.empty(len(some))
         for part in blocks(len(some), max(1, BLOCK // (8 * X.shape[1]))):
             a, b = (

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ..linalg import PIECE, blocks
+from ..linalg import EPS, PIECE, blocks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -80,10 +80,24 @@ def principal_coordinates(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     if X.shape[1] <= k:
         return a, b
     few = X.shape[1] > len(X)
-    gram = X @ X.T if few else X.T @ X
-    values, axes = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - k, len(gram) - 1])
+    values, axes = leading(X @ X.T if few else X.T @ X, k)
     X = axes * np.sqrt(np.clip(values, 0.0, None)) if few else X @ axes
     return X[:m], X[m:]
+
+
+def principal_axes(X: Floats) -> Floats:
+    """Return the leading principal axes of centred rows along which there is more than rounding, (d, k)."""
+    few, k = X.shape[1] > len(X), min(*X.shape, MOST_AXES)
+    values, axes = leading(X @ X.T if few else X.T @ X, k)
+    resolved = values > values.max(initial=0.0) * max(X.shape) * EPS
+    axes = axes[:, resolved]
+    return np.linalg.qr(X.T @ axes)[0] if few else axes
+
+
+def leading(gram: Floats, k: int) -> tuple[Floats, Floats]:
+    """Return the k largest eigenvalues of a symmetric matrix, weakest first, and their vectors."""
+    n = len(gram)
+    return scipy.linalg.eigh(gram, subset_by_index=[n - k, n - 1])  # type: ignore[no-any-return]
 
 
 def robust_slope(a: Floats, b: Floats) -> Floats:
@@ -152,10 +166,13 @@ def centred_within(a: Floats, b: Floats, group: Ints) -> tuple[Floats, Floats]:
     """Return both views less the mean of their group, scaled to the variance that they had."""
     size = np.bincount(group)
     scale = np.sqrt(size / np.maximum(size - 1, 1))[group, None]
+    order = np.argsort(group, kind="stable")
+    firsts = np.cumsum(size) - size
 
     def centred(X: Floats) -> Floats:
-        means = np.zeros((len(size), X.shape[1]))
-        np.add.at(means, group, X)
-        return np.asarray((X - (means / size[:, None])[group]) * scale)
+        means = np.add.reduceat(X[order], firsts, axis=0) / size[:, None]
+        centred = X - means[group]
+        centred *= scale
+        return np.asarray(centred)
 
     return centred(a), centred(b)
