@@ -1,14 +1,18 @@
 """Read first: rows go to one device's view as if the source were known; collapse only where reading fails."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import mgpa
 from core.test_spread import GAIN, SHIFT, D, World, apart
+from factories import assert_close
 from mgpa.moments import Moments
-from mgpa.reading.edits import Reading, blend_edits
-from mgpa.reading.posterior import Points, Whitening, fit_gaussians, fit_posterior
-from mgpa.reading.regressions import Regression, Step
+from mgpa.reading.edits import Reading, blend_edits, hold_out
+from mgpa.reading.posterior import Points, Whitening, fit_gaussians, fit_posterior, score_form
+from mgpa.reading.regressions import Regression, Step, fit_regressions
+from mgpa.reading.spread import read_by_length
 from mgpa.reading.views import read_views, unpaired_scatters
 from mgpa.statistics import LabelledRows, Statistics
 
@@ -238,3 +242,46 @@ def test_edits_of_sources_of_which_only_one_has_a_slope_are_blended():
     blended, right = blend_edits(edits, X, codes, np.eye(3)[codes], 0)
     np.testing.assert_allclose(right, told)
     np.testing.assert_allclose(blended, told)
+
+
+@pytest.mark.filterwarnings("ignore:.*occur once")
+@pytest.mark.parametrize("seen", [1.0, 0.7], ids=["all events", "some events"])
+def test_rows_that_several_pairs_share_are_computed_once_and_count_as_often_as_they_are_seen(seen):
+    rng = np.random.default_rng(0)
+    K, E, d = 4, 40, 6
+    events, shift = rng.normal(size=(E, d)), 2 * rng.normal(size=(K, d))
+    gain = 1 + 0.3 * np.arange(K)[:, None] * (np.arange(d) < 2)
+    X = np.concatenate([events * gain[k] + shift[k] + 0.1 * rng.normal(size=(E, d)) for k in range(K)])
+    source, ids = np.repeat(np.arange(K), E), np.tile(np.arange(E), K)
+    ids[rng.random(len(ids)) > seen] = -1
+    data = Statistics.from_rows(LabelledRows(X, source, ids))
+    pairs, standard = data.pairs(), data.standardizer(True)
+    within = data.moments.within.scaled(standard.divisor)
+    views = read_views(pairs, within, data.moments.count, standard)
+    apart = replace(views, row=np.arange(2 * len(views)))  # as if no two views were the same
+    assert len(views.distinct.views) < len(apart.distinct.views) == 2 * len(views)
+    rows = unpaired_scatters(data.moments, data.paired_moments(among_rows=True), views.axes, standard.divisor)
+    one, other = fit_posterior(views, rows), fit_posterior(apart, rows)
+    assert one.loss == pytest.approx(other.loss, rel=1e-12)
+    for name in ("linear", "bias", "held_out"):
+        assert_close(getattr(one, name), getattr(other, name), 1e-9)
+    for got, expected in zip(score_form(views, one), score_form(apart, other), strict=True):
+        assert_close(np.abs(got), np.abs(expected), 1e-8)
+    regressions, those = fit_regressions(views), fit_regressions(apart)
+    for step in regressions:
+        assert_close(regressions[step].slope, those[step].slope, 1e-12)
+    tested, expected = hold_out(views, one, regressions, None), hold_out(apart, other, those, None)
+    for name in ("constant", "sloped", "missed", "told", "length"):
+        assert_close(getattr(tested, name), getattr(expected, name), 1e-9)
+
+
+def test_the_auroc_by_length_is_that_of_mann_and_whitney():
+    import scipy.stats
+
+    rng = np.random.default_rng(0)
+    length, codes = np.round(rng.normal(size=90) + np.arange(90) % 3 * 0.4, 1), np.arange(90) % 3
+    u = [
+        scipy.stats.mannwhitneyu(length[codes == a], length[codes == b]).statistic / 900
+        for a, b in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert read_by_length(length, codes) == max(max(x, 1 - x) for x in u)

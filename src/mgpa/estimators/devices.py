@@ -71,7 +71,7 @@ def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
         for start, stop in _windows_of(last - first, known)
         if stop - start > 1
     ]
-    keys = [zlib.crc32(part) for part in _rows_of(rows.X, chosen)]
+    keys = [zlib.crc32(part.data) for part in _rows_of(rows.X, chosen)]
     kept = _keep(keys, [cell[window[0]] if known else None for window in chosen], rows.X.shape[1])
     windows = []
     for i, part in zip(kept, _rows_of(rows.X, [chosen[i] for i in kept]), strict=True):

@@ -32,7 +32,7 @@ from .regressions import (
     is_constant,
 )
 from .spread import SpreadEvidence, describe_spread, read_by_length, rows_scale
-from .views import Floats, Views
+from .views import Floats, Views, first_of_each
 
 # The share of the told edit that may be missed. With a reference, reading keeps a decoder whose task lies
 # along the shift, which collapsing does not; without one, no decoder is kept, and collapsing hides more.
@@ -174,14 +174,16 @@ def hold_out(views: Views, posterior: Posterior, regressions: Regressions, targe
             forms[0][step] = regressions[step].constant().without(x, y)
         for pairs in views.blocks(test):
             both = np.concatenate([pairs, pairs + m])
-            X, codes, p = views.moved(both), views.codes[both], posterior.held_out[both]
+            firsts, at = first_of_each(views.row[both])
+            some = both[firsts]
+            X, codes, p = views.moved(some), views.codes[some], posterior.held_out[some]
             for form, edits in enumerate(forms):
                 moved, right = blend_edits(edits, X, codes, p, target)
-                missed[form, both] = np.sum((moved - right) ** 2, axis=1)
-                told[form, both] = np.sum(right**2, axis=1)
+                missed[form, both] = np.sum((moved - right) ** 2, axis=1)[at]
+                told[form, both] = np.sum(right**2, axis=1)[at]
                 moved += X
-                length[both] = np.sum(whitening.white(moved) ** 2, axis=1)
-                between = (moved[len(pairs) :] - moved[: len(pairs)]) * views.weight
+                length[both] = np.sum(whitening.white(moved) ** 2, axis=1)[at]
+                between = (moved[at[len(pairs) :]] - moved[at[: len(pairs)]]) * views.weight
                 apart[form, pairs] = np.sum(between**2, axis=1)
     return Tested(apart[0], apart[1], missed, told, length)
 

@@ -69,7 +69,9 @@ class Posterior:
 class Points:
     """Whitened views, and what does not depend on which further rows covariances come from."""
 
-    white: Floats  # (2 m, k)
+    white: Floats  # (n, k), of the views that are distinct,
+    codes: NDArray[np.int64]  # their sources,
+    times: Floats  # and how many views they are
     center: Floats  # (K, k): the sources' means
     scatters: list[Floats]  # about them
     means: Floats  # (K, k): the sources' means from all pairs,
@@ -78,22 +80,24 @@ class Points:
     @classmethod
     def of(cls, views: Views, whitening: Whitening) -> Points:
         """Return the views in these coordinates."""
-        white = np.empty((2 * len(views), len(whitening.chosen)))
+        some, times = views.distinct.views, views.distinct.times
+        white, codes = np.empty((len(some), len(whitening.chosen))), views.codes[some]
         for part in views.blocks(np.arange(len(white))):
-            white[part] = whitening.white(views.raw[part])
-        center = np.stack([white[views.codes == code].mean(axis=0) for code in range(views.n_sources)])
-        scatters = []
+            white[part] = whitening.white(views.raw[some[part]])
+        center, scatters = [], []
         for code in range(views.n_sources):
+            rows = np.flatnonzero(codes == code)
+            center.append(times[rows] @ white[rows] / times[rows].sum())
             scatter = np.zeros((white.shape[1], white.shape[1]))
-            for part in views.blocks(np.flatnonzero(views.codes == code)):
-                apart = white[part] - center[code]
+            for part in views.blocks(rows):
+                apart = (white[part] - center[code]) * np.sqrt(times[part, None])
                 scatter += apart.T @ apart
             scatters.append(scatter)
         means, *without = (
             whitening.white(views.source_means(train))
             for train in (np.arange(len(views)), *(train for train, _ in views.folds))
         )
-        return cls(white, center, scatters, means, without)
+        return cls(white, codes, times, np.stack(center), scatters, means, without)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +106,7 @@ class Gaussians:
 
     free: Floats  # (K,): degrees of freedom
     axes: list[tuple[Floats, Floats]]  # of :func:`joint_axes`
-    held_out: Floats  # (K, 2 m): log-densities
+    held_out: Floats  # (K, n): log-densities of the distinct views
     pooled: float
     temperature: float
     loss: float
@@ -133,7 +137,7 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
         else:
             weights, vectors = np.linalg.eigh((W / values) @ W.T - (first / shrunk[0]) @ first.T)
             squares.append((vectors.T, weights))
-    posterior = scipy.special.softmax(found.held_out.T / temperature, axis=1)
+    posterior = scipy.special.softmax(found.held_out.T / temperature, axis=1)[views.distinct.of_view]
     return Posterior(whitening, squares, linear, bias, posterior, found.loss)
 
 
@@ -141,8 +145,8 @@ def fit_gaussians(
     views: Views, whitening: Whitening, points: Points, rows: list[tuple[float, Floats]]
 ) -> Gaussians:
     """Return Gaussians whose covariances are of the views and of further rows."""
-    K, m, codes, factor = views.n_sources, len(views), views.codes, whitening.factor
-    scatters, free, n_views = [], np.empty(K), np.bincount(codes, minlength=K)
+    K, codes, times, factor = views.n_sources, points.codes, points.times, whitening.factor
+    scatters, free, n_views = [], np.empty(K), np.bincount(codes, times, K).astype(np.float64)
     for code, (n, scatter) in enumerate(rows):
         C = scatter[np.ix_(whitening.chosen, whitening.chosen)] * factor * factor[:, None]
         C += points.scatters[code]
@@ -151,15 +155,15 @@ def fit_gaussians(
         C[np.diag_indices_from(C)] += free[code] * BALL * views.typical * factor**2
         scatters.append(C)
     axes = joint_axes(scatters)
-    held_out = np.empty((K, len(POOLED), 2 * m))
-    for (_, test), means in zip(views.folds, points.means_without, strict=True):
-        both = np.concatenate([test, test + m])
-        out, whose = _left_out(points.white[both], codes[both], points.center, n_views)
-        held_out[:, :, both] = _held_out(out, whose, codes[both], points.center, means, scatters, free, axes)
-    source_weight = 1.0 / n_views[codes] / K
+    held_out = np.empty((K, len(POOLED), len(codes)))
+    for fold, means in enumerate(points.means_without):
+        some = np.flatnonzero(views.distinct.fold == fold)
+        out = _left_out(points.white[some], codes[some], times[some], points.center, n_views)
+        held_out[:, :, some] = _held_out(*out, codes[some], points.center, means, scatters, free, axes)
+    source_weight = times / n_views[codes] / K
     losses = np.empty((len(POOLED), len(TEMPERATURES)))
     for loss, temperature in zip(losses.T, TEMPERATURES, strict=True):
-        likely = scipy.special.log_softmax(held_out / temperature, axis=0)[codes, :, np.arange(2 * m)]
+        likely = scipy.special.log_softmax(held_out / temperature, axis=0)[codes, :, np.arange(len(codes))]
         loss[:] = -(source_weight @ likely)
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
     chosen = np.ascontiguousarray(held_out[:, best])
@@ -179,24 +183,26 @@ def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
 
 
 def _left_out(
-    points: Floats, codes: NDArray[np.int64], center: Floats, n_all: NDArray[np.int64]
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Return what to take from the scatters without some points: a factor, and whose its rows are.
+    points: Floats, codes: NDArray[np.int64], times: Floats, center: Floats, n_all: Floats
+) -> tuple[Floats, NDArray[np.int64], Floats]:
+    """Return what to take from the scatters without some points: a factor, whose its rows are, how often.
 
     Scatters are about the mean of all ``n_all`` points of a source. The others' mean differs: one more row.
     """
     apart = points - center[codes]
-    labels, n_out = np.unique(codes, return_counts=True)
-    moved = [
-        apart[codes == code].mean(axis=0) * (n / np.sqrt(max(1, n_all[code] - n)))
-        for code, n in zip(labels, n_out, strict=True)
-    ]
-    return np.concatenate([apart, moved]), np.concatenate([codes, labels])
+    labels, moved = np.unique(codes), []
+    for code in labels:
+        rows = np.flatnonzero(codes == code)
+        n = times[rows].sum()
+        moved.append(times[rows] @ apart[rows] / np.sqrt(max(1.0, n_all[code] - n)))
+    out = np.concatenate([apart, moved])
+    return out, np.concatenate([codes, labels]), np.concatenate([times, np.ones(len(labels))])
 
 
 def _held_out(
     out: Floats,
     whose: NDArray[np.int64],
+    times: Floats,
     codes: NDArray[np.int64],
     center: Floats,
     means: Floats,
@@ -206,14 +212,15 @@ def _held_out(
 ) -> Floats:
     """Return log-densities of views (K, len(POOLED), n), up to a constant, by Gaussians without them.
 
-    ``out`` and ``whose`` are of :func:`_left_out`, ``means`` the sources' without these views. Where they are
-    fewer than coordinates, the axes of all views serve, and Gram matrices; otherwise new axes are cheaper.
+    ``out``, ``whose`` and ``times`` are of :func:`_left_out`, ``means`` the sources' without these views.
+    Where they are fewer than coordinates, the axes of all views serve, and Gram matrices; otherwise new axes
+    are cheaper.
     """
-    share, n, n_out = 1.0 - BALL, len(codes), np.bincount(codes, minlength=len(center))
+    share, n, n_out = 1.0 - BALL, len(codes), np.bincount(codes, times[: len(codes)], len(center))
     kept, all_kept = np.maximum(1.0, free - n_out), max(1.0, free.sum() - n_out.sum())
     few = len(out) < out.shape[1]
     if not few:
-        parts = [out[whose == code] for code in range(len(center))]
+        parts = [(out * np.sqrt(times)[:, None])[whose == code] for code in range(len(center))]
         axes = joint_axes([S - share * (part.T @ part) for S, part in zip(scatters, parts, strict=True)])
     densities, before = np.empty((len(center), len(POOLED), n)), None
     for code, (values, W) in enumerate(axes):
@@ -223,7 +230,7 @@ def _held_out(
         spread = np.stack([(1.0 - pooled) * values / kept[code] + pooled / all_kept for pooled in POOLED])
         if few:
             for j, pooled in enumerate(POOLED):
-                weight = share * ((1.0 - pooled) * (whose == code) / kept[code] + pooled / all_kept)
+                weight = share * times * ((1.0 - pooled) * (whose == code) / kept[code] + pooled / all_kept)
                 densities[code, j] = log_density(turned, shifts, codes, spread[j], weight)
         else:
             moved = turned[:n] + shifts[codes]
@@ -274,21 +281,22 @@ def score_form(views: Views, posterior: Posterior) -> tuple[Floats, Floats, Floa
         [weights for _, weights in posterior.squares]
     )
 
-    def squares(part: slice | NDArray[np.intp]) -> tuple[Floats, Floats]:
+    def squares(part: NDArray[np.intp]) -> tuple[Floats, Floats]:
         Y = whitening.white(views.raw[part])
         products = Y @ G.T
         return Y, np.square(products, out=products)
 
-    everything = blocks(n_views, max(1, BLOCK // (K * views.raw.shape[1])))
-    spaced = np.linspace(0, n_views - 1, min(n_views, everything[0].stop)).astype(np.intp)
+    size = max(1, BLOCK // (K * views.raw.shape[1]))
+    spaced = np.linspace(0, n_views - 1, min(n_views, size)).astype(np.intp)
     exact = squares(spaced)[1]
-    means, size = exact.mean(axis=0), np.max(np.abs(w), axis=1) * exact.std(axis=0)
-    order = np.argsort(-size, kind="stable")
+    means, matters = exact.mean(axis=0), np.max(np.abs(w), axis=1) * exact.std(axis=0)
+    order = np.argsort(-matters, kind="stable")
     G, w, means = G[order], w[order], means[order]
     counts = np.unique(np.linspace(0, len(G), COUNTS).round().astype(int))
     lost = np.zeros(len(counts))  # change of posteriors where all further squares are their means
-    for part in everything:
-        Y, exact = squares(part)
+    some = views.distinct.views
+    for part in blocks(len(some), size):
+        Y, exact = squares(some[part])
         exact -= means
         scored = np.zeros((len(counts), len(Y), K))
         for k in range(1, K):

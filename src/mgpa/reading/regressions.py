@@ -117,6 +117,7 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
     """Return the regressions between all two sources that share pairs; without slopes, mean differences."""
     steps = [step for step, *_ in differences(views, np.arange(0))]
     fitted: Regressions = {}
+    axes: dict[bytes, tuple[Floats, Floats]] = {}  # of the same views, which several sources share
     for a, b in steps[::2]:
         pairs = np.flatnonzero((views.first == a) & (views.second == b))
         y = views.contrasts(pairs)
@@ -126,9 +127,13 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
                 fitted[step] = mean_difference(views.moved(rows).mean(axis=0), sign * offset, len(pairs))
             continue
         y = (y - offset) * views.weight
-        there = _decompose(views.moved(pairs), y)
-        back = _decompose(views.moved(pairs + len(views)), y)
-        energy, T, n_few = shared_directions([there, back], y)
+        parts = []
+        for rows in (pairs, pairs + len(views)):
+            key = views.row[rows].tobytes()
+            parts.append(_decompose(views.moved(rows), y, axes.get(key)))
+            axes[key] = parts[-1][1:3]
+        there, back = parts
+        energy, T, n_few = shared_directions(parts, y)
         if n_few <= FEW * len(offset):
             rest, T, energy = T[:, n_few:], T[:, :n_few], energy[:n_few]
             if follows_midpoints(views, pairs, y, rest):
@@ -179,11 +184,16 @@ def _principal_axes(apart: Floats) -> tuple[Floats, Floats]:
     return values, np.asarray(apart.T @ (axes / np.sqrt(values)) if few else axes)
 
 
-def _decompose(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the mean of x, which is overwritten, its scatter along its axes, these, and products with y."""
+def _decompose(
+    x: Floats, y: Floats, known: tuple[Floats, Floats] | None = None
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the mean of x, which is overwritten, its scatter along its axes, these, and products with y.
+
+    Scatter and axes may be ``known``.
+    """
     center = x.mean(axis=0)
     x -= center
-    scatter, axes = _principal_axes(x)
+    scatter, axes = _principal_axes(x) if known is None else known
     return center, scatter, axes, axes.T @ (x.T @ y)
 
 
@@ -229,12 +239,15 @@ def _solve(
 
 def route(regressions: Regressions, source: int) -> list[Step]:
     """Return the steps that reach all sources from one, each by as few as possible."""
-    reached, steps = [source], []
-    for start in reached:  # which grows
-        for end in sorted(end for s, end in regressions if s == start and end not in reached):
-            reached.append(end)
-            steps.append(Step(start, end))
-    return steps
+    reached, steps, ends = {source}, [Step(source, source)], dict[int, list[int]]()
+    for start, end in regressions:
+        ends.setdefault(start, []).append(end)
+    for _, start in steps:  # which grows
+        for end in sorted(ends.get(start, ())):
+            if end not in reached:
+                reached.add(end)
+                steps.append(Step(start, end))
+    return steps[1:]
 
 
 def path(regressions: Regressions, source: int, target: int | None) -> list[Step]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..maps import PosteriorMap
 from ..maps.population import log_odds
-from .views import BALL, Codes, Floats, Views, centre
+from .views import BALL, Codes, Floats, Views, centre, first_of_each
 
 FEWEST_SOURCES = 3  # with two, nothing is known about a third
 MOST_LEFT_OUT = 8  # sources, or groups of them where there are more
@@ -93,12 +93,15 @@ def reading_axes(views: Views) -> NDArray[np.intp]:
 def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
     """Return every view with the other view of its event, corrected as a row of its source."""
     n, along = len(views), direction @ views.axes
-    corrected = views.raw @ along.T
-    before = corrected.copy()
+    firsts, at = first_of_each(views.row)
+    raw, codes = views.raw[firsts], views.codes[firsts]
+    before = raw @ along.T
+    corrected = before.copy()
     for code in range(views.n_sources):
-        mine = views.codes == code
-        edit = views.raw[mine] @ (views.axes.T @ m.edit[code]) + m.edit_offset[code]
+        mine = codes == code
+        edit = raw[mine] @ (views.axes.T @ m.edit[code]) + m.edit_offset[code]
         corrected[mine] += edit if m.direction is not None else edit @ direction.T
+    before, corrected = before[at], corrected[at]
     return Samples(
         read=views.raw[:, reading_axes(views)],
         before=before,
@@ -141,7 +144,8 @@ def edits_of_others(
     m: PosteriorMap, views: Views, rows: NDArray[np.bool_], left_out: NDArray[np.intp]
 ) -> Floats:
     """Return the edits of some views if the sources left out were not in the fit."""
-    raw = views.raw[rows]
+    firsts, at = first_of_each(views.row[rows])
+    raw = views.raw[np.flatnonzero(rows)[firsts]]
     scores = np.square(raw @ (views.axes.T @ m.square.T)) @ m.square_weight
     scores += raw @ (views.axes.T @ m.linear.T) + m.bias
     scores[:, left_out] = -np.inf
@@ -149,7 +153,7 @@ def edits_of_others(
     blended = p @ m.edit_offset
     for code in np.setdiff1d(np.arange(views.n_sources), left_out):
         blended += p[:, [code]] * (raw @ (views.axes.T @ m.edit[code]))
-    return np.asarray(blended)
+    return np.asarray(blended[at])
 
 
 def regress(
@@ -211,9 +215,7 @@ def rows_and_folds(views: Views) -> tuple[Codes, Codes]:
 
     A row is a view of several pairs where more than two devices saw its event.
     """
-    n = len(views)
-    key = views.raw @ np.linspace(1.0, 2.0, views.raw.shape[1])
-    row = np.unique(np.round(key / np.abs(key).max(), 9), return_inverse=True)[1]
+    n, row = len(views), views.row
     if views.participants is not None:
         fold = np.unique(views.participants, return_inverse=True)[1] % FOLDS
     else:

@@ -18,7 +18,7 @@ from ..evidence import Folds, contrast_folds, orthonormal
 from ..linalg import BLOCK, EPS, Scatter, blocks
 from ..maps import AffineMap
 from ..moments import Moments, Standardizer
-from ..pairs import Pairs
+from ..pairs import Pairs, row_keys
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -33,6 +33,16 @@ ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # units of pairs that are alike, and pair
 
 
 @dataclass(frozen=True, eq=False)
+class Distinct:
+    """Views without repetition: what is computed from a row is computed once in every fold."""
+
+    views: NDArray[np.intp]  # the first view of each row and fold
+    times: Floats  # how many views are the same
+    fold: Codes  # of the pairs
+    of_view: NDArray[np.intp]  # (2 m,): which of them every view is
+
+
+@dataclass(frozen=True, eq=False)
 class Views:
     """Both views of every pair in r coordinates.
 
@@ -43,6 +53,7 @@ class Views:
     variance: Floats  # (r,): of rows and views along the axes, within sources
     typical: float  # mean variance of a feature
     raw: Floats  # (2 m, r): all first views, then all second ones
+    row: Codes  # (2 m,): which row each view is; of more than two sources, a row is a view of several pairs
     first: Codes  # (m,): the sources of the first views
     second: Codes  # and of the second ones
     participants: NDArray[Any] | None  # whose pairs they are, where known
@@ -127,6 +138,17 @@ class Views:
         )
 
     @cached_property
+    def distinct(self) -> Distinct:
+        """The views without those of the same row and fold as an earlier one."""
+        fold = np.zeros(len(self), np.int64)
+        for k, (_, test) in enumerate(self.folds):
+            fold[test] = k
+        fold = np.concatenate([fold, fold])
+        firsts, of_view = first_of_each(self.row * (1 + fold.max()) + fold)
+        times = np.bincount(of_view).astype(np.float64)
+        return Distinct(firsts, times, fold[firsts], of_view)
+
+    @cached_property
     def units(self) -> Codes:
         """Each pair's unit: its participant, or a group of pairs where participants are unknown."""
         if self.participants is not None:
@@ -157,26 +179,39 @@ def read_views(pairs: Pairs, within: Scatter, n_rows: float, standardizer: Stand
     """
     divisor = standardizer.divisor
     raw, codes = np.concatenate([pairs.a, pairs.b]), np.concatenate([pairs.first, pairs.second])
+    n_views, n_sources = len(raw), int(codes.max()) + 1
+    keys = np.unique(row_keys(raw), return_inverse=True)[1] * n_sources + codes
+    firsts, row = first_of_each(keys)
+    raw, codes, times = raw[firsts], codes[firsts], np.bincount(row).astype(np.float64)
     raw -= standardizer.center
     raw /= divisor
     spread = within
     for rows in members(codes):
-        mean = raw[rows].mean(axis=0)
-        few = len(raw) < raw.shape[1]
+        mean = times[rows] @ raw[rows] / times[rows].sum()
+        few = n_views < raw.shape[1]
         for part in blocks(len(rows), len(rows) if few else max(1, BLOCK // raw.shape[1])):
-            apart = raw[rows[part]] - mean
+            apart = (raw[rows[part]] - mean) * np.sqrt(times[rows[part], None])
             spread = spread + (Scatter.from_rows(apart) if few else Scatter(apart.T @ apart))
     axes = spread.axes()
     V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
-    scatter = axes.values / (n_rows + len(raw))
-    V = orthonormal(V, pairs.source_effects(int(codes.max()) + 1).T / divisor[:, None])  # of few rows
+    scatter = axes.values / (n_rows + n_views)
+    V = orthonormal(V, pairs.source_effects(n_sources).T / divisor[:, None])  # of few rows
     variance = np.concatenate([scatter, np.zeros(V.shape[1] - len(scatter))])
     typical = float(variance.sum() / standardizer.varies.sum())
     for part in blocks(len(raw), max(1, BLOCK // raw.shape[1])):
         raw[part, : V.shape[1]] = raw[part] @ V
-    raw = raw[:, : V.shape[1]]
-    nothing = np.zeros((len(raw), 0)), np.zeros((0, raw.shape[1]))
-    return Views(V, variance, typical, raw, pairs.first, pairs.second, pairs.participants, *nothing)
+    raw = raw[row, : V.shape[1]]
+    nothing = np.zeros((n_views, 0)), np.zeros((0, raw.shape[1]))
+    return Views(V, variance, typical, raw, row, pairs.first, pairs.second, pairs.participants, *nothing)
+
+
+def first_of_each(labels: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return where each label is first, in this order, and which of these labels every one is."""
+    _, firsts, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return firsts[order], place[inverse.ravel()]
 
 
 def unpaired_scatters(
