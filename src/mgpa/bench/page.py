@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -153,30 +153,28 @@ def sentences(results: Results) -> list[str]:
     every = [cells for _, _, cells in settings_of(results)]
     standings = [standing(cells) for cells in every]
 
-    def count(ours: str, flag: str, alone: str = "") -> str:
-        judged = [s[ours] for s in standings if flag in s.get(ours, ())]
-        n = sum(s[flag] for s in judged)
-        share = f"{n} of {len(judged)} settings, {100 * n / len(judged):.0f} %" if judged else "not measured"
-        also = f"; {alone} in {sum(s[alone] for s in judged)}" if alone else ""
-        return f"{ours.removeprefix('MGPA ')} ({share}{also})"
-
-    def measured(flag: str) -> list[str]:
-        return [name for name in OURS if any(flag in s.get(name, ()) for s in standings)]
+    def count(flag: str, ours: Sequence[str] = OURS) -> str:
+        shares = []
+        for name in ours:
+            if judged := [s[name] for s in standings if flag in s.get(name, ())]:
+                n, highest = (sum(s[key] for s in judged) for key in (flag, "highest"))
+                also = f"; highest in {highest}" if flag == "first" else ""
+                share = f"{n} of {len(judged)} settings, {100 * n / len(judged):.0f} %{also}"
+                shares.append(f"{name.removeprefix('MGPA ')} ({share})")
+        return " and ".join(shares)
 
     lines = []
-    if names := measured("first"):
-        first = " and ".join(count(name, "first", "highest") for name in names)
+    if first := count("first"):
         lines.append(
             "Among methods that are not told the device, **MGPA decodes best away from home or ties with the "
             f"best** (the interval of the difference contains zero): {first}."
         )
-    if names := measured("close"):
-        close = " and ".join(count(name, "close") for name in names)
+    if close := count("close"):
         worse = sum(gaps_away(every, CEILING, METHODS[0].name) < 0)
         lines.append(
             "MGPA is at most .02 below a regression on pairs that is told the device and corrects to the "
             f"same place: {close}. A decoder of one device is at home at the reference, not in the middle: "
-            f"at most .02 below the regression to the reference is MGPA {count(MIDPOINT, 'near_ceiling')}. "
+            f"at most .02 below the regression to the reference is MGPA {count('near_ceiling', [MIDPOINT])}. "
             f"That regression is itself worse than no correction in {worse} settings."
         )
     if len(refitted := gaps_away(every, REFITTED, OURS[0])):
@@ -227,30 +225,40 @@ def far_from_the_ceiling(results: Results) -> list[str]:
 
 def table(result: dict[str, Any], methods: list[Method]) -> list[str]:
     """Return a table of a data set: each method's measures averaged over the settings that have them."""
-    settings = result["settings"].values()
+    settings = list(result["settings"].values())
     n_with = {m: sum(any(m in cell for cell in cells.values()) for cells in settings) for m in MEASURES}
-    measures = [m for m in MEASURES if n_with[m]]
     heads = [
-        HEADS.get(m, m) + (f" ({settings_in_words(n_with[m])})" if n_with[m] < len(settings) else "")
-        for m in measures
+        HEADS.get(m, m) + (f" ({settings_in_words(n)})" if n < len(settings) else "")
+        for m, n in n_with.items()
+        if n
     ]
-    lines = ["| method | " + " | ".join(heads) + " | note |", "|---" * (len(measures) + 2) + "|"]
-    for method in methods:
-        every = [cells[method.name] for cells in settings if method.name in cells]
-        if not every:
-            continue
-        refused = sorted({cell["refused"] for cell in every if "refused" in cell})
-        cells = of_method(result, method)
-        values = [average(cells, measure) for measure in measures]
-        texts = [
-            "–" if v is None else f"{v:.2g}" if m == "seconds" else number(v)
-            for m, v in zip(measures, values, strict=True)
-        ]
-        note = ["told the device"] * method.told + refused
-        if 0 < len(cells) < len(settings):
-            note.insert(method.told, f"mean of {len(cells)} of {len(settings)} settings")
-        lines.append(f"| {method.name} | " + " | ".join(texts) + f" | {'; '.join(note).replace('|', '/')} |")
-    return lines
+    rows = [
+        [method.name, *_averages(of_method(result, method), n_with), _note(settings, method)]
+        for method in methods
+        if any(method.name in cells for cells in settings)
+    ]
+    return markdown(["method", *heads, "note"], rows)
+
+
+def _averages(cells: list[dict[str, Any]], n_with: dict[str, int]) -> list[str]:
+    """Return a method's mean of every measure that some method has, as text."""
+    values = {m: average(cells, m) for m, n in n_with.items() if n}
+    return ["–" if v is None else f"{v:.2g}" if m == "seconds" else number(v) for m, v in values.items()]
+
+
+def _note(settings: list[dict[str, Any]], method: Method) -> str:
+    """Return what a reader of a method's means must know: is it told, in which settings was it refused."""
+    every = [cells[method.name] for cells in settings if method.name in cells]
+    refused = [cell["refused"] for cell in every if "refused" in cell]
+    some = 0 < len(every) - len(refused) < len(settings)
+    mean = [f"mean of {len(every) - len(refused)} of {len(settings)} settings"] * some
+    return "; ".join(["told the device"] * method.told + mean + sorted(set(refused))).replace("|", "/")
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    lines = [f"| {' | '.join(line)} |" for line in (heads, *rows)]
+    return [lines[0], "|---" * len(heads) + "|", *lines[1:]]
 
 
 def origins(result: dict[str, Any], methods: list[Method]) -> str:
@@ -268,11 +276,11 @@ def origins(result: dict[str, Any], methods: list[Method]) -> str:
 
 def each_setting(result: dict[str, Any], methods: list[Method]) -> list[str]:
     """Return a table of accuracies away from home: a row for each setting."""
-    lines = ["| setting | " + " | ".join(m.name for m in methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    rows = []
     for name, cells in result["settings"].items():
         values = [cells.get(method.name, {}).get("away") for method in methods]
-        lines.append(f"| {name} | " + " | ".join("–" if v is None else number(v[0]) for v in values) + " |")
-    return lines
+        rows.append([name, *("–" if v is None else number(v[0]) for v in values)])
+    return markdown(["setting", *(m.name for m in methods)], rows)
 
 
 def build(folder: Path) -> Path:
