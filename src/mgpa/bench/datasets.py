@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..labels import is_paired
 from ..tables.simulate import simulate_table
 from .fetch import (
+    FACTS,
     Arrays,
     complexity,
     contents,
@@ -239,53 +240,23 @@ def _simulate_headsets() -> Arrays:
     return {name: np.asarray(getattr(rows, name)) for name in columns}
 
 
+_SETTINGS: dict[str, tuple[Callable[[Arrays], Iterator[Setting]], Callable[[], Arrays] | None]] = {
+    "headsets": (_headsets, _simulate_headsets),
+    "phone_watch": (_phone_watch, fetch_phone_watch),
+    "gas_boards": (_gas_boards, fetch_gas_boards),
+    "wearable_hrv": (_wearable_hrv, fetch_wearable_hrv),
+    "corn": (_corn, fetch_corn),
+    "kalunga_tokens": (_tokens, None),
+    "kalunga_amplifiers": (_amplifiers, fetch_kalunga),
+    "electrodes": (_electrodes, fetch_electrodes),
+}
+#: Every data set, in the order of the page; what is known of each is in ``datasets.toml``.
 DATASETS: dict[str, DataSet] = {
-    data.name: data
-    for data in (
-        DataSet(
-            "headsets", "simulated headsets", "headsets.npz", "", "MIT", "This package", "no download",
-            _headsets, _simulate_headsets,
-        ),
-        DataSet(
-            "phone_watch", "phone and watch", "phone_watch.npz", "https://doi.org/10.5281/zenodo.8398688",
-            "CC BY 4.0", "Matey-Sanz, Casteleyn, Granell 2023, Data in Brief 109809", "about 30 MB",
-            _phone_watch, fetch_phone_watch,
-        ),
-        DataSet(
-            "gas_boards", "gas sensor boards", "gas_boards.npz", "https://doi.org/10.24432/C5BS4W",
-            "CC BY 4.0 (data), MIT (features)", "Fonollosa et al. 2016, Sensors and Actuators B", "0.9 MB",
-            _gas_boards, fetch_gas_boards,
-            "81ade5baa80054bdebec5803cf69c07adc173db791cd50982401f1740ccc0bfe",
-        ),
-        DataSet(
-            "wearable_hrv", "heart-rate wearables", "wearable_hrv.npz",
-            "https://github.com/Aminsinichi/wearable-hrv", "MIT", "Sinichi et al. 2023, JOSS", "0.1 MB",
-            _wearable_hrv, fetch_wearable_hrv,
-            "4ca5e5fc2791e535fa6c00de88f9ad67294118b8d12d27ed0f0239d77f6756a5",
-        ),
-        DataSet(
-            "corn", "corn, three spectrometers", "corn_nir.npz", "https://eigenvector.com/resources/data-sets/",
-            "free for use, no licence stated", "Cargill, by Eigenvector Research", "1.1 MB", _corn,
-            fetch_corn, "1ca3ddad0e50b21ed7f5407ea077a583fbca0054d758703cb881d676bcf3f966",
-        ),
-        DataSet(
-            "kalunga_tokens", "EEG references (frozen network)", "kalunga_gssc_tokens.npz",
-            "https://doi.org/10.5281/zenodo.2392979", "CC0 (recordings)",
-            "Kalunga et al. 2016, Neurocomputing 191", "14 MB", _tokens,
-        ),
-        DataSet(
-            "kalunga_amplifiers", "EEG, simulated amplifiers", "kalunga_epochs.npz",
-            "https://doi.org/10.5281/zenodo.2392979", "CC0", "Kalunga et al. 2016, Neurocomputing 191",
-            "about 100 MB", _amplifiers, fetch_kalunga,
-        ),
-        DataSet(
-            "electrodes", "electrodes", "data_complexity.csv",
-            "https://github.com/neuropsychology/NeuroKit/tree/master/studies/complexity_eeg", "MIT",
-            "Makowski et al. 2022, Entropy 24; Babayan et al. 2019; Wang et al. 2022", "92 MB", _electrodes,
-            fetch_electrodes,
-        ),
+    name: DataSet(
+        name, settings=settings, fetch=fetch, **{k: v for k, v in FACTS[name].items() if isinstance(v, str)}
     )
-}  # fmt: skip
+    for name, (settings, fetch) in _SETTINGS.items()
+}
 
 
 def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tuple[list[Setting], list[str]]:

@@ -10,8 +10,10 @@ import csv
 import hashlib
 import io
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,10 @@ from .._common.files import write_atomically
 from .settings import Floats
 
 Arrays = Mapping[str, NDArray[Any]]
+#: What is known of every data set, and the digests of its files.
+FACTS: dict[str, dict[str, Any]] = tomllib.loads(
+    files(__package__).joinpath("datasets.toml").read_text("utf-8")
+)
 
 #: Where raw files are. Tests put a local server in their place.
 PYPI = "https://files.pythonhosted.org"
@@ -112,19 +118,8 @@ def fetch_gas_boards() -> Arrays:
     return arrays | {"replicate": column("sample_id"), "X": numbers([column(name) for name in names])}
 
 
-#: Tables of ten people, and their digests as the package wearablehrv publishes them.
-PEOPLE = {
-    "P01": "ba6606821be19724fe4555e2f5f124f30a7db8722cfeb79fd3f2389ab78e38f7",
-    "P02": "a8c78bc10979002a0739c0ff74c42d87989d813adbdcf97130e7d85789183e18",
-    "P03": "ff9e0fa85f67ff88d76ed9e4ca855d9675bdeaf5853524bdc299835e8fbf33c2",
-    "P04": "d54c87bdf277218693037ea6e69028fa7656fa36f912b85c7def854e9dda14dd",
-    "P05": "545dc0c3d770db8f19c04c3947292270a281a4b63648e6500bdebfa8b949bfe2",
-    "P06": "f0ea4d3519664eabd541973f32202a7dd6fe49d077eff92f5a4f9c25bbf2dcfe",
-    "P07": "b6699300fb15739e9e12914aec3ee4b43a3e550f2084294861dd852c4fb9818a",
-    "P08": "6fcb1e995563074e9fe3e37dff10bd3de4f6f8d6d9bf08e12260cd94fb513125",
-    "P09": "70bb209e2e9666eccd5be6d534841d7a6828a2ead7af88fce986d090cbe9469b",
-    "P10": "3cffb0ceae0c9c4eb45fb703655392aeb794e5e47f266c04525977f203b179ba",
-}
+#: Tables of ten people, and their digests.
+PEOPLE: dict[str, str] = FACTS["wearable_hrv"]["people"]
 
 
 def fetch_wearable_hrv() -> Arrays:
@@ -246,36 +241,8 @@ def features(signals: Floats) -> Floats:
 
 
 SESSION = 32  # trials
-#: Recordings of a session: the MD5 that pyRiemann's example states, and Oz's amplitude as a share of PO7's.
-SESSIONS = {
-    "subject01_run1": ("e33a589abce842bf676dd881d9f4a9b0", 0.914),
-    "subject01_run2": ("2e75762abc30b832ad3d3d60f09accd4", 0.862),
-    "subject02_run1": ("f619d931dbb02b0fac32a77882d13388", 1.362),
-    "subject02_run2": ("dcf504b6a49fb10f4bf9094b6c765d6d", 1.324),
-    "subject03_run1": ("dae416ec161c3b46dd98d9d5f7cb7230", 1.067),
-    "subject03_run2": ("e7aed9d6ec5e03b284b368ff4a7c9862", 0.999),
-    "subject04_run1": ("6ac09c4d40f8cbb7b19aef38094d7e5a", 0.749),
-    "subject04_run2": ("216e2093c2533114e9f5aeb6687b56fd", 1.092),
-    "subject05_run1": ("18b44fafdfe582923d54d2fd06ed8538", 1.198),
-    "subject05_run2": ("632886d3ea209924b017a3e040f88e52", 0.571),
-    "subject06_run1": ("515e01550331d3782886f0d784b0b6dd", 1.151),
-    "subject06_run2": ("2c7db173e9d61d76d0ccfdd818f979fa", 1.015),
-    "subject07_run2": ("d8baad6f61d5992f5716609f72f0b0b2", 0.912),
-    "subject07_run3": ("59df2e17c126d3bcb192ad6cd7378ff5", 0.895),
-    "subject08_run1": ("5d00b5fbc7979ee1f03348e0375fcf1e", 1.159),
-    "subject08_run2": ("5adefa32f17259c30f8be5e093df038f", 1.16),
-    "subject09_run1": ("1a067f96be7517daa180fb41eb75f593", 0.955),
-    "subject09_run2": ("58d7521ab9c70342de2eb740270eac59", 1.132),
-    "subject10_run1": ("6635bc4c7098751e6ee20e113b23e5ef", 1.036),
-    "subject10_run2": ("19b84659c8406a3840a3d90424578955", 0.937),
-    "subject10_run3": ("3f77234f8bf24e7a4b53711161b72bae", 0.975),
-    "subject10_run4": ("f68c3173558c1321f380a9ff6145104e", 0.989),
-    "subject11_run1": ("22248cdd15d98a7e3ddb9c6ec0cedf96", 1.047),
-    "subject11_run2": ("37f3021012f4ff01bedc03903bf60b66", 1.095),
-    "subject12_run2": ("ff7f0361a2d41f8df3fb53b9a9bc1220", 0.896),
-    "subject12_run4": ("1d3e3f8cf2bb63f6815713f00f01b90c", 0.838),
-    "subject12_run5": ("19ee524adb69aa29b5ab04308bf5fbb6", 0.847),
-}
+#: Recordings, each with its MD5 and Oz's amplitude as a share of PO7's.
+SESSIONS: dict[str, tuple[str, float]] = FACTS["kalunga_amplifiers"]["sessions"]
 CHANNELS = ("Oz", "O1", "O2", "PO3", "POz", "PO7", "PO8", "PO4")
 TRIALS = {1: "rest", 2: "13Hz", 3: "21Hz", 4: "17Hz"}
 
