@@ -40,9 +40,23 @@ SEEDS = 3
 
 
 class Population:
-    """Devices that differ by shift, gain and rotation, and people and two classes that they see."""
+    """Devices that differ by shift, gain and rotation, and people and two classes that they see.
 
-    def __init__(self, seed: int, n: int, *, gain: float = 0.0, rotation: float = 0.0, d: int = 32) -> None:
+    People may differ by gains, too (``own_gain``), and rows of one class may be larger (``loud`` times).
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        n: int,
+        *,
+        gain: float = 0.0,
+        rotation: float = 0.0,
+        own_gain: float = 0.0,
+        loud: float = 1.0,
+        d: int = 32,
+    ) -> None:
+        self.own_gain, self.loud = own_gain, loud
         self.rng, self.d, self.gain, self.rotation = np.random.default_rng(seed), d, gain, rotation
         low = self.rng.normal(size=(8, d)).T @ self.rng.normal(size=(8, d)) / np.sqrt(8 * d)
         self.mixing = 0.6 * np.eye(d) + 2.1 * low
@@ -67,7 +81,10 @@ class Population:
         """Return events of one new person, and their classes."""
         y = (self.rng.random(n) < share).astype(np.int64)
         offset = 0.1 * self.rng.normal(size=self.d) * person
-        return self.rng.normal(size=(n, self.d)) @ self.mixing + np.outer(y - 0.5, self.task) * 2 + offset, y
+        rows = self.rng.normal(size=(n, self.d)) @ self.mixing * np.where(y == 1, self.loud, 1.0)[:, None]
+        if self.own_gain:
+            rows *= np.exp(self.own_gain * self.rng.normal(size=self.d))
+        return rows + np.outer(y - 0.5, self.task) * 2 + offset, y
 
     def see(self, content: Floats, device: tuple[Floats, Floats, Floats]) -> Floats:
         """Return what a device makes of events."""
@@ -223,13 +240,18 @@ def populations() -> None:
     columns = [
         "devices",
         "differ by",
-        "false alarms: new people · mix .2 to .8 · 10 % outliers",
+        "false alarms: new people · mix .2 to .8 · 10 % outliers · two devices",
         "power at 50 rows: half the spread, named · not · all of it, named · not",
         "accuracy: uncorrected · map · left as they are · adapted · adapted, mix .8 · 10 pairs · 40 pairs",
     ]
     print(f"\n| {' | '.join(columns)} |\n|---|---|---|---|---|")
+    every = {"gain": 0.2, "rotation": 0.3}
     for n in (3, 5, 8):
-        for words, options in (("shift", {}), ("shift, gain, rotation", {"gain": 0.2, "rotation": 0.3})):
+        worlds: dict[str, dict[str, float]] = {"shift": {}, "shift, gain, rotation": every}
+        if n == 5:
+            worlds["the same, and people by gains of .15"] = {**every, "own_gain": 0.15}
+            worlds["the same, one class 1.5 times as large"] = {**every, "loud": 1.5}
+        for words, options in worlds.items():
             alarms, scores = defaultdict(list), defaultdict(list)
             for seed in range(SEEDS):
                 world = Population(seed, n, **options)
@@ -253,6 +275,8 @@ def populations() -> None:
                     alarms["people"].append(alarm(device))
                     alarms["mix"].append(alarm(device, (0.2, 0.8)[i % 2]))
                     alarms["outliers"].append(alarm(device, outliers=True))
+                    half = [world.see(world.content(25)[0], d) for d in (device, world.devices[(i + 1) % n])]
+                    alarms["two devices"].append(m.check(np.concatenate(half)).unknown_device)
                     for size in (0.5, 1.0):
                         alarms[size, "named"].append(alarm(world.between(size), name="new"))
                         alarms[size, ""].append(alarm(world.between(size)))
@@ -273,7 +297,9 @@ def populations() -> None:
                         pairs = world.see(events, world.devices[0]), world.see(events, device)
                         added = m.add_source("new", pairs, known="0")
                         scores[n_pairs].append(corrected.score(added.transform(new), classes))
-            rates = " · ".join(f"{np.mean(alarms[k]):.3f}" for k in ("people", "mix", "outliers"))
+            rates = " · ".join(
+                f"{np.mean(alarms[k]):.3f}" for k in ("people", "mix", "outliers", "two devices")
+            )
             power = " · ".join(f"{np.mean(alarms[k]):.2f}" for k in alarms if isinstance(k, tuple))
             worth = " · ".join(f"{np.mean(v):.3f}" for v in scores.values())
             print(f"| {n} | {words} | {rates} | {power} | {worth} |", flush=True)

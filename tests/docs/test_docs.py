@@ -153,7 +153,7 @@ def read_map_file(path):
         tensors[name] = np.frombuffer(content, "<f8" if wide else "<f4").reshape(entry["shape"]).astype(float)
     assert digest.hexdigest() == metadata["sha256"]
     document = json.loads(metadata["mgpa"])
-    assert document["format"] in (1, 2, 3, 4, 5, 6)
+    assert document["format"] in (1, 2, 3, 4, 5, 6, 7)
     return document, tensors
 
 
@@ -308,7 +308,7 @@ def test_somebody_who_read_the_page_can_apply_a_map_to_raw_features(tmp_path):
     )
     m = model.to_map().with_coordinates(coordinates)
     m.save(tmp_path / "m.safetensors")
-    assert read_map_file(tmp_path / "m.safetensors")[0]["format"] == 6
+    assert read_map_file(tmp_path / "m.safetensors")[0]["format"] == 7
     found = apply_map_file(tmp_path / "m.safetensors", table.X)
     np.testing.assert_allclose(found, m.from_raw(table.X), atol=1e-9)
 

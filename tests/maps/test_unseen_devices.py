@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -13,12 +14,15 @@ from sklearn.preprocessing import StandardScaler
 import mgpa
 from mgpa.estimators.devices import fit_population, sample_windows
 from mgpa.maps import MapError, PosteriorMap
+from mgpa.maps.densities import log_density
 from mgpa.maps.faults import flips
-from mgpa.maps.population import alike, log_density, nearest_mixture
+from mgpa.maps.frames import assignment, log_densities
+from mgpa.maps.population import alike, nearest_mixture
 from mgpa.statistics import LabelledRows
 from shared import SHARED
 
 D, PEOPLE = 24, 12
+FRAMES = ("frames", "in_frame", "frame_scatter")
 
 
 class Devices:
@@ -71,6 +75,35 @@ class Devices:
         ).to_map()
 
 
+class TurnedDevices(Devices):
+    """Devices that differ by gain and rotation, too, and a class that may be louder than the other."""
+
+    def __init__(self, seed, n_devices=4, loud=1.0):
+        super().__init__(seed, n_devices)
+        self.loud = loud
+        self.shifts = [(shift, *self.turn()) for shift in self.shifts]
+
+    def turn(self, size=1.0):
+        """Return gains and a rotation of a device, as unusual as those of the others, or a share of it."""
+        A = self.rng.normal(size=(D, D))
+        A = 0.3 * size * (A - A.T) / np.linalg.norm(A - A.T, 2)
+        return np.exp(0.2 * size * self.rng.normal(size=D)), np.linalg.solve(
+            np.eye(D) - A / 2, np.eye(D) + A / 2
+        )
+
+    def content(self, n, person=0.0, share=0.5):
+        rows, y = super().content(n, person, share)
+        return rows * np.where(y == 1, self.loud, 1.0)[:, None], y
+
+    def see(self, content, device):
+        shift, gains, turn = device
+        return super().see((content * gains) @ turn, shift)
+
+    def new(self, size=1.0):
+        away = 2.0 * size * self.rng.normal(size=D) / np.sqrt(D)
+        return np.mean([shift for shift, *_ in self.shifts], axis=0) + away, *self.turn(size)
+
+
 def without_fading(m):
     return replace(m, **dict.fromkeys(type(m).optional_tensors[1]))
 
@@ -104,6 +137,74 @@ def test_half_the_devices_spread_is_noticed(world, m):
     assert power(50) >= 0.7
     assert power(100) >= 0.9
     assert m.check(world.rows(10, world.new(2.0))).unknown_device
+
+
+@pytest.mark.parametrize("loud", [1.0, 1.5], ids=["classes alike", "one class louder"])
+def test_gains_and_rotations_show_an_unknown_device_and_new_people_do_not(loud):
+    world = TurnedDevices(2, loud=loud)
+    m = world.fit()
+    assert m.population.frames.shape[0] == 4
+    power = {
+        name: np.mean([m.check(world.rows(50, world.new(size)), named).unknown_device for _ in range(40)])
+        for name, size, named in (("half", 0.5, None), ("half, named", 0.5, ["new"] * 50), ("all", 1.0, None))
+    }
+    assert min(power.values()) >= (0.9 if loud == 1.0 else 0.5), power
+    alarms = []
+    for i in range(120):
+        device, other = world.shifts[i % 4], world.shifts[(i + 1) % 4]
+        rows = world.rows(50, device, share=(0.2, 0.5, 0.8)[i % 3])
+        alarms.append(m.check(rows).unknown_device)
+        rows[::10] += 10 * world.rng.normal(size=(5, D))
+        alarms.append(m.check(rows).unknown_device)
+        several = [world.rows(25, device), world.rows(25, other)]
+        alarms.append(m.check(np.concatenate(several)).unknown_device)
+        several = [world.rows(20, device) for _ in range(5)]
+        alarms.append(m.check(np.concatenate(several)).unknown_device)
+    assert not any(alarms)
+
+
+def test_frames_are_stored_and_a_device_that_is_added_needs_none(tmp_path):
+    world = TurnedDevices(2)
+    m, new = world.fit(), world.new(1.0)
+    again = mgpa.load_map(m.save(tmp_path / "m.safetensors"))
+    for name in ("frames", "in_frame", "frame_scatter"):
+        np.testing.assert_array_equal(getattr(again.population, name), getattr(m.population, name))
+    assert again.check(world.rows(50, new)).unknown_device
+    events = world.content(40)[0]
+    pairs = world.see(events, world.shifts[0]), world.see(events, new)
+    added = again.add_source("new", pairs, known="B0")
+    assert len(added.population.levels) == 1 + len(added.population.frames)
+    assert not any(added.check(world.rows(50, new), ["new"] * 50).unknown_device for _ in range(20))
+    arrays = {name: array for name, array in m.population.arrays.items() if name not in FRAMES}
+    before = replace(m, population=type(m.population)(**arrays))
+    older = mgpa.load_map(before.save(tmp_path / "older.safetensors"))
+    assert not older.population.frames.size
+    assert not older.check(world.rows(50, world.shifts[0])).unknown_device
+    with pytest.raises(MapError, match="unexpected shapes"):
+        replace(m.population, in_frame=m.population.in_frame[:2])
+
+
+def test_frames_without_a_difference_between_devices_are_left_out(m):
+    assert not m.population.frames.size
+
+
+def test_rows_belong_to_one_device_as_clearly_as_their_densities_differ():
+    rng = np.random.default_rng(0)
+    means, frames = rng.normal(size=(3, 5)), np.stack([np.diag(rng.uniform(0.3, 3.0, 5)) for _ in range(3)])
+    W = np.concatenate(
+        [mean + rng.normal(size=(4000, 5)) @ np.linalg.inv(f) for mean, f in zip(means, frames, strict=True)]
+    )
+    densities = log_densities(W, means, frames)
+    expected = [
+        scipy.stats.multivariate_normal(mean, np.linalg.inv(f @ f)).logpdf(W)
+        for mean, f in zip(means, frames, strict=True)
+    ]
+    np.testing.assert_allclose(densities - densities[0], np.subtract(expected, expected[0]), atol=1e-9)
+    # The likeliest device is sometimes another one, which is nearer to the next.
+    assert 0.8 < assignment(W, means, frames) < 1.4
+    between = means.mean(axis=0) + rng.normal(size=(400, 5))
+    assert assignment(between, means, frames) < assignment(W, means, frames)
+    assert assignment(W, means[[0, 0]], frames[[0, 0]]) == np.inf
 
 
 def test_the_unknown_device_is_described_in_words_and_json(world, m):

@@ -17,12 +17,13 @@ from .._common.checks import is_tensor
 from ..labels import coded, to_numpy
 from ..linalg import blocks
 from ..maps.check import FittedRange
-from ..maps.population import RATE, Population, alike, log_density_of, log_spread, shape_of
+from ..maps.densities import anywhere, log_density_of
+from ..maps.frames import WINDOW, spread_of_rows
+from ..maps.population import RATE, Population, alike, far_out_weights, log_spread, shape_of
 from ..statistics import LabelledRows, sample_rows
 
 Floats = NDArray[np.float64]
 
-WINDOW = 50  # rows of one participant and source that follow each other
 SHORTEST = 10
 TOGETHER = 500  # windows that are fetched from a device at once
 EACH, NUMBERS, MOST = 6, 2**21, 400  # windows of one participant and source; numbers, windows kept in all
@@ -42,6 +43,9 @@ DEGREES = (5.0, 10.0, 20.0, 40.0, 80.0, 1000.0)
 FEWEST_UNITS = 4
 ODDS = 0.01  # added to shares before their odds are taken
 MOST_SHARE = 0.95  # of rows out of range; above it, no participant counts as usual
+OTHER_FRAMES = 8  # of other devices, in which a window's rows are looked at
+DISTINCT = 2.0  # times as much as participants must devices differ in how rows vary
+MOST_SHARED = 0.9  # of a device's covariance with the others
 LEAST = 0.1  # standard deviation of a logarithm of variance: smaller ones are ordinary
 
 
@@ -187,6 +191,7 @@ def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -
         limits=_limits(X, which, people, odds=known),
         numbers=np.array([nu, length, top, people.max() + 1.0, limit, 0.0 if known else WINDOW]),
         gains=gains,
+        **_frames(W, which, code, people, top),
     )
 
 
@@ -267,13 +272,19 @@ def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64], *, o
             odd, outside, far = fitted.shares(X[which == window])
             shares[window] = outside.mean(), far, odd.max()
     values = np.log((shares + ODDS) / (1.0 - shares + ODDS)) if odds else shares
-    by_person = np.stack([values[people == p].mean(axis=0) for p in range(n_people)])
-    apart, weight = values - by_person.mean(axis=0), 1.0 / np.bincount(people)[people]
-    deviation = np.sqrt(weight @ apart**2 / max(1, n_people - 1))
-    limits = by_person.mean(axis=0) + _beyond(n_people, 3) * deviation
+    center, deviation = _over_people(values, people)
+    limits = center + _beyond(n_people, 3) * deviation
     if odds:
         limits = (np.exp(limits) * (1.0 + ODDS) - ODDS) / (1.0 + np.exp(limits))
     return np.asarray(np.clip(limits, 0.0, MOST_SHARE))
+
+
+def _over_people(values: Floats, people: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return mean and deviation of windows' values, every participant counted once."""
+    weight = 1.0 / np.bincount(people)[people]
+    n_people = weight.sum()
+    center = weight @ values / n_people
+    return center, np.sqrt(weight @ (values - center) ** 2 / max(1.0, n_people - 1.0))
 
 
 def _beyond(n: int, tests: int) -> float:
@@ -302,9 +313,53 @@ def _usual(W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: 
                 turned[:, part] = np.linalg.solve(lower, W[:, part].T).T
         for window in np.flatnonzero(folds[people] == fold):
             shapes[window] = shape_of(turned[which == window], top)
-    by_person = np.stack([shapes[people == p].mean(axis=0) for p in range(n_people)])
-    center = by_person.mean(axis=0)
-    apart = shapes - center
-    weight = 1.0 / np.bincount(people)[people]
-    deviation = np.sqrt(weight @ apart**2 / max(1, n_people - 1))
+    center, deviation = _over_people(shapes, people)
     return np.stack([center, np.maximum(deviation, LEAST)]), _beyond(n_people, 6)
+
+
+def _frames(
+    W: Floats, which: NDArray[np.int64], code: NDArray[np.int64], people: NDArray[np.int64], top: int
+) -> dict[str, Floats]:
+    """Return the devices' frames, how rows vary in them, and by what that differs (:mod:`mgpa.maps.frames`).
+
+    Windows are looked at in frames that were fitted without their participants. Where devices differ little
+    more than participants do, there are no frames.
+    """
+    n_sources = int(code.max()) + 1
+    windows = np.split(W, np.flatnonzero(np.diff(which)) + 1)
+    apart = np.concatenate([(w - np.median(w, axis=0)) * far_out_weights(w)[:, None] for w in windows])
+    folds = (people % min(FOLDS, int(people.max()) + 1))[which]
+    own, others = np.zeros((len(windows), 2 if top < W.shape[1] else 1)), []
+    for fold in range(folds.max() + 1):
+        frames = _fit_frames(apart[folds != fold], code[which[folds != fold]], n_sources)
+        for i in np.unique(which[folds == fold]):
+            own[i] = spread_of_rows(windows[i] @ frames[code[i]], top)
+            some = np.setdiff1d((i + np.arange(OTHER_FRAMES)) % n_sources, code[i])
+            others += [(s, spread_of_rows(windows[i] @ frames[s], top)) for s in some]
+    usual = np.stack([own[code == s].mean(axis=0) for s in range(n_sources)])
+    more = np.array([spread - usual[s] for s, spread in others]).reshape(-1, own.shape[1])
+    weight = 1.0 / np.bincount(people)[people]
+    differ = own - usual[code]
+    by_people = (weight[:, None] * differ).T @ differ / max(1, int(people.max()))
+    by_device = more.T @ more / max(1, len(more))
+    if np.trace(by_device) < DISTINCT * np.trace(by_people):
+        return {}
+    frames = _fit_frames(apart, code[which], n_sources)
+    for s, frame in enumerate(frames):  # rows of several participants vary by what these differ in, too
+        alone = np.mean([spread_of_rows(windows[i] @ frame, top) for i in np.flatnonzero(code == s)], axis=0)
+        usual[s] += np.maximum(0.0, spread_of_rows(W[code[which] == s] @ frame, top) - alone)
+    return {"frames": frames, "in_frame": usual, "frame_scatter": np.stack([by_people, anywhere(by_device)])}
+
+
+def _fit_frames(apart: Floats, code: NDArray[np.int64], n_sources: int) -> Floats:
+    """Return the inverse root of each device's covariance, shrunk toward that of all."""
+    k = apart.shape[1]
+    whole = apart.T @ apart / len(apart)
+    frames = []
+    for s in range(n_sources):
+        rows = apart[code == s]
+        share = min(MOST_SHARED, 2.0 * k / max(1, len(rows)))
+        cov = (1.0 - share) * rows.T @ rows / max(1, len(rows)) + share * whole
+        values, axes = np.linalg.eigh((1.0 - BALL) * cov + BALL * np.trace(cov) / k * np.eye(k))
+        frames.append((axes / np.sqrt(values)) @ axes.T)
+    return np.stack(frames)

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
 from ..errors import MapError
-from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, TINY, Population, alike, log_odds, log_spread
+from .densities import log_odds
+from .population import FEWEST_FOR_FAULTS, FEWEST_ROWS, TINY, Population, alike, log_spread
 
 if TYPE_CHECKING:
     from .affine import PosteriorMap

@@ -7,8 +7,9 @@ content add; that of another device is drawn around the mean of the known ones, 
 
 P is the covariance of participants' means, ν its degrees of freedom, δ ≥ 1 what rows in a row have in common.
 The likelihood ratio is an e-value: where a known device was used it exceeds 1 / α at any time with a
-probability of α at most. A batch of other content is not another device: along the axes that hold most of the
-rows' variance, a mean may move by :data:`CONTENT` before it counts.
+probability of α at most. So does its mean with the e-value of how rows vary (:mod:`.frames`). A batch of
+other content is not another device: along the axes that hold most of the rows' variance, a mean may move by
+:data:`CONTENT` before it counts.
 
 Everything here needs numpy alone.
 """
@@ -17,27 +18,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from math import lgamma
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MapError
+from .densities import BETWEEN, log_density, log_density_unseen, spread_of
+from .frames import assignment, log_evidence, spread_in_own_frames, spread_of_rows
 
 Floats = NDArray[Any]
 
 # A batch with the fitted content in other shares moves a whitened mean by sqrt(χ²) at most: two classes at
 # .2 instead of .5: .6; one of five classes at .84: 1.6, and participants differ in how.
 CONTENT = 2.0
-SPREADS = (0.25, 1.0, 4.0)  # a new device differs half, once or twice as much as the known ones do
-HEAVY = 5.0  # degrees of freedom of that
-BETWEEN = 0.5  # share of the spread between devices that lies in the span of the known ones
 RATE = 1e-3  # of false alarms: of a batch, or of a stream at any time
 FEWEST_ROWS, FEWEST_FOR_FAULTS = 5, 20
 # Of fewer rows a second device is not expected; devices further apart are asked one by one.
 FEW, APART = 0.05, 6.0
 MIXED = 0.3  # of the variance of a mixture of devices is that of one
+DECIDED = 0.3  # of how clearly rows of known devices belong to one of them, those of another device do
 TINY = 1e-12
 FAR_OUT = 2.0  # times the median distance, from where rows are drawn in before their spread is measured
 RUN = 10  # rows that may be alike because they follow each other
@@ -61,6 +61,10 @@ class Population:
     gains : (K, d)
         Logarithms of each feature's standard deviation on each device; empty in older files, which tell of
         levels alone.
+    frames, in_frame, frame_scatter : (K, k, k), (K, g), (2, g, g)
+        What gives whitened rows of each device unit variance along every axis, how much they vary then
+        (:func:`~mgpa.maps.frames.spread_of_rows`), and by what that differs: between participants' windows,
+        and on other devices. Devices that were added later have none, nor have older files.
     usual : (2, 3)
         Mean and standard deviation, over batches of held-out participants, of what :func:`shape_of` returns.
     limits : (3,)
@@ -82,6 +86,9 @@ class Population:
     limits: Floats
     numbers: Floats
     gains: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    frames: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    in_frame: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    frame_scatter: Floats = field(default_factory=lambda: np.zeros((2, 0, 0)))
 
     def __post_init__(self) -> None:
         d, k = self.whiten.shape if self.whiten.ndim == 2 else (-1, -1)
@@ -89,6 +96,14 @@ class Population:
         shapes |= {"limits": (3,), "numbers": (6,)}
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
         wrong += ["gains"] * (self.gains.size > 0 and self.gains.shape != self.levels.shape)
+        n_frames, g = len(self.frames), 1 + (self.numbers[2] < k)
+        if n_frames and (
+            n_frames > len(self.levels)
+            or self.frames.shape[1:] != (k, k)
+            or self.in_frame.shape != (n_frames, g)
+            or self.frame_scatter.shape != (2, g, g)
+        ):
+            wrong += ["frames"]
         if wrong or self.levels.ndim != 2 or self.levels.shape[1] != d or not 0 < self.top <= k:
             raise MapError("The population of devices has unexpected shapes.")
         if not all(np.isfinite(array).all() for array in self.arrays.values()):
@@ -183,38 +198,71 @@ class Population:
         mean may lie between those of the devices.
         """
         mean, n = self.level(W)
-        centers = self.means if own is None else self.means[[own]]
-        mixture = False
-        if mixed and own is None:
-            nearest = np.linalg.norm(W[:, None] - self.means, axis=2).argmin(axis=1)
-            counts = np.bincount(nearest, minlength=len(self.means))
-            among = np.flatnonzero(counts > max(1.0, FEW * len(W)))
-            if len(among) > 1:
-                between, mixture = self._mixture(W, n, among)
-                gaps = np.linalg.norm(self.means[among, None] - self.means[among], axis=2)
-                separate = mixture and gaps[np.triu_indices(len(among), 1)].min() > APART
-                if separate:
-                    parts = [W[nearest == s] for s in among]
-                    found = [self.evidence(part) for part in parts if len(part) >= FEWEST_ROWS]
-                    if found:
-                        most = max(found, key=lambda e: e.log_e)
-                        return replace(
-                            most, n_rows=len(W), log_e=most.log_e - np.log(len(found)), mixture=True
-                        )
-                if mixture:
-                    centers = np.concatenate([centers, [between]])
+        which = slice(None) if own is None else slice(own, own + 1)
+        centers, more = self.means[which], self._more_than_usual(W)[which]
+        if mixed and own is None and len(among := self._present(W)) > 1:
+            between, mixture = self._mixture(W, n, among)
+            if mixture and (most := self._most_of_parts(W, among)):
+                return most
+            if mixture:
+                centers = np.concatenate([centers, [between]])
+                more = np.concatenate([more, [self._more_of_several(W)]])
+        log_e = self._log_e(mean, n, centers)
+        told = ~np.isnan(more).any(axis=1)
+        if told.any() and len(W) >= FEWEST_FOR_FAULTS:
+            by_spread = log_evidence(more[told], self.frame_scatter, len(W), float(self.numbers[3]))
+            # The mean of two e-values is one, whatever they have in common.
+            log_e[told] = np.logaddexp(log_e[told], by_spread) - np.log(2.0)
+        distances = np.linalg.norm(mean - self.means, axis=1)
+        apart = np.linalg.norm(self.means[:, None] - self.means, axis=2)
+        typical = float(np.median(apart[np.triu_indices(len(apart), 1)])) if len(apart) > 1 else np.nan
+        closest = int(distances.argmin())
+        return Evidence(len(W), float(log_e.min()), closest, float(distances.min()), typical)
+
+    def _log_e(self, mean: Floats, n: float, centers: Floats) -> Floats:
+        """Return how much likelier an unseen device makes a mean of rows than devices at these centers."""
         nu = float(self.numbers[0])
         known = self.people * (nu - 2.0) / nu + np.eye(len(mean)) / n
         gaps = mean - centers
         length = np.linalg.norm(gaps[:, : self.top], axis=1, keepdims=True)
         gaps[:, : self.top] *= np.maximum(0.0, 1.0 - CONTENT / np.maximum(length, TINY))
-        as_known = float(log_density(gaps, known, nu).max())
-        as_unseen = float(self._as_unseen(mean[None], 1.0 / n)[0])
-        distances = np.linalg.norm(mean - self.means, axis=1)
-        apart = np.linalg.norm(self.means[:, None] - self.means, axis=2)
-        typical = float(np.median(apart[np.triu_indices(len(apart), 1)])) if len(apart) > 1 else np.nan
-        log_e, closest = as_unseen - as_known, int(distances.argmin())
-        return Evidence(len(W), log_e, closest, float(distances.min()), typical)
+        return np.asarray(self._as_unseen(mean[None], 1.0 / n) - log_density(gaps, known, nu))
+
+    def _more_than_usual(self, W: Floats) -> Floats:
+        """Return how much more rows vary in each device's frame than its own usually do; NaN without one."""
+        more = np.full((len(self.means), max(1, len(self.frame_scatter[0]))), np.nan)
+        for s, frame in enumerate(self.frames):
+            more[s] = spread_of_rows(W @ frame, self.top) - self.in_frame[s]
+        return more
+
+    def _more_of_several(self, W: Floats) -> Floats:
+        """Return the same of rows of several devices, each in the frame of the likeliest one."""
+        if len(self.frames) < len(self.means):
+            return np.full(max(1, len(self.frame_scatter[0])), np.nan)
+        spread = spread_in_own_frames(W, self.means, self.frames, self.top)
+        return np.asarray(spread - self.in_frame.max(axis=0))
+
+    def _nearest(self, W: Floats) -> NDArray[np.intp]:
+        """Return the device whose level each row is nearest to."""
+        return np.asarray(np.linalg.norm(W[:, None] - self.means, axis=2).argmin(axis=1))
+
+    def _present(self, W: Floats) -> NDArray[np.intp]:
+        """Return the devices that more than a few rows are nearest to."""
+        counts = np.bincount(self._nearest(W), minlength=len(self.means))
+        return np.flatnonzero(counts > max(1.0, FEW * len(W)))
+
+    def _most_of_parts(self, W: Floats, among: NDArray[np.intp]) -> Evidence | None:
+        """Return the strongest evidence of the rows of each device; None where devices overlap."""
+        gaps = np.linalg.norm(self.means[among, None] - self.means[among], axis=2)
+        if gaps[np.triu_indices(len(among), 1)].min() <= APART:
+            return None
+        nearest = self._nearest(W)
+        parts = [W[nearest == s] for s in among]
+        found = [self.evidence(part) for part in parts if len(part) >= FEWEST_ROWS]
+        if not found:
+            return None
+        most = max(found, key=lambda e: e.log_e)
+        return replace(most, n_rows=len(W), log_e=most.log_e - np.log(len(found)), mixture=True)
 
     def _mixture(self, W: Floats, n: float, among: NDArray[np.intp]) -> tuple[Floats, bool]:
         """Return the mixture of devices' means nearest to the mean of rows, and whether rows vary so."""
@@ -222,6 +270,8 @@ class Population:
         mean, _ = self.level(W)
         shares = nearest_mixture(mean, centers, np.linalg.inv(self.people + np.eye(len(mean)) / n))
         middle = shares @ centers
+        if len(self.frames) == len(self.means):
+            return middle, assignment(W, self.means, self.frames) > DECIDED
         _, sizes, axes = np.linalg.svd(np.sqrt(shares)[:, None] * (centers - middle), full_matrices=False)
         expected = float(np.sum(sizes**2))
         seen = float(np.sum(np.var((W - mean) @ axes[sizes > 1e-9].T, axis=0) - 1.0))
@@ -229,9 +279,8 @@ class Population:
 
     def _as_unseen(self, W: Floats, noise: float) -> Floats:
         """Return log-densities of means, or rows, of a device drawn from the population."""
-        away, scatter = W - self.means.mean(axis=0), self.people + noise * np.eye(W.shape[1])
-        wider = [log_density(away, scatter + q * self.between, HEAVY) for q in SPREADS]
-        return np.asarray(np.logaddexp.reduce(wider) - np.log(len(SPREADS)))
+        scatter = self.people + noise * np.eye(W.shape[1])
+        return log_density_unseen(W - self.means.mean(axis=0), scatter, self.between)
 
     def row_evidence(self, W: Floats) -> Floats:
         """Return every row's log-likelihood ratio: of an unseen device over the best known one."""
@@ -260,46 +309,16 @@ class Evidence:
         return bool(self.log_e > -np.log(rate))
 
 
-def spread_of(means: Floats) -> Floats:
-    """Return the covariance of devices around their mean: of the known ones, a part of it anywhere."""
-    apart = means - means.mean(axis=0)
-    cov = apart.T @ apart / max(1, len(apart) - 1)
-    return np.asarray(BETWEEN * cov + (1.0 - BETWEEN) * np.trace(cov) / len(cov) * np.eye(len(cov)))
-
-
-def unseen_odds(means: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return how many times likelier a device drawn from the population makes a row than each known one.
-
-    In whitened coordinates w, with the known devices' ``means`` (K, j), the logarithm is
-    (w G)² a + w L + b, one for each device: N(μ̄, I + B) over N(μ_s, I). Returns G (j, j), a (j,), L (j, K)
-    and b (K,).
-    """
-    values, axes = np.linalg.eigh(spread_of(means))
-    values = np.maximum(values, 0.0)
-    middle = means.mean(axis=0)
-    toward = axes @ ((middle @ axes) / (1.0 + values))  # (I + B)⁻¹ μ̄
-    constant = -0.5 * (middle @ toward + np.log1p(values).sum())
-    bias = constant + 0.5 * np.sum(means**2, axis=1)
-    return axes, 0.5 * values / (1.0 + values), toward[:, None] - means.T, bias
-
-
-def log_odds(white: Floats, means: Floats) -> Floats:
-    """Return the logarithm of how many times likelier an unseen device makes rows than all known ones, (n,).
-
-    ``white`` are whitened rows (n, j), ``means`` the known devices' (K, j).
-    """
-    axes, weight, linear, bias = unseen_odds(means)
-    known = -((np.square(white @ axes) @ weight)[:, None] + white @ linear + bias)
-    most = known.max(axis=1)
-    return np.asarray(-most - np.log(np.exp(known - most[:, None]).sum(axis=1)))
-
-
 def log_spread(X: Floats, W: Floats) -> Floats:
     """Return the logarithms of features' standard deviations, rows far out (whitened: W) drawn in."""
-    away = np.linalg.norm(W - np.median(W, axis=0), axis=1)
-    weight = np.minimum(1.0, FAR_OUT * np.median(away) / np.maximum(away, TINY))
-    apart = (X - np.median(X, axis=0)) * weight[:, None]
+    apart = (X - np.median(X, axis=0)) * far_out_weights(W)[:, None]
     return np.asarray(0.5 * np.log(np.maximum(apart.var(axis=0, ddof=1), np.finfo(np.float64).tiny)))
+
+
+def far_out_weights(W: Floats) -> Floats:
+    """Return how far rows are drawn in toward their median: 1 is not at all."""
+    away = np.linalg.norm(W - np.median(W, axis=0), axis=1)
+    return np.asarray(np.minimum(1.0, FAR_OUT * np.median(away) / np.maximum(away, TINY)))
 
 
 def alike(W: Floats) -> float:
@@ -322,19 +341,6 @@ def shape_of(W: Floats, top: int) -> Floats:
     large = np.log(squares[:, :top].mean(axis=1)).mean()
     small = np.log(squares[:, top:].mean(axis=1)).mean() if top < W.shape[1] else large
     return np.array([np.log(squares.mean(axis=1)).mean(), small - large, large])
-
-
-def log_density(gaps: Floats, scatter: Floats, nu: float) -> Floats:
-    """Return the logarithm of the multivariate t density, up to π, of some deviations, (n, k)."""
-    lower = np.linalg.cholesky(scatter)
-    squares = np.sum(np.linalg.solve(lower, gaps.T) ** 2, axis=0)
-    return np.asarray(log_density_of(squares, len(scatter), nu) - np.log(np.diag(lower)).sum())
-
-
-def log_density_of(squares: Any, k: int, nu: float) -> Any:
-    """Return the log likelihood under a scatter with determinant 1, from squared lengths."""
-    constant = lgamma((nu + k) / 2) - lgamma(nu / 2) - k / 2 * np.log(nu)
-    return constant - 0.5 * (nu + k) * np.log1p(squares / nu)
 
 
 def nearest_mixture(mean: Floats, centers: Floats, precision: Floats, steps: int = 200) -> Floats:

@@ -21,7 +21,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from ..maps import PosteriorMap
-from ..maps.population import log_odds
+from ..maps.densities import log_odds
 from .views import BALL, Codes, Floats, Views, centre, first_of_each
 
 FEWEST_SOURCES = 3  # with two, nothing is known about a third

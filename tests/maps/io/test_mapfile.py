@@ -214,8 +214,8 @@ def nested(depth):
 
 HOSTILE = {
     "newer format": (
-        {"format": 7},
-        r"written by a newer mgpa \(format 7, this library reads up to 6\); upgrade mgpa\.$",
+        {"format": 8},
+        r"written by a newer mgpa \(format 8, this library reads up to 7\); upgrade mgpa\.$",
     ),
     "format huge": ({"format": 10**4000}, "no file format"),
     "unknown kind": ({"kind": "pickle"}, "unknown kind of map"),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[Any]
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 COORDINATES, FITTED, POPULATION = "coordinates.", "fitted.", "population."
 
 # Bounds on what an unknown file can make us allocate; real maps stay far below all of them.

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..._common.arrays import double, namespace
-from ..population import unseen_odds
+from ..densities import unseen_odds
 
 Array = Any  # numpy array, torch tensor, value of an ONNX graph; or None where there is nothing to do
 
