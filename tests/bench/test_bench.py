@@ -10,6 +10,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from mgpa.bench import (
     METHODS,
@@ -159,6 +160,19 @@ def test_a_method_is_measured_again_if_asked(tmp_path):
     ]
 
 
+def test_a_cell_is_measured_with_one_thread():
+    threads = []
+
+    def spy(data, reference):
+        threads.extend(pool["num_threads"] for pool in threadpool_info())
+        return lambda rows, device: rows
+
+    with threadpool_limits(2):
+        measure_cell(small_setting(), Method("spy", spy), True)
+    assert threads
+    assert set(threads) == {1}
+
+
 def test_what_cannot_be_fitted_is_a_dash_with_a_note(tmp_path):
     def absent(data, reference):
         raise ModuleNotFoundError("No module named 'absent'", name="absent")
@@ -288,6 +302,32 @@ def test_the_page_says_why_the_midpoint_is_behind_a_regression_that_is_told():
     assert "Five of the eight settings" in page
     assert f"an AUROC of {S[0]} to {S[1]} from uncorrected rows" in page
     assert "In two of the other three the interval contains zero." in page
+
+
+def test_the_page_on_harm_has_the_numbers_of_the_benchmark():
+    page = " ".join((DOCS / "do_no_harm.md").read_text("utf-8").split())
+    results = read_results(DOCS / "bench")
+
+    def mean(data, name, measure, digits=3):
+        cells = [cells[name] for cells in results[data]["settings"].values()]
+        return f"{np.mean([cell[measure][0] for cell in cells]):.{digits}f}".lstrip("0")
+
+    told = "told regression (ceiling)"
+    for data in ("electrodes", "wearable_hrv"):
+        home_away = [
+            f"{mean(data, name, 'home')} {at}and {mean(data, name, 'away')} {rest}"
+            for name, at, rest in (
+                ("no correction", "at home ", "away without correction"),
+                ("MGPA to the reference", "", "with MGPA"),
+                (told, "", "told"),
+            )
+        ]
+        S = [mean(data, name, "S", 2) for name in ("no correction", "MGPA to the reference", told)]
+        assert f"{', '.join(home_away)}; *S* {S[0]}, {S[1]} and {S[2]}." in page
+    worst = results["electrodes"]["settings"]["Lemon and Wang: Cz, T7"]
+    before, after = worst["no correction"], worst["MGPA to the reference"]
+    words = [f"{before[m][0]:.3f} → {after[m][0]:.3f}".replace("0.", ".") for m in ("home", "away")]
+    assert f"at home {words[0]}, away {words[1]} (Lemon and Wang)" in page
 
 
 def test_results_are_compared_value_by_value(tmp_path):

@@ -22,6 +22,7 @@ import joblib
 import numpy as np
 from joblib import delayed
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from .._common.files import write_atomically
@@ -236,7 +237,8 @@ _LAST: dict[tuple[str, bool], list[Prepared]] = {}  # of the setting that this p
 def measure_cell(setting: Setting, method: Method, quick: bool) -> dict[str, Any]:
     """Return all measures of one method in one setting, or why there are none."""
     key = setting.token, quick
-    with warnings.catch_warnings():
+    # Its matrices are small: more threads take longer, and wait for each other where others compute.
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
         if key not in _LAST:
             _LAST.clear()
