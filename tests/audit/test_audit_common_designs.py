@@ -228,7 +228,7 @@ def test_the_method_with_the_lowest_source_is_named_with_what_speaks_against_it(
     result = replace(found, results=results)
     assert result.outcome("other", "T_f") == "unclear"
     second = result.verdict()[1]
-    assert second.startswith("LEACE lowers it to .700")
+    assert second.startswith("LEACE lowers S to .700")
     assert "other has a lower S (.600), but whether it keeps the task is not clear (T_f " in second
 
 
@@ -250,7 +250,7 @@ def test_few_participants_are_dealt_to_folds_several_times_and_the_spread_is_tol
         assert each[0] == pytest.approx(one[name].S, abs=1e-9)
         # Repeated deals score the same participants: their number does not grow, nor does certainty.
         assert result[name].participants == one[name].participants
-    assert "Over 3 deals of the participants to folds, S went from" in result.verdict()[2]
+    assert "Over 3 random divisions of the participants into folds, S ranged from" in result.verdict()[2]
     deals = [fold_roles(table, find_design(table), 5, repeat=r) for r in (0, 1)]
     assert deals[0] != deals[1]
     full = AuditPlan(table, ["leace"], verbose=False)
@@ -341,7 +341,7 @@ def test_a_fall_at_home_is_what_the_verdict_begins_with():
     change = result.contrast("mgpa", metric="home")
     assert change.high < -0.01
     second = result.verdict()[1]
-    assert second.startswith("At home, existing heads lose with ")
+    assert second.startswith("With MGPA, existing heads get worse at home: ")
     assert "MGPA(reference='" in second
 
 
@@ -468,6 +468,6 @@ def test_twins_bits_and_who_is_who_stand_in_every_output(tmp_path):
     assert wanted <= set(result.to_frame().metric)
     said = " ".join(result.verdict("closed_form_mgpa"))
     assert "I(U; R | Q)" in said
-    assert "told apart by their rows (identity)" in said
+    assert "recognised from their rows (identity)" in said
     assert "(twin)" in said
     assert ",I_R," in result.to_csv(tmp_path / "t.csv").read_text()

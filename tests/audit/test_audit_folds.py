@@ -191,9 +191,7 @@ def test_refits_say_what_other_fit_participants_would_change(tmp_path):
     spread = np.std(values, ddof=1) * scipy.stats.t.ppf(0.975, 3)
     assert again.value == once.value
     assert again.high - again.value == pytest.approx(np.hypot(once.high - once.value, spread))
-    assert "Fitted again 4 times on half of the FIT participants" in " ".join(
-        result.verdict("closed_form_mgpa")
-    )
+    assert "(4 fits on half of the FIT participants each)" in " ".join(result.verdict("closed_form_mgpa"))
     frame = result.to_frame()
     assert "S" in set(frame.metric[frame.against == "identity, refitted"])
     assert "refitted_low" in result.to_csv(tmp_path / "table.csv").read_text().partition("\n")[0]

@@ -148,7 +148,7 @@ def about_leaders(result, kind, methods, facts):
         assert result[name].source_blind != kind.endswith("_aware")
     if kind.startswith("leads"):
         readable = result[methods[0]].chance.excluded
-        assert ("hides it" in facts["did"]) == (result["identity"].chance.excluded and not readable)
+        assert ("to chance level" in facts["did"]) == (result["identity"].chance.excluded and not readable)
         if task is not None and "keeps" not in facts["did"]:
             assert "T_f" in result.metrics or result[methods[0]].estimate("R2_f").value < 0
 

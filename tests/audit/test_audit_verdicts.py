@@ -111,10 +111,10 @@ READABLE = "Your embeddings reveal the source (S "
     ("table", "before", "after", "said"),
     [
         (nothing, "Your embeddings do not reveal the source beyond chance (S ", "chance, as before.",
-         "These readers find nothing to remove."),
-        (unlabelled, READABLE, ": hidden (indistinguishable from chance)", "LEACE hides it (.5"),
-        (spread, READABLE, ": harder to read, but still readable", "LEACE lowers it to .6"),
-        (one_token, READABLE, ": still readable, not clearly different", "No method clearly lowered it."),
+         "The readers find nothing to remove."),
+        (unlabelled, READABLE, ": indistinguishable from chance", "LEACE lowers S to chance level (.5"),
+        (spread, READABLE, ": harder to read, but still readable", "LEACE lowers S to .6"),
+        (one_token, READABLE, ": still readable, not clearly different", "No method clearly lowered S."),
         (nested, "Your embeddings do not", "indistinguishable from chance", "nothing to remove"),
     ],
 )  # fmt: skip
@@ -163,8 +163,8 @@ def test_the_floor_explains_what_is_left():
 def test_source_aware_methods_compete_among_themselves():
     result = of(unlabelled(), "leace", "coral")
     assert ranking(result)[1] == (("leace",), ("coral",))
-    assert "LEACE hides it (.5" in headline(result)
-    assert "CORAL, which needs the source of every row, hides it (.5" in result.verdict()[1]
+    assert "LEACE lowers S to chance level (.5" in headline(result)
+    assert "CORAL, which needs the source of every row, lowers S to chance level (.5" in result.verdict()[1]
 
 
 def changed(result, **fields):
@@ -199,10 +199,11 @@ def with_source(result, **levels):
 def test_a_tie_is_called_a_tie_and_a_winner_only_one_that_is_lower_by_its_interval(labelled):
     tied = with_source(labelled, leace=(0.51, 1), other=(0.512, -1), third=(0.7, 1))
     assert ranking(tied)[1] == (("leace", "other"),)
-    assert "LEACE and other are tied on S (.510 and .512): both hide it and keep the task." in headline(tied)
+    both = "both lower S to chance level and keep the task."
+    assert f"LEACE and other are tied on S (.510 and .512): {both}" in headline(tied)
     apart = with_source(labelled, leace=(0.51, 1), other=(0.512, 1), third=(0.7, 1))
     assert ranking(apart)[1] == (("leace",),)  # always .002 lower, participant by participant
-    assert "LEACE hides it (.510)" in headline(apart)
+    assert "LEACE lowers S to chance level (.510)" in headline(apart)
 
 
 def test_a_task_that_no_head_reads_is_not_called_kept(labelled):
@@ -210,16 +211,16 @@ def test_a_task_that_no_head_reads_is_not_called_kept(labelled):
     frozen = 0.5 + np.zeros_like(labelled["leace"].heads["frozen"]) + wave[:, None]
     guessing = changed(labelled, **{name: {"frozen": frozen} for name in labelled.methods})
     said = headline(with_source(guessing, leace=(0.51, 1), other=(0.55, 1), third=(0.7, 1)))
-    assert "LEACE hides it (.510). What the task loses cannot be told: heads hardly read it" in said
+    assert "LEACE lowers S to chance level (.510). The loss of task information cannot be measured:" in said
     assert "keep" not in said
 
 
 def test_a_tie_of_a_hidden_and_a_readable_source_says_which_is_which(labelled, monkeypatch):
     tied = with_source(labelled, leace=(0.51, 1), other=(0.512, -1), third=(0.7, 1))
     monkeypatch.setitem(vars(tied["other"]), "chance", replace(tied["other"].chance, p=0.001))
-    assert source_of(tied, "leace").endswith(": hidden (indistinguishable from chance).")
+    assert source_of(tied, "leace").endswith(": indistinguishable from chance.")
     assert source_of(tied, "other").endswith("still readable.")
-    did = "LEACE hides it; other lowers it; both keep the task."
+    did = "LEACE lowers S to chance level; other lowers S; both keep the task."
     assert f"LEACE and other are tied on S (.510 and .512): {did}" in headline(tied)
 
 
@@ -281,7 +282,8 @@ def numbers():
 
 def test_numbers_as_labels_and_the_users_words_are_in_the_verdict(numbers):
     result = numbers
-    assert "existing models err by .362 with Closed-form MGPA, and by .660 uncorrected" in result.verdict()[1]
+    error = "the error of existing models is .362 with Closed-form MGPA, and .660 without correction (RMSEP)."
+    assert error in result.verdict()[1]
     assert "Intervals are over 40 samples." in result.verdict()[2]
     assert "RMSEP_away (want low)" in str(result)
     home, away, *_ = findings(result, "closed_form_mgpa")
@@ -289,7 +291,7 @@ def test_numbers_as_labels_and_the_users_words_are_in_the_verdict(numbers):
     assert home.endswith(": worse.")  # halfway between the instruments, a model of one errs on its own
     assert away.startswith("Error away (RMSEP_away): ")
     assert away.endswith(": better.")
-    assert result.verdict()[1].startswith("At home, existing heads lose with Closed-form MGPA: RMSEP ")
+    assert result.verdict()[1].startswith("With Closed-form MGPA, existing heads get worse at home: RMSEP ")
     assert "MGPA(reference='m" in result.verdict()[1]
     page = cells_of(result)
     assert "Crossed design: all 40" in page
@@ -311,8 +313,8 @@ def with_explained(result, **shares):
 
 
 INSTEAD = (
-    "Refitted models reach R² .11. To keep existing models, map rows to the source that they know: "
-    "MGPA(reference=), FEATMAP, PDS or SST."
+    "Refitted models reach R² .11. To keep existing models, map rows to the source on which "
+    "they were trained: MGPA(reference=), FEATMAP, PDS or SST."
 )
 
 
@@ -330,7 +332,7 @@ INSTEAD = (
 def test_models_that_are_worse_than_the_mean_do_not_keep_the_task(numbers, frozen, said):
     assert numbers["identity"].directions == ("m5 → mp6", "mp6 → m5")
     result = with_explained(numbers, identity=(-9.0, 0.5), closed_form_mgpa=(frozen, 0.11))
-    worse = " Existing models are worse than guessing the mean on rows of Closed-form MGPA"
+    worse = " After correction by Closed-form MGPA, existing models predict worse than the mean does"
     assert headline(result).endswith(f" (RMSEP).{worse}{said}. {INSTEAD}" if said else " (RMSEP).")
     assert ("keeps the task" in headline(result)) == (np.mean(frozen) > 0)
 
@@ -339,10 +341,9 @@ def test_of_tied_methods_only_those_whose_models_beat_the_mean_keep_the_task(num
     results = numbers.results | {"other": numbers["closed_form_mgpa"]}
     tied = replace(numbers, results=results)
     poor = with_explained(tied, identity=(-9, 0.5), closed_form_mgpa=(-2.98, 0.11), other=(0.4, 0.5))
-    assert ": both hide it; other keeps the task." in headline(poor)
-    assert headline(poor).endswith(
-        "worse than guessing the mean on rows of Closed-form MGPA (R² -2.98; -9.00 uncorrected). " + INSTEAD
-    )
+    assert ": both lower S to chance level; other keeps the task." in headline(poor)
+    worse = "by Closed-form MGPA, existing models predict worse than the mean does "
+    assert headline(poor).endswith(f"{worse}(R² -2.98; -9.00 uncorrected). {INSTEAD}")
     shares = {"closed_form_mgpa": ((-2.0, 0.6), 0.11), "other": ((-3.0, 0.5), 0.2)}
     assert "except mp6 → m5 (R² .60 and .50)" in headline(with_explained(tied, identity=(-9, 0.5), **shares))
 

@@ -345,11 +345,12 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
         before, after = (audit[name].estimate(metric).value for name in ("identity", "mgpa"))
         return f"{before:.2f} → {after:.2f}".replace("0.", ".")
 
+    trained = f"Decoder trained on {reference}, tested on "
     shown = {
-        f"Decoder of {reference}, on {other} (balanced accuracy)": f"A_f {reference} → {other}",
-        f"Decoder of {reference}, on {reference}": f"home {reference}",
-        "Device readable from the embedding (AUROC, .5 is chance)": "S",
-        "Decoder that learned the device, where that misleads it (AUROC)": "worst",
+        f"{trained}{other} (balanced accuracy)": f"A_f {reference} → {other}",
+        f"{trained}{reference}": f"home {reference}",
+        "Device read from the embedding (AUROC; chance is .5)": "S",
+        "Shortcut decoder, worst case (AUROC)": "worst",
     }
     width = max(map(len, shown)) + 2
     fit, apply, measure = (

@@ -322,10 +322,10 @@ def _caption(audit: Audit, differences: bool) -> str:
 
 
 def _estimate(audit: Audit, name: str, metric: str, e: Estimate) -> str:
-    """Return a value with its interval and what chance reaches."""
+    """Return a value with its interval and the upper end of the chance level."""
     chance = words.class_chance(audit, metric)
     if metric == "S" and name in audit.results:
-        chance = f"chance reaches {number(audit[name].chance.high)}"
+        chance = f"chance level up to {number(audit[name].chance.high)}"
     return _cell(e, str(e), "", chance)
 
 

@@ -112,8 +112,8 @@ def _source(audit: Audit, method: str) -> Finding:
             "improved": "harder to read, but still readable",
             "suffered": "easier to read",
         }.get(outcome, "still readable, not clearly different"),
-        (True, False): "hidden (indistinguishable from chance)",
-        (False, True): "readable now, which it was not before",
+        (True, False): "indistinguishable from chance",
+        (False, True): "readable now, but not before",
         (False, False): "indistinguishable from chance, as before",
     }[was, chance.excluded]
     reverses = audit[method].estimate("S").high < 0.5

@@ -27,7 +27,7 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
     if not too_few(audit):
         lines.append(f"Intervals are over {units(audit)}.")
         lines += map(str, repeated(audit))
-        # Which of several methods that hide the source has the lower S is of no use.
+        # Methods that reach chance level need no ranking by S.
         leaders = ranking(audit)[1]
         readable = {name for group in leaders for name in group if audit[name].chance.excluded}
         questions = (e for e in participants_needed(audit) if readable & {*e["methods"]} or not leaders)
@@ -54,13 +54,13 @@ def warnings(audit: Audit) -> dict[str, str]:
     if leaked and not (s.duplicates and len(leaked) == len(audit.methods)):
         was = "were" if len(leaked) > 1 else "was"
         marks["Not held out"] = (
-            f"{listed(leaked)} {was} fitted on EVAL {audit.design.plural}, which flatters "
-            f"{'them' if len(leaked) > 1 else 'it'}."
+            f"{listed(leaked)} {was} fitted on EVAL {audit.design.plural}, so "
+            f"{'their' if len(leaked) > 1 else 'its'} scores are too good."
         )
     if s.duplicates:
         copies = "; ".join(f"{count} {what}" for what, count in s.duplicates.items())
         marks["Duplicate rows"] = (
-            f"The same rows have two roles ({copies}), which flatters every method. Registered twice: "
+            f"The same rows have two roles ({copies}), so all scores are too good. Registered twice: "
             f"{first_few(list(s.copied), 4)}. Give each {audit.design.unit} one name."
         )
     return marks
@@ -100,7 +100,7 @@ def _who_was_fitted_on(audit: Audit) -> list[str]:
             "instead of the source, so S may be too low."
         )
     if s.folds > 1:
-        how_often = "once" if s.repeats == 1 else f"in each of {s.repeats} deals"
+        how_often = "once" if s.repeats == 1 else f"once in each of {s.repeats} repeats"
         lines.append(
             f"Each {audit.design.unit} was scored {how_often}, by {trained_on_others(audit)}, in {s.folds} "
             "folds."
@@ -109,7 +109,7 @@ def _who_was_fitted_on(audit: Audit) -> list[str]:
     if s.always_fit:
         lines.append(
             f"{units(audit, s.always_fit)} {'was' if s.always_fit == 1 else 'were'} fitted on in every fold "
-            "and never scored: they have the pairs, or a map was fitted on them."
+            "and never scored, because they have the pairs or because a map was fitted on them."
         )
     return lines
 
@@ -130,8 +130,8 @@ def _association_in_scored_rows(audit: Audit) -> list[str]:
     if v < UNASSOCIATED:
         return []
     return [
-        f"Source and label are associated in the scored rows (Cramér's V {number(v, '.2f')}): a reader of "
-        "the label reads some of the source, so S may stay above .5 without any effect of the source."
+        f"Source and label are associated in the scored rows (Cramér's V {number(v, '.2f')}): a reader can "
+        "predict the source from the label, so S may stay above .5 without any effect of the source."
     ]
 
 
@@ -147,8 +147,8 @@ def _whose_head(audit: Audit) -> list[str]:
     if not audit.settings.deployed or audit.settings.head_source:
         return []
     return [
-        "The source that the head was trained on was not stated, so its scores are means over all sources. "
-        "head_source= separates home from away."
+        "The source on which the head was trained was not stated, so its scores are means over all sources. "
+        "Pass head_source= to separate home from away."
     ]
 
 
@@ -171,7 +171,7 @@ def _unseen_losses(audit: Audit) -> list[str]:
     if not any(audit.outcome(name, m) == "kept" for name in audit.methods[1:] for m in limited):
         return []
     share = f"{100 * unseen_share(audit.n_people):.0f} %"
-    return [f"Kept is about the mean: a loss in fewer than {share} of {audit.design.plural} may go unseen."]
+    return [f"Kept refers to the mean: losses in up to {share} of {audit.design.plural} may go unnoticed."]
 
 
 def _intervals(audit: Audit) -> str:
@@ -194,12 +194,12 @@ def confounding(audit: Audit) -> str:
     if not audit.settings.task:
         return "The table has no labels, so their association with the source was not measured."
     if not audit.counts and audit.settings.task == "classification":
-        return "How source and label are associated in the rows that the maps were fitted on is not known."
+        return "The association of source and label in the rows that the maps were fitted on is not known."
     if not audit.counts:
         return "The labels are not classes, so their association with the source was not measured."
     v = cramers_v(audit.counts)
     strength = "no" if v < UNASSOCIATED else "some" if v < STRONG else "strong"
-    harm = ": methods that erase whatever predicts the source remove task with it" * (v >= UNASSOCIATED)
+    harm = ": erasing whatever predicts the source also removes task information" * (v >= UNASSOCIATED)
     size = number(v, ".2f")
     return f"Source and label show {strength} association in the fitting rows (Cramér's V {size}){harm}."
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: What a method did, of one and of several.
 DEEDS = {
-    "hides": ("hides it", "hide it"),
-    "lowers": ("lowers it", "lower it"),
+    "hides": ("lowers S to chance level", "lower S to chance level"),
+    "lowers": ("lowers S", "lower S"),
     "keeps": ("keeps the task", "keep the task"),
 }
 #: Of what is above chance, the share that must be left for the verdict to say why.
@@ -132,12 +132,12 @@ def _deed(audit: Audit, name: str, metric: str) -> str:
     if not audit["identity"].chance.excluded:
         return f"lowers S to {after}"
     if not audit[name].chance.excluded:
-        return f"hides it ({after})"
-    return f"lowers it to {after}"
+        return f"lowers S to chance level ({after})"
+    return f"lowers S to {after}"
 
 
 def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
-    """Return who of several did what: "both hide it", or "A hides it; B lowers it; both keep the task"."""
+    """Return which methods did what: "both lower S", or "A lowers S to chance level; both keep the task"."""
     shared = [deed for deed, who in deeds.items() if len(who) == len(group)]
     clauses = []
     for deed, who in deeds.items():
@@ -242,7 +242,7 @@ def _reason(audit: Audit, name: str) -> str:
         "duplicates": "the same rows have two roles",
         "fitted_on": f"it was fitted on {audit.design.plural} it is scored on",
         "harms": f"it harms the task {change(task.name) if task else ''}",
-        "unclear_task": f"whether it keeps the task is not clear {change(task.name) if task else ''}",
+        "unclear_task": f"it is not clear whether it keeps the task {change(task.name) if task else ''}",
         "unclear_change": f"its change is not clear {change(metric)}",
         "": "",
     }[decide.reason_against(audit, name)]
@@ -298,7 +298,7 @@ def _idle(audit: Audit, name: str) -> list[Finding]:
         return []
     few = audit.settings.pair_participants
     if few and any(info.n_contrasts for info in result.provenance):
-        why = f": pairs of {span(list(few))} {audit.design.plural} each"
+        why = f", each with pairs of {span(list(few))} {audit.design.plural}"
     return [Finding("idle", (name,), {"n": n, "of": of, "why": why})]
 
 

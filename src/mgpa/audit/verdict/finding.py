@@ -27,15 +27,17 @@ class Change(NamedTuple):
 TEMPLATES = {
     # What the uncorrected embeddings reveal.
     "doubtful_pairs": "{what}",
-    "revealed": "Your embeddings reveal the {source} (S {S}; chance reaches {chance}).",
+    "revealed": "Your embeddings reveal the {source} (S {S}; chance level up to {chance}).",
     "revealed_between": "Your embeddings reveal the {source}, or how the {units} of one {source} differ "
-    "from those of another (S {S}, between {units}; chance reaches {chance}).",
-    "hidden": "Your embeddings do not reveal the {source} beyond chance (S {S}; chance reaches {chance}).",
+    "from those of another (S {S}, between {units}; chance level up to {chance}).",
+    "hidden": "Your embeddings do not reveal the {source} beyond chance (S {S}; chance level up to "
+    "{chance}).",
     # What the methods did: the leaders of those that need no source, then of those that do.
-    "home_falls": "At home, existing heads{heads} lose with {who}: {metric} {before} → {after} ({change}).",
-    "home_falls_advice": "At home, existing heads{heads} lose with {who}: {metric} {before} → {after} "
-    "({change}). MGPA(reference={reference!r}) leaves the rows of {reference} where they are, as far as they "
-    "can be recognised, and with them a decoder that was trained on {reference}.",
+    "home_falls": "With {who}, existing heads{heads} get worse at home: {metric} {before} → {after} "
+    "({change}).",
+    "home_falls_advice": "With {who}, existing heads{heads} get worse at home: {metric} {before} → {after} "
+    "({change}). To keep a decoder that was trained on {reference}, use MGPA(reference={reference!r}): it "
+    "does not move rows that it recognises as {reference}.",
     "serves": "Existing heads{heads} do best with {who}: {metric} {away} on other sources{home}.",
     "serve_alike": "Existing heads{heads} do best with {who}, which are tied: {metric} {away} on other "
     "sources{home}.",
@@ -45,62 +47,65 @@ TEMPLATES = {
     "tied_aware": "{who}, which need the source of every row, are tied on {metric} ({values}){did}.",
     "accuracy_improved": "Accuracy of existing heads{heads} on other sources rises by {each}.",
     "accuracy_suffered": "Accuracy of existing heads{heads} on other sources falls by {each}.",
-    "model_error": "On other sources, existing models{heads} err by {each}, and by {before} uncorrected "
-    "(RMSEP).",
-    "worse_than_mean": "Existing models are worse than guessing the mean on rows of {who} ({explained}; "
-    "{before} uncorrected){served}.{refitted}",
-    "worse_than_mean_advice": "Existing models are worse than guessing the mean on rows of {who} "
-    "({explained}; {before} uncorrected){served}.{refitted} To keep existing models, map rows to the source "
-    "that they know: MGPA(reference=), FEATMAP, PDS or SST.",
-    "unread_task": "What the task loses cannot be told: heads hardly read it without correction (T_f {T_f}).",
+    "model_error": "On other sources, the error of existing models{heads} is {each}, and {before} without "
+    "correction (RMSEP).",
+    "worse_than_mean": "After correction by {who}, existing models predict worse than the mean does "
+    "({explained}; {before} uncorrected){served}.{refitted}",
+    "worse_than_mean_advice": "After correction by {who}, existing models predict worse than the mean "
+    "does ({explained}; {before} uncorrected){served}.{refitted} To keep existing models, map rows to the "
+    "source on which they were trained: MGPA(reference=), FEATMAP, PDS or SST.",
+    "unread_task": "The loss of task information cannot be measured: even without correction, heads hardly "
+    "decode the task (T_f {T_f}).",
     "lower_but": "{who} has a lower {metric} ({value}), but {reason}.",
     "better_but": "{who} has a better {metric} ({value}), but {reason}.",
     "not_counted": "{who} {did}, but {reason}.",
     "nothing_compared": "Only uncorrected embeddings were audited; there is nothing to compare.",
-    "too_few_cell": "No method is called best: every source and label needs at least {needed}.",
+    "too_few_cell": "No method is called best: every combination of source and label needs at least "
+    "{needed}.",
     "too_few": "No method is called best with {now}; at least {needed} are needed.",
-    "nothing_to_remove": "These readers find nothing to remove.",
+    "nothing_to_remove": "The readers find nothing to remove.",
     "not_moved": "No method moved the embeddings.",
-    "none_clear": "No method clearly lowered it. The lowest S is {value} ({who}).",
+    "none_clear": "No method clearly lowered S. The lowest value is {value} ({who}).",
     "none_better": "No method is clearly better on {metric}. The best value is {value} ({who}).",
-    "left": "Much is left with {who} (S {S}): its gate of rank {rank} (of {features} features) rests on "
-    "{contrasts} contrasts of pairs, of {participants} {units} and {n} sources. Pairs of more {units} can "
-    "show more directions.",
-    "left_full": "Much is left with {who} (S {S}), although its gate spans all {features} features: sources "
-    "also differ in ways that a regression between paired views does not remove, such as noise.",
+    "left": "{who} leaves the source clearly readable (S {S}). Its gate has rank {rank} (of {features} "
+    "features) and was fitted on {contrasts} contrasts of pairs, from {participants} {units} and {n} "
+    "sources. Pairs of more {units} can show more directions.",
+    "left_full": "{who} leaves the source clearly readable (S {S}), although its gate spans all {features} "
+    "features: sources also differ in ways that a regression between paired views does not remove, such as "
+    "noise.",
     "idle": "{who} did nothing in {n} of {of} fits{why}.",
     "unseen": "On a {source} that was not in the fit, heads refitted on the others reach {values}.",
-    "range": "Over {n} deals of the {units} to folds, {metric} went {ranges}.",
-    "range_lead": "Over {n} deals of the {units} to folds, {metric} went {ranges}; the best was {lead}.",
+    "range": "Over {n} random divisions of the {units} into folds, {metric} ranged {ranges}.",
+    "range_lead": "Over {n} random divisions of the {units} into folds, {metric} ranged {ranges}; the best "
+    "was {lead}.",
     # How sure that is.
     "over": "Intervals are over {units}.",
-    "enough_separate": "About {needed} {units} would tell {who} apart on {metric}, in four of five audits "
-    "(80 % power).",
-    "never_separate": "More {units} will hardly tell {who} apart on {metric}.",
-    "enough_kept": "About {needed} {units} would show that {who} keeps the task within {margin}, in four of "
-    "five audits (80 % power).",
+    "enough_separate": "With about {needed} {units}, an audit has 80 % power to separate {who} on {metric}.",
+    "never_separate": "More {units} will hardly separate {who} on {metric}.",
+    "enough_kept": "With about {needed} {units}, an audit has 80 % power to show that {who} keeps the task "
+    "within {margin}.",
     "never_kept": "More {units} will hardly show that {who} keeps the task within {margin}.",
     # One method.
-    "no_evidence": "No evidence to act on: rows are left as they are{fits}. {why}",
-    "fitted_on": "Not held out: it was fitted on {n} of the {units} it is scored on ({names}), which "
-    "flatters it. Fit it on FIT {units} only.",
+    "no_evidence": "No evidence of an effect: rows were not changed{fits}. {why}",
+    "fitted_on": "Not held out: it was fitted on {n} of the {units} it is scored on ({names}), so its "
+    "scores are too good. Fit it on FIT {units} only.",
     "fitted_elsewhere": "It was fitted elsewhere, perhaps on these {units}.",
-    "unmoved": "Rows were not moved: every number is that of the uncorrected rows.",
+    "unmoved": "Rows were not moved: all numbers equal those of the uncorrected rows.",
     "metric": "{subject} ({metric}): {change}{chance}: {outcome}.",
     "metric_unsure": "{subject} ({metric}): {change}{chance}: {outcome}; the loss may exceed {margin} (95 "
     "%).",
     "metric_kept": "{subject} ({metric}): {change}{chance}: kept; the mean loss is below {margin} (95 %).",
-    "source": "Source (S): {change}; chance reaches {chance}: {outcome}.",
-    "source_reverses": "Source (S): {change}; chance reaches {chance}: {outcome}. S is below chance: readers "
-    "learned a rule that reverses on new {units}.",
+    "source": "Source (S): {change}; chance level up to {chance}: {outcome}.",
+    "source_reverses": "Source (S): {change}; chance level up to {chance}: {outcome}. S is below chance: "
+    "readers learned a rule that reverses on new {units}.",
     "by_direction": "Existing heads by direction: {changes}.",
-    "by_class": "Existing heads{heads} on other sources, share of rows right: {changes}.",
+    "by_class": "Share of rows that existing heads{heads} classify correctly on other sources: {changes}.",
     "twin": "Given both views of an event, readers tell which is which (twin): {change}.",
     "bits": "Source information in the gate, I(U; R | Q): {change} bits a row; in what the gate preserves, "
     "I(U; Q): {preserved}.",
-    "identity": "{units} told apart by their rows (identity): {change}.",
-    "refitted": "Fitted again {n} times on half of the FIT {units}, changes with intervals that contain the "
-    "fit: {changes}.",
+    "identity": "{units} recognised from their rows (identity): {change}.",
+    "refitted": "Changes with intervals that include the variation of the fit ({n} fits on half of the "
+    "FIT {units} each): {changes}.",
     "part": "{units} {which}: S {change}.",
     "floor": "Floor: readers of what the gate preserves reach {floor}.",
     "floor_explains": "Floor: readers of what the gate preserves reach {floor}: S is as low as this gate "
