@@ -313,6 +313,11 @@ def write(value):
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"
 
 
+def shown(method):
+    """Return the name of a method as the page writes it."""
+    return method.replace("(told)", "(source given)")
+
+
 def table(results, group):
     """Return a group's table: the mean of every method, and the worst change of T_f in one setting.
 
@@ -330,7 +335,7 @@ def table(results, group):
         if not found or not all(method in cells for cells in named.values()):
             continue
         of = {key: [cell[key] for cell in found] for key in columns if all(key in cell for cell in found)}
-        row = [method, *(write(np.mean(of[key])) if key in of else "" for key in columns)]
+        row = [shown(method), *(write(np.mean(of[key])) if key in of else "" for key in columns)]
         if worst:
             before = [cells["identity"]["T_f"] for cells in named.values() if cells.get(method)]
             change = min(np.subtract(of["T_f"], before)) if "T_f" in of and method != "identity" else None
@@ -342,7 +347,7 @@ def table(results, group):
 def each(results, group):
     """Return a group's settings, one a row: decoders at home and away, and S."""
     S = "S_ref" if group == "world" else "S"
-    names = {"identity": "uncorrected", "MGPA": "MGPA", "paired regression (told)": "told"}
+    names = {"identity": "uncorrected", "MGPA": "MGPA", "paired regression (told)": "source given"}
     columns = [(key, method) for key in ("home", "away", S) for method in names]
     columns.remove(("home", "paired regression (told)"))  # as uncorrected
     columns.remove((S, "identity"))

@@ -138,14 +138,14 @@ def boards() -> None:
             def score(corrected: Any, rows: Any, reader: Any = reader) -> float:
                 return float(reader.score(corrected.transform(X[rows]), gas[rows]))
 
-            found[name, "the map as it is"].append(score(m, new))
+            found[name, "the original map"].append(score(m, new))
             if getattr(m, "unseen_odds", None) is not None:
                 alone = replace(m, **dict.fromkeys(m.optional_tensors[1]))
                 known_only = head(alone.transform(X[fit]), gas[fit])
                 found[name, "known devices' edits alone"].append(score(alone, new, known_only))
                 looks = float((m.unseen(X[fit]) > 0.5).mean())
                 found[name, "fitted rows that look unknown: share"].append(looks)
-            found[name, "its rows left as they are"].append(score(m.with_strength(0.0), new))
+            found[name, "rows not corrected"].append(score(m.with_strength(0.0), new))
             found[name, "alarm on its rows (share of boards)"].append(m.check(X[new]).unknown_device)
             found[name, "alarm on 10 of its rows"].append(
                 m.check(rng.permutation(X[new])[:10]).unknown_device
@@ -212,8 +212,8 @@ def corn() -> None:
         for model in (mgpa.ClosedFormMGPA(), mgpa.MGPA()):
             m, name = model.fit(X, source=source, pair_id=event).to_map(), type(model).__name__
             rows = m.transform(X)
-            found["the map as it is", name].append(errors(rows, m.transform(new)))
-            found["its rows left as they are", name].append(errors(rows, new))
+            found["the original map", name].append(errors(rows, m.transform(new)))
+            found["rows not corrected", name].append(errors(rows, new))
             found["alarm on its rows: share", name].append(m.check(new).unknown_device)
             found["adapted, 40 rows", name].append(errors(rows, m.adapt(new).transform(new)))
             for n_pairs in (5, 10, 20):
@@ -242,7 +242,7 @@ def populations() -> None:
         "differ by",
         "false alarms: new people · mix .2 to .8 · 10 % outliers · two devices",
         "power at 50 rows: half the spread, named · not · all of it, named · not",
-        "accuracy: uncorrected · map · left as they are · adapted · adapted, mix .8 · 10 pairs · 40 pairs",
+        "accuracy: uncorrected · map · not corrected · adapted · adapted, mix .8 · 10 pairs · 40 pairs",
     ]
     print(f"\n| {' | '.join(columns)} |\n|---|---|---|---|---|")
     every = {"gain": 0.2, "rotation": 0.3}

@@ -13,8 +13,8 @@ from sphinx.application import Sphinx
 
 ALT = "Each method as a mark: accuracy at home against accuracy away. The tables below have the numbers."
 # Whose colour and marker a method has, where its name is not the palette's.
-TOLD = "paired regression (told)"
-KEYS = {"closed form": "closed_form_mgpa", TOLD: "featmap"}
+GIVEN = "paired regression (source given)"
+KEYS = {"closed form": "closed_form_mgpa", GIVEN: "featmap"}
 
 Means = dict[str, tuple[float, float]]
 
@@ -48,7 +48,7 @@ def draw(tables: dict[str, Means]) -> bytes:
             for name, (home, away) in means.items():
                 key = KEYS.get(name, name.lower())
                 color = colour_of(key)
-                face = "white" if name == TOLD else color
+                face = "white" if name == GIVEN else color
                 ax.plot(home, away, marker_of(key), color=color, mfc=face, ls="", ms=6, label=name)
             ax.set_title(shorten(title, 38, placeholder=" …"), loc="left")
             ax.set(xlabel="accuracy at home", ylabel="accuracy away")

@@ -87,6 +87,6 @@ def test_pairs_that_show_nothing_leave_rows_as_they_are_and_the_audit_goes_on(ta
     assert found["closed_form_mgpa"].estimate("S").value == found["identity"].estimate("S").value
     assert found["leace"].estimate("M").value > 0.0
     said = findings(found, "closed_form_mgpa")[0]
-    assert said.startswith("No evidence to act on: rows are left as they are. The ")
+    assert said.startswith("No evidence of an effect: rows were not changed. The ")
     assert "pairs show no common difference" in said
     assert not any("No evidence" in line for line in findings(found, "leace"))

@@ -29,9 +29,9 @@ def test_the_reliability_page_has_the_tables_and_rates_of_the_cost_model(benchma
     page, model = (ROOT / "docs" / "reliability.md").read_text("utf-8"), benchmark("cost_model")
     assert "\n".join(model.table(512)) in page
     for value, unit in (
-        (model.RATES.fit_number * 1e9, "ns a number"),
-        (model.RATES.multiply_add * 1e12, "ps a multiply-add"),
-        (model.RATES.corrected_number * 1e9, "ns a corrected number"),
+        (model.RATES.fit_number * 1e9, "ns per number"),
+        (model.RATES.multiply_add * 1e12, "ps per multiply-add"),
+        (model.RATES.corrected_number * 1e9, "ns per corrected number"),
         (model.RATES.storage / 1e6, "MB/s"),
     ):
         assert f"{value:.3g} {unit}" in page
