@@ -1,10 +1,10 @@
 """
-Quickstart: fit, look, store, apply
+Quickstart: fit, plot, store, apply
 ===================================
 
-Two headsets, "dry" and "wet", record people doing a task, and each embedding shows which headset recorded
-it. Some events were recorded by both headsets at once: these pairs show what the hardware does. You need
-embeddings, the headset of every row, and some pairs; no task labels.
+Two headsets, "dry" and "wet", record people during a task, and each embedding reveals its headset. Some
+events were recorded by both headsets at the same time. These pairs show the effect of the hardware. You need
+embeddings, the headset of every row, and some pairs, but no task labels.
 """
 
 import tempfile
@@ -23,8 +23,9 @@ from mgpa.tables import simulate_table
 # %%
 # The data
 # --------
-# Every person has one role: corrections are fitted on FIT, readers and task heads on HEAD, and everything is
-# scored on EVAL. In the FIT rows the headset mostly tells the class.
+# Every person has one role. Corrections are fitted on FIT people, readers (classifiers of the source) and
+# task heads are trained on HEAD people, and scores come from EVAL people. In the FIT rows, headset and class
+# are strongly associated.
 
 table = simulate_table(n_people=60, random_state=3)
 fit, head, evaluation = (table.rows(role) for role in ("FIT", "HEAD", "EVAL"))
@@ -37,8 +38,7 @@ for label in (0, 1):
 # %%
 # Fit
 # ---
-# ``pair_id`` names the rows that are views of one event. The result is a *map*: it takes an embedding and
-# nothing else.
+# Rows of one event have the same ``pair_id``. The result is a *map*, which needs only an embedding.
 
 model = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
 m = model.to_map()
@@ -48,8 +48,8 @@ corrected = m.transform(evaluation.X)
 # %%
 # Look
 # ----
-# Rows of people the correction has never seen, along the measured device direction and along the direction
-# of a task head. Both panels have the same axes.
+# The panels show rows of people who were not in the fit, along the measured device direction and along the
+# direction of a task head. Both panels have the same axes.
 
 task_head = LogisticRegression(max_iter=1000).fit(head.X, head.label)
 device_axis = m.direction[:, 0] / np.linalg.norm(m.direction[:, 0])
@@ -68,13 +68,13 @@ with plots.style():
     panels[0].legend()
 
 # %%
-# Every row has moved sideways only. Along the gate's one direction, each row now has the value that the rest
-# of its embedding predicts (:ref:`theory-closed-form`). Task information along that direction is lost.
+# All rows moved horizontally. Along the one direction of the gate, each row now has the value that the rest
+# of its embedding predicts (:ref:`theory-closed-form`). Task information along this direction is lost.
 #
 # Measure
 # -------
-# Train a reader on corrected HEAD rows to tell the headset, and see how well it ranks new people's rows
-# (AUROC; .5 is guessing). And ask a task head that was trained *before* the correction.
+# Train a reader of the headset on corrected HEAD rows and compute its AUROC on new people (.5 is chance).
+# Also score a task head that was trained *before* the correction.
 
 
 def device_readable(correct):
@@ -97,11 +97,11 @@ for name, (before, after) in found.items():
 print(f"rows moved by {mgpa.operating_point.relative_movement(m, evaluation.X):.0%} of their size")
 
 # %%
-# The gate in the features' own units
-# -----------------------------------
-# An audit draws which features each gate may change: scalp maps where they are called by channel and
-# band, a curve over numbers such as wavelengths, bars otherwise. (``readers`` makes this audit short;
-# leave it out.)
+# The gate in units of the features
+# ---------------------------------
+# An audit plots the features that each gate may change: scalp maps if features are named by channel and band,
+# a curve for numbers such as wavelengths, and bars otherwise. (``readers`` makes this audit short; omit it in
+# your own audits.)
 
 channels = ("Fz", "C3", "Cz", "C4", "Pz", "O1", "Oz", "O2")
 bands = [f"{channel} {band}" for band in ("alpha", "beta") for channel in channels]
@@ -112,7 +112,7 @@ figure = plt.figure(result.plot("gate"))
 # %%
 # Store and apply
 # ---------------
-# One file, no pickle. Applying it needs numpy and safetensors.
+# The map is stored in one file, without pickle. Applying it needs only numpy and safetensors.
 
 with tempfile.TemporaryDirectory() as folder:
     path = m.save(Path(folder) / "headsets.safetensors")
@@ -123,9 +123,9 @@ print("same bits:", np.array_equal(again.transform(evaluation.X), corrected))
 # %%
 # How far to trust this
 # ---------------------
-# The simulation is kind: the device adds one constant in one direction, and the pairs are clean. Check on
-# your own data: does the gate cover pairs it was not fitted on, and is the device readable from what the
-# gate preserves?
+# The simulation is an easy case: the device adds one constant in one direction, and the pairs have little
+# noise. With your own data, check two things: whether the gate covers pairs on which it was not fitted, and
+# whether the device can be read from the part that the gate preserves.
 
 held = table.rows("VAL")
 views = held.paired_views()

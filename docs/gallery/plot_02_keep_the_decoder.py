@@ -1,11 +1,11 @@
 """
-Keep the decoder: one device's decoder on another
-=================================================
+Keep the decoder: use it on another device
+==========================================
 
-A decoder was trained on headset "dry" and must stay as it is. Part of what headset "wet" does to
-embeddings looks like the task, so the decoder fails there. ``MGPA(reference="dry")`` takes rows to "dry";
-``MGPA()`` takes both to their mean. Whether that keeps the decoder depends on how well the headset can be
-read from a row. :doc:`../../start/phone_watch` has a phone and a watch instead of simulated headsets.
+A decoder was trained on headset "dry" and must not change. Part of the effect of headset "wet" looks like the
+task, so the decoder fails on "wet". ``MGPA(reference="dry")`` maps rows to "dry"; ``MGPA()`` maps both
+headsets to their mean. Whether this keeps the decoder working depends on how well the headset can be
+recognised from a row. :doc:`../../start/phone_watch` shows real devices instead of simulated headsets.
 """
 
 import matplotlib.pyplot as plt
@@ -20,9 +20,9 @@ from mgpa.tables import simulate_table
 # %%
 # A decoder of one headset
 # ------------------------
-# ``overlap`` is the cosine between what the headset does and what the task does; ``device_effect`` is the
-# size of the shift, in standard deviations of the noise. Corrections are fitted on FIT participants,
-# decoders on HEAD; EVAL is scored.
+# ``overlap`` is the cosine between the effects of headset and task; ``device_effect`` is the size of the
+# shift in standard deviations of the noise. Corrections are fitted on FIT participants, decoders are trained
+# on HEAD participants, and EVAL participants are scored.
 
 EFFECTS = (2.0, 3.0, 4.0, 6.0, 8.0)
 METHODS = {
@@ -61,13 +61,13 @@ for effect, found in zip(EFFECTS, scores, strict=True):
 # %%
 # At home and away
 # ----------------
-# The larger the shift, the worse the decoder does on the other headset, and the more it loses when rows go
-# to the mean: part of the shift is in the direction of the task. But a large shift is easy to read from a
-# row. From 4 standard deviations on, the fit reads the headset (``action_`` is "read"), rows of "dry" move
-# only if they are taken for rows of "wet" (at home .69, .70 and .74 of .75), and the decoder works on both.
-# For smaller shifts the headset cannot be read reliably. Then the direction in which the headsets differ is
-# collapsed, and the part of the task in this direction is lost on both headsets. ``collapse="never"`` keeps
-# it.
+# With a larger shift, the decoder is worse on the other headset, and it also loses more if rows are mapped to
+# the mean, because part of the shift is in the direction of the task. But a large shift makes the headset
+# easy to recognise. From 4 standard deviations on, the fit reads the headset (``action_`` is "read"). Rows of
+# "dry" then move only if they are mistaken for rows of "wet" (accuracy at home .69, .70 and .74, compared with
+# .75), and the decoder works on both headsets. For smaller shifts, the headset cannot be recognised reliably.
+# Then the direction in which the headsets differ is collapsed, and the part of the task in this direction is
+# lost on both headsets. ``collapse="never"`` keeps it.
 
 with plots.style():
     figure, panels = plt.subplots(1, 2, figsize=(6, 2.4), sharey=True, layout="constrained")

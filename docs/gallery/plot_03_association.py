@@ -1,13 +1,13 @@
 """
-Under association: what LEACE loses and MGPA keeps
-==================================================
+Associated source and task: LEACE and MGPA compared
+===================================================
 
 Suppose most sessions of one condition were recorded with one headset. LEACE removes what linearly predicts
 the source, so with a stronger association it removes more of the task. MGPA uses pairs, in which only the
 hardware differs.
 
-Here the association in the fitting rows is turned up from none to nearly complete. Readers and heads are
-always scored on events that both headsets recorded, where there is no association.
+In this example, the association in the fitting rows increases from none to nearly complete. Readers and heads
+are always scored on events that both headsets recorded, without association.
 """
 
 import matplotlib.pyplot as plt
@@ -64,7 +64,7 @@ found[..., 1] -= found[:1, ..., 1]  # the task relative to no correction, data s
 # %%
 # What is seen
 # ------------
-# Lines are means over eight simulated data sets, bands their range.
+# Lines are means over eight simulated data sets, and bands show the range.
 
 titles = (
     "Headset AUROC, fresh reader",
@@ -89,11 +89,11 @@ for a in (0.0, 0.8, 0.96):
         print(f"  {label(name):<18}headset {headset:.3f}, task {task:+.3f}, along the task {along:.1%}")
 
 # %%
-# Without association both leave the task alone. With association, LEACE turns toward the task (right), which
-# costs the existing head (middle), and the headset stays readable once the association is gone (left). MGPA's
-# direction comes from the pairs and does not turn.
+# Without association, both methods keep the task. With association, the direction of LEACE turns toward the
+# task (right). This harms the existing head (middle), and the headset can still be read in data without
+# association (left). The direction of MGPA comes from the pairs and does not turn.
 #
-# LEACE does exactly what it promises, in *rows with the same association*:
+# LEACE does exactly what it guarantees in *rows with the same association*:
 
 table = simulated(0.96, seed=0)
 fit, same = table.rows("FIT"), table.rows("VAL")
@@ -105,13 +105,14 @@ for name in METHODS:
     )
 
 # %%
-# There the headset stays readable after MGPA, because the class is readable and predicts the headset. If
-# source and population are associated and the source must be hidden in these very rows, what distinguishes
-# the populations has to be removed as well; LEACE does that.
+# In these rows, the headset can still be read after MGPA, because the class can be read and predicts the
+# headset. If source and population are associated and the source must not be readable in these rows,
+# differences between the populations must also be removed. LEACE does this.
 #
 # How far to trust this
 # ---------------------
-# Here the pairs are true pairs, and the device effect is orthogonal to the task. A task that lies inside the
-# gate is not safe. If your "pairs" differ in more than the hardware (another day), the gate holds that too.
+# In this example, the pairs are correct, and the device effect is orthogonal to the task. Task information
+# inside the gate may be lost. If your "pairs" differ in more than the hardware (for example, in the day), the
+# gate also contains these differences.
 
 plt.show()

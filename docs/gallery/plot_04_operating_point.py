@@ -1,11 +1,12 @@
 """
-Closed form or iterative, and how much of it
-============================================
+Closed form or iterative map, and its strength
+==============================================
 
 :class:`mgpa.ClosedFormMGPA` moves rows along the mean paired difference, in one affine step.
-:class:`mgpa.IterativeMGPA` takes many small steps, guided by critics refitted to what is still readable, and
-finds differences other than a shift of the mean. This page shows the whole path of both (with the paper's
-anchors, so that their curves differ), then how to choose a point on it.
+:class:`mgpa.IterativeMGPA` takes many small steps. They are guided by critics (classifiers of the source)
+that are refitted after each step, so it also corrects differences other than a shift of the mean. This page
+shows the complete path of both methods (with the paper's anchors, so that their curves differ) and how to
+choose a point on it.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +21,8 @@ from mgpa.audit import plots
 from mgpa.operating_point import movement_budget, operating_points, relative_movement
 
 # %%
-# A device that does three things
-# -------------------------------
+# A device with three effects
+# ---------------------------
 # Headset B shifts the first direction, stretches the second and adds noise along the third. Part of the task
 # lies in the first direction, so a correction cannot be free.
 
@@ -62,8 +63,9 @@ print(closed, staged, sep="\n")
 # %%
 # The whole path
 # --------------
-# An affine map has a strength, from 0 to 1; a staged map can be cut after any stage. At each point: a linear
-# reader of the headset, a quadratic one (which sees a stretch), and a task head that existed before.
+# An affine map has a strength from 0 to 1, and a staged map can be cut after any stage. At each point, we
+# score a linear reader of the headset, a quadratic reader (which detects the stretch), and an existing task
+# head.
 
 linear = LogisticRegression(max_iter=1000)
 quadratic = make_pipeline(
@@ -92,8 +94,9 @@ for name, path in paths.items():
     print("{:<12} moves {:.2f}: linear {:.3f}, quadratic {:.3f}, task {:.3f}".format(name, *path[-1]))
 
 # %%
-# Option 1: apply the full correction. Option 2: set a **movement budget**, the share of the embedding's size
-# that held-out rows may move. The affine map is scaled to meet it, and the staged map is cut within a stage.
+# Option 1: apply the full correction. Option 2: set a **movement budget**, the distance that held-out rows
+# may move, relative to their size. The affine map is scaled to this budget, and the staged map is cut within
+# a stage.
 
 budget = 0.15
 points = {
@@ -119,18 +122,19 @@ with plots.style():
     panels[0].legend()
 
 # %%
-# A strength below one is a change of scale, and a reader trained on the corrected rows can undo it. So a
-# budget protects *existing* heads from an affine map, but hides little from new readers. Stages fade the
-# source gradually. At full length the quadratic reader still sees the stretch after the closed form.
+# A strength below one is a change of scale, and a reader trained on corrected rows can invert it. So a budget
+# protects *existing* heads from an affine map, but hardly lowers the score of new readers. Stages remove the
+# source gradually. After the complete closed form, the quadratic reader still detects the stretch.
 #
-# A budget beyond the map is an error (``BudgetNotAttained``). Option 3: choose by a development task
+# A budget larger than the movement of the map raises an error
+# (``BudgetNotAttained``). Option 3: choose the point by a development task
 # (``operating_point.select_by_development``), as the paper's reuse study does.
 
 # %%
 # The defaults
 # ------------
-# By default both go as far as rows and pairs show an effect; the iterative map begins where the closed form
-# ends, and here found nothing left to do.
+# By default, both methods correct only effects that rows and pairs show. The iterative map starts from the
+# closed form, and in this example it found nothing left to correct.
 
 for model in (mgpa.ClosedFormMGPA(gate), mgpa.IterativeMGPA(gate, random_state=0)):
     m = model.fit(X, source=source, pairs=pairs).to_map()
@@ -139,8 +143,8 @@ for model in (mgpa.ClosedFormMGPA(gate), mgpa.IterativeMGPA(gate, random_state=0
 # %%
 # How far to trust this
 # ---------------------
-# Prefer the closed form where rows are few or the effect is a shift. Take the iterative map if a nonlinear
-# reader still finds the source; a stronger reader may find more. A point chosen on development data is fitted
-# to them: report it on other people.
+# Prefer the closed form if there are few rows or if the effect is a shift. Use the iterative map if a
+# nonlinear reader still finds the source; a stronger reader may find more. A point chosen on development data
+# is fitted to these data, so report its scores on other people.
 
 plt.show()

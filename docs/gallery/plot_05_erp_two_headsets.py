@@ -2,11 +2,11 @@
 ERPs of two headsets: waveforms and scalp maps, before and after
 ================================================================
 
-For everyone who pools event-related potentials of two headsets, or reads both with one decoder. The
-laboratory cap has the average of its electrodes as reference; the headset has its reference at the
-forehead, stronger filters and uneven gains. Its waveforms differ, and a decoder of the cap fails on
-them. Twelve participants wore both at once; from their events ``MGPA(reference="cap")`` learns what the
-headset does, and brings waveforms of other participants to those of the cap.
+This example is for users who pool event-related potentials of two headsets, or use one decoder for both. A
+laboratory cap has the average reference. A headset has its reference at the forehead, stronger filters and
+uneven gains. Its waveforms differ from those of the cap, so a decoder of the cap fails on them. Twelve
+participants wore both at the same time. From their events, ``MGPA(reference="cap")`` learns the effect of the
+headset and maps the waveforms of other participants to those of the cap.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +24,8 @@ from mgpa.eeg.trials import standard_montage
 # %%
 # The recordings
 # --------------
-# Simulated heads see frequent and rare events; rare ones evoke a positive wave over parietal electrodes
-# (P300). Both devices record the same brain.
+# Simulated participants see frequent and rare events. Rare events evoke a positive wave over parietal
+# electrodes (P300). Both devices record the same brain signals.
 
 CHANNELS = ("Fz", "F3", "F4", "Cz", "C3", "C4", "Pz", "P3", "P4", "Oz", "O1", "O2")
 SFREQ, EVERY, EVENTS = 128.0, 1.0, 40  # samples a second, seconds between events, events of a participant
@@ -66,9 +66,9 @@ table = encode(trials, bins)  # 12 channels x 15 bins, in microvolts
 print(table)
 
 # %%
-# Fit on twelve, look at twelve others
-# ------------------------------------
-# ``groups`` names the participants, so that held-out pairs are those of other people.
+# Fit on twelve participants, plot twelve others
+# ----------------------------------------------
+# ``groups`` contains the participants, so that held-out pairs come from other people.
 
 was_fitted = np.isin(table.participant, [person.id for person in people[:12]])
 fit, new = table.take(was_fitted), table.take(~was_fitted)
@@ -89,9 +89,9 @@ for name, rows in {"before": new.X, "after": corrected}.items():
 # %%
 # Waveforms and maps
 # ------------------
-# Features are voltages in bins of time, so corrected features can be drawn as what they are: averages over
-# new participants of their rare events. The headset's wave at Pz is as high as the cap's again, and its
-# map has lost the forehead reference.
+# Features are voltages in time bins, so corrected features can be plotted as waveforms and scalp maps. The
+# plots show averages of rare events over new participants. After correction, the wave of the headset at Pz is
+# as high as that of the cap, and its scalp map no longer shows the forehead reference.
 
 AT = 7  # the bin from 350 to 400 ms
 rare = new.label == 1
@@ -129,7 +129,6 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# Both devices recorded the same brains without lost markers, and twelve participants wore both. With your
-# data, audit the fit (:doc:`../../start/from_epochs` goes from epochs to a report), and look at *home*:
-# here the cap's decoder is as good on the cap as before.
-plt.show()
+# Both devices recorded the same brain signals without lost markers, and twelve participants wore both. With
+# your own data, audit the fit (:doc:`../../start/from_epochs` leads from epochs to a report) and check
+# *home*: in this example, the decoder of the cap is as accurate on the cap as before. plt.show()

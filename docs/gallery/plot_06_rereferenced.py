@@ -2,12 +2,12 @@
 Two reference electrodes: embeddings that can no longer be re-referenced
 ========================================================================
 
-For everyone who has stored features, or a frozen network's embeddings, of recordings with different
-reference electrodes. Raw signals could be re-referenced, but log power or a network's embedding cannot. If a
-few raw trials are left, both views of them can be computed, which gives exact pairs.
+This example is for users with stored features, or embeddings of a frozen network, of recordings with
+different reference electrodes. Raw signals can be re-referenced, but log power and embeddings of a network
+cannot. If a few raw trials are available, both views of them can be computed, which gives exact pairs.
 
-Here the reference is the average of all electrodes or Oz. Alpha power tells whether the eyes are closed,
-and a decoder trained with one reference fails with the other.
+The reference is the average of all electrodes or Oz. Alpha power shows whether the eyes are closed, and a
+decoder trained with one reference fails with the other.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +25,7 @@ from mgpa.eeg.trials import standard_montage
 # %%
 # The archive
 # -----------
-# Simulated heads rest with open eyes or closed ones; closed eyes triple the alpha rhythm.
+# Simulated participants rest with open or closed eyes; closed eyes triple the alpha rhythm.
 
 CHANNELS = ("Fz", "F3", "F4", "Cz", "C3", "C4", "Pz", "P3", "P4", "Oz", "O1", "O2")
 SFREQ, SECONDS, TRIALS = 128.0, 2.0, 24
@@ -55,10 +55,10 @@ both = encode(views, features)  # both views of every trial, to see what is true
 number = np.unique(both.participant, return_inverse=True)[1]
 
 # %%
-# What is stored, and what pairs there are
-# ----------------------------------------
-# Raw trials are left for the first eight participants, so only these have pairs. For the other sixteen, only
-# the embeddings are left.
+# Stored embeddings and available pairs
+# -------------------------------------
+# Raw trials are available for the first eight participants, so only these have pairs. For the other sixteen,
+# only the embeddings are available.
 
 fit, new = both.take(number < 8), both.take(number >= 8)
 model = mgpa.MGPA(reference="average")
@@ -76,10 +76,10 @@ for name, rows in {"before": new.X, "after": corrected}.items():
     print(f"{name:<7} accuracy of the decoder: {home:.2f} with the average reference, {away:.2f} with Oz")
 
 # %%
-# Maps of alpha power, and every new participant
-# ----------------------------------------------
-# With Oz as reference, Oz itself is silent and its alpha appears at the front. The correction reads the
-# reference from a trial's embedding and gives the power that the average reference would have shown.
+# Scalp maps of alpha power, and all new participants
+# ---------------------------------------------------
+# With Oz as reference, Oz has no signal, and its alpha appears at frontal electrodes. The correction
+# recognises the reference from the embedding of a trial and predicts the power under the average reference.
 
 info = mne.create_info(list(CHANNELS), SFREQ, "eeg").set_montage(standard_montage())
 closed = new.label == 1
@@ -122,6 +122,5 @@ with plots.style():
 # How far to trust this
 # ---------------------
 # Computed pairs are exact, so eight participants are enough here. If you have all raw trials, re-reference
-# them instead: then no correction is needed. :doc:`../../start/real_eeg` has real recordings, in which the
-# reference also tells the task.
-plt.show()
+# them instead; no correction is needed then. :doc:`../../start/real_eeg` has real recordings, in which the
+# reference is also associated with the task. plt.show()

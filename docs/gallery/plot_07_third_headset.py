@@ -1,10 +1,10 @@
 """
-A third headset: noticed, then added with ten pairs
-===================================================
+A third headset: detected, then added with ten pairs
+====================================================
 
-For everyone who has a correction in use and buys another headset. The map was fitted on two headsets and
-knows nothing of the third: it notices its rows, and can be extended from a few events that the new
-headset and an old one recorded together, without the rows of the first fit. The decoder stays as it is.
+This example is for users who use a correction and buy another headset. The map was fitted on two headsets. It
+detects rows of the third headset. It can be extended from a few events that the new headset and an old one
+recorded at the same time, without the rows of the first fit. The decoder does not change.
 """
 
 import matplotlib.pyplot as plt
@@ -20,9 +20,9 @@ from mgpa.eeg.simulate import Device, background, draw_people, leadfield, record
 # %%
 # Three headsets
 # --------------
-# Simulated heads rest with open eyes or closed ones (alpha three times as strong). Headsets differ in
-# reference electrode, filter, noise and gain. To keep the page short, all three record all trials; the
-# third headset's trials are used only where the text says so.
+# Simulated participants rest with open or closed eyes (alpha is three times as strong with closed eyes).
+# Headsets differ in reference electrode, filter, noise and gain. To keep the page short, all three record all
+# trials; trials of the third headset are used only where the text states this.
 
 CHANNELS = ("Fz", "F3", "F4", "Cz", "C3", "C4", "Pz", "P3", "P4", "Oz", "O1", "O2")
 SFREQ, SECONDS, TRIALS = 128.0, 2.0, 24
@@ -75,11 +75,12 @@ of_cap = fit.source == "cap"
 decoder = LogisticRegression(max_iter=1000).fit(fit.X[of_cap], fit.label[of_cap])
 
 # %%
-# The third is noticed
-# --------------------
-# Four participants wear the helmet and the cap (the pairs), twelve others wear the helmet alone. Two
-# headsets say little about how far a third may be, so the evidence for an unknown one stays below the
-# alarm (10³); yet nearly all rows lie outside the range of the fit.
+# The third is detected
+# ---------------------
+# Four participants wear the helmet and the cap (these are the pairs), and twelve others wear only the helmet.
+# Two headsets show little about the possible difference of a third, so the evidence for an unknown device
+# stays below the alarm threshold (10³). Nevertheless, nearly all rows are reported as outside the range of
+# the fit.
 
 bridge = table.take((number >= 12) & (number < 16))
 others = table.take(number >= 16)
@@ -91,8 +92,9 @@ print(f"evidence for an unknown device: 10^{check.devices[0]['log10_evidence']:.
 # %%
 # Ten pairs
 # ---------
-# Pairs are drawn from the four participants' trials, ten times for each number. ``adapt`` needs no pairs,
-# only rows of the new headset, and assumes the same share of closed eyes as in the fit.
+# Pairs are drawn at random from the trials of the four participants, ten times for each number of pairs.
+# ``adapt`` needs only rows of the new headset and no pairs. It assumes the same share of trials with closed
+# eyes as in the fit.
 
 first, second = (bridge.X[bridge.source == name] for name in ("cap", "helmet"))
 NUMBERS = (3, 5, 10, 20, 40)
@@ -125,7 +127,8 @@ for n, values in zip(NUMBERS, curve, strict=True):
 # %%
 # Before and after
 # ----------------
-# Left: rows of the twelve others in the plane of the cap's two largest components.
+# The left panel shows rows of the twelve other participants in the plane of the two largest principal
+# components of the cap.
 
 center = others.X[others.source == "cap"].mean(axis=0)
 plane = np.linalg.svd(others.X[others.source == "cap"] - center, full_matrices=False)[2][:2].T
@@ -171,7 +174,6 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# Adapting without pairs works as well here because the shares of closed eyes agree. Where they may differ,
-# record pairs: :doc:`../../unseen` has measurements on real devices, and how often a fitted one gives a
-# false alarm.
-plt.show()
+# In this example, adapting without pairs works as well because the shares of closed eyes are equal. If they
+# may differ, record pairs. :doc:`../../unseen` reports measurements on real devices and the rate of false
+# alarms. plt.show()

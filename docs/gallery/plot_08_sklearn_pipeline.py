@@ -2,9 +2,9 @@
 A scikit-learn pipeline, cross-validated without a leak
 =======================================================
 
-Inside a cross-validation a correction must be fitted again in every fold, on that fold's people and *on that
-fold's pairs*. ``pair_id`` has one entry per row and is cut with the rows; metadata routing takes source and
-pair ids to where they belong.
+In cross-validation, a correction must be fitted again in every fold, on the training people and *on the
+training pairs*. ``pair_id`` has one entry per row and is split with the rows. Metadata routing passes source
+and pair ids to the correction.
 """
 
 import matplotlib.pyplot as plt
@@ -47,8 +47,8 @@ print(f"{len(X)} rows, {len(set(pair_id)) - 1} paired events, {len(set(person))}
 # %%
 # Cross-validate
 # --------------
-# Folds are whole people. Scores are of events that both headsets saw, where a decoder that learned the
-# headset gains nothing.
+# Folds consist of whole people. Scores are computed on events that both headsets recorded, so a decoder that
+# learned the headset has no advantage.
 
 folds = [(train, test[pair_id[test] >= 0]) for train, test in GroupKFold(10).split(X, task, groups=person)]
 known = {"source": source, "pair_id": pair_id}
@@ -68,7 +68,7 @@ for (name, target), values in scores.items():
     print(f"{name:<18}{target:<9}AUROC {values.mean():.3f} (folds {values.min():.3f} to {values.max():.3f})")
 
 # %%
-# Choosing a parameter works the same way: an inner search sees the training people of the outer fold only.
+# A parameter is chosen in the same way: an inner search uses only the training people of the outer fold.
 
 with config_context(enable_metadata_routing=True):
     pipeline = make_pipeline(
@@ -81,13 +81,14 @@ for settings, score in zip(search.cv_results_["params"], search.cv_results_["mea
     print(f"rank {settings['closedformmgpa__gate']}: inner task AUROC {score:.3f}")
 
 # %%
-# Most of these rows carry the association, so the score rewards the shortcut. Choose a rank by coverage
-# (``mgpa.gate.held_out_coverage``), which does not look at the task.
+# In most of these rows, headset and class are associated, so the score rewards the shortcut. Choose a rank by
+# coverage (``mgpa.gate.held_out_coverage``), which does not use the task.
 #
-# The leak, and what it looks like
+# How a leak appears in the scores
 # --------------------------------
-# ``pairs=(A, B)`` has no entry per row, so every fold gets *all* pairs, those of its test people too, and the
-# gate seems to cover the test people's differences better than it covers new people's.
+# ``pairs=(A, B)`` is not aligned with the rows, so every fold gets *all* pairs, also those of its test
+# people. The gate then seems to cover the differences of the test people better than it covers those of new
+# people.
 
 a, b = (np.flatnonzero((pair_id >= 0) & (source == s)) for s in ("A", "B"))
 b = b[np.argsort(pair_id[b])][np.argsort(np.argsort(pair_id[a]))]
@@ -132,8 +133,9 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# After both corrections a reader in the same pipeline is at chance on the headset, but LEACE loses part of
+# After both corrections, a reader of the headset in the same pipeline is at chance, but LEACE loses part of
 # the task. The leak grows with the rank, because later directions come from single people. Folds share
-# training people, so their spread is not a confidence interval; for that see :doc:`../../audit`.
+# training people, so the spread over folds is not a confidence interval. :doc:`../../audit` explains
+# intervals.
 
 plt.show()

@@ -2,8 +2,9 @@
 Tables larger than memory: streaming and Dask
 =============================================
 
-The closed form needs only moments of the rows. So it can read a table part by part, forget each part, and
-merge the moments of several machines. The result is the same map, and on the same parts the same *bits*.
+The closed form needs only moments of the rows. So it can read a table part by part, without keeping the parts
+in memory, and merge the moments of several machines. The result is the same map. With the same parts, it is
+*bit-identical*.
 """
 
 import pickle
@@ -23,7 +24,8 @@ from mgpa.tables import TableWriter, apply_to_file, fit_table, open_table, simul
 # %%
 # A table in parts
 # ----------------
-# A folder of Parquet files, ten people a part. Even a pair may be split between two parts.
+# The table is a folder of Parquet files with ten people per part. Even the two rows of a pair may be in
+# different parts.
 
 folder = tempfile.TemporaryDirectory()
 root = Path(folder.name)
@@ -39,8 +41,8 @@ print(f"{file.n_rows} rows of {file.shape[0]} in {len(file.parts)} parts, column
 # %%
 # Three ways to the same map
 # --------------------------
-# In memory; from the files, one part after another; and on a Dask cluster, here two workers on this machine
-# (``Client("tcp://scheduler:8786")`` would be yours). Only FIT rows are used.
+# The map is fitted in memory, from the files one part after another, and on a Dask cluster, here with two
+# workers on this machine (for your cluster, use ``Client("tcp://scheduler:8786")``). Only FIT rows are used.
 
 fit = table.rows("FIT")
 in_memory = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id).to_map()
@@ -58,10 +60,10 @@ print(f"streamed against in memory: corrected rows differ by {difference:.0e} at
 print(f"{n} rows corrected from file to file, all columns kept: {open_table(root / 'corrected').columns}")
 
 # %%
-# In a loop of your own
-# ---------------------
-# ``partial_fit`` takes batches as they come, ``merge`` what others have seen. Until then it keeps the
-# moments of each source (d x d numbers) and the paired rows, because a pair's other half may still arrive.
+# Fit in your own loop
+# --------------------
+# ``partial_fit`` adds a batch, and ``merge`` adds another estimator. The estimator stores the moments of each
+# source (d x d numbers) and the paired rows, because the other row of a pair may be in a later batch.
 
 model, seen, moved, kept = mgpa.ClosedFormMGPA(), [], [], []
 reference = in_memory.transform(fit.X)
@@ -100,8 +102,8 @@ print(f"distance from the final map after {seen[len(seen) // 4]} rows: {moved[le
 #
 # How far to trust this
 # ---------------------
-# Same bits need the same parts; other parts differ in rounding. :class:`mgpa.IterativeMGPA` trains its
-# critics on a draw of rows, takes standardisation and anchors from all of them, a pass over the table
-# each stage, and its map says so.
+# Bit-identical results need the same parts; with other parts, results differ by rounding.
+# :class:`mgpa.IterativeMGPA` trains its critics on a random sample of rows. It computes standardisation and
+# anchors from all rows, with one pass over the table per stage. Its map records this.
 
 plt.show()

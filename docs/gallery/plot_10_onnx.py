@@ -3,8 +3,7 @@ Deploying with ONNX
 ===================
 
 ``to_onnx`` writes a map in a form that runs in C++, Java, JavaScript or on a phone, without mgpa or Python.
-This page exports two kinds of map, runs them in a process without mgpa, and measures what is lost in
-precision and time.
+This page exports two kinds of map, runs them in a process without mgpa, and measures precision and time.
 """
 
 import subprocess
@@ -40,7 +39,7 @@ for m in maps.values():
 # %%
 # Export, and run it elsewhere
 # ----------------------------
-# The second process starts in isolated mode and imports onnxruntime and numpy only.
+# The second process starts in isolated mode and imports only onnxruntime and numpy.
 
 DEPLOYED = """
 import sys
@@ -70,10 +69,10 @@ with tempfile.TemporaryDirectory() as folder:
         sessions[name] = onnxruntime.InferenceSession(path, one_thread)
 
 # %%
-# What is lost
-# ------------
-# ONNX computes in float32. Compare with mgpa's own transform in float64, in units of how much the map moves
-# rows; and measure how long one call takes for different numbers of rows.
+# Precision and time
+# ------------------
+# ONNX models compute in float32. We compare them with the transform of mgpa in float64, relative to the
+# movement of rows, and measure the time of one call for different numbers of rows.
 
 SIZES = (1, 10, 100, 1000)
 errors, waits = {}, {}
@@ -120,9 +119,9 @@ with plots.style():
     panels[1].set(xscale="log", yscale="log")
 
 # %%
-# The error is the rounding of float32, far smaller than the corrections. The closed form takes almost no
-# time, the iterative map about as much as its small networks. Times are of the machine that built this page,
-# one thread, best of thirty. Source-aware baselines such as CORAL export too, but need the source of every
-# row.
+# The error is the rounding error of float32, far smaller than the corrections. The closed form takes almost
+# no time, and the iterative map about as much time as its small networks. Times were measured on the machine
+# that built this page, with one thread (best of thirty). Source-aware methods such as CORAL can also be
+# exported, but need the source of every row.
 
 plt.show()

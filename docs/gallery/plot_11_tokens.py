@@ -2,10 +2,10 @@
 Tokens: a device effect that changes within a trial
 ===================================================
 
-For everyone whose network gives several tokens for a trial, one for every window or patch. A headset
-that picks up the flash of the screen changes the first windows and no others. Correcting the mean of the
-tokens shifts all of them alike, so each trial still shows its headset; ``JointTokens`` corrects all
-tokens of a trial as one vector.
+This example is for users whose network returns several tokens per trial, for example one per window or patch.
+A headset that picks up the flash of the screen changes only the first windows. Correcting the mean of the
+tokens shifts all tokens equally, so each trial still reveals its headset. ``JointTokens`` corrects all tokens
+of a trial as one vector.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ from mgpa.eeg.simulate import Device, background, draw_people, leadfield, record
 # Trials of two headsets
 # ----------------------
 # In half of the trials, alpha falls after a cue at .5 s. The band picks up 15 µV of the screen's 10 Hz
-# flicker for the first .4 s. Both headsets record the same brains.
+# flicker for the first .4 s. Both headsets record the same brain signals.
 
 CHANNELS = ("Fz", "Cz", "C3", "C4", "Pz", "P3", "P4", "O1", "O2")
 SFREQ, SECONDS, TRIALS = 128.0, 2.0, 24
@@ -102,9 +102,9 @@ for name, model in corrections.items():
 # %%
 # Alpha power from window to window
 # ---------------------------------
-# Means over the trials of new participants that had no cue. After ``TokenMean`` the effect of the flicker on
-# the first windows remains, because every window is lowered by the same amount. ``JointTokens`` moves each
-# window to the cap's level.
+# The plot shows means over trials without a cue of new participants. After ``TokenMean``, the effect of the
+# flicker on the first windows remains, because all windows are lowered by the same amount. ``JointTokens``
+# maps each window to the level of the cap.
 
 of_alpha = [channel * 7 + 1 for channel in range(len(CHANNELS))]  # the second band, 8 to 12 Hz
 middle = windows.window / 2 + windows.step * np.arange(table.X.shape[1])
@@ -132,7 +132,6 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# ``JointTokens`` has as many features as all tokens together, and may change differences between tokens:
-# if what happens within a trial must stay exactly as it was, correct the mean. :doc:`../../do_no_harm` has
-# both on a real network's tokens; in files, ``mgpa fit --tokens joint``.
-plt.show()
+# ``JointTokens`` has as many features as all tokens together, and may change differences between tokens. If
+# changes within a trial must be preserved exactly, correct the mean. :doc:`../../do_no_harm` compares both on
+# tokens of a real network. For files, use ``mgpa fit --tokens joint``. plt.show()

@@ -2,8 +2,8 @@
 Reading an audit: from the verdict to a figure and a paragraph
 ==============================================================
 
-For everyone who has run an audit and now writes it up. An audit's result holds every number as a table;
-this page takes the verdict, draws the differences from the uncorrected data, looks at single
+This example is for users who report an audit in a paper. The result of an audit contains all numbers as
+tables. This page prints the verdict, plots the differences from the uncorrected data, shows single
 participants, and prints the methods paragraph.
 """
 
@@ -19,8 +19,8 @@ from mgpa.tables import simulate_table
 # %%
 # The verdict
 # -----------
-# Two simulated headsets, with headset and task associated in the fitting rows. ``readers`` makes this
-# audit short; leave it out for numbers to publish.
+# The data come from two simulated headsets, with headset and task associated in the fitting rows. ``readers``
+# makes this audit short; omit it for numbers to publish.
 
 table = simulate_table(n_people=80)
 result = mgpa.audit.run(table, ["leace", "mgpa", "featmap"], readers={"restarts": 0}, verbose=False)
@@ -30,9 +30,9 @@ for sentence in result.verdict():
 # %%
 # Differences, with intervals
 # ---------------------------
-# Each participant is scored with and without a correction, so differences are known better than either
-# score. An interval on the good side of the line is an improvement; one that excludes a loss above .01
-# counts as *kept*. FEATMAP is hollow: it knows the source of every row.
+# Each participant is scored with and without a correction, so differences are more precise than the scores.
+# An interval on the good side of the line is an improvement. An interval that excludes a loss above .01 is
+# called *kept*. The mark of FEATMAP is hollow because it uses the source of every row.
 
 frame = result.to_frame()
 changes = frame[(frame.against == "identity") & (frame.participant == "")]
@@ -70,9 +70,10 @@ figure = plt.figure(result.plot("participants"))
 # %%
 # The paragraph
 # -------------
-# With settings, intervals and references of what ran. ``result.report("report.html")`` writes all of this,
-# and every chart, as one file; ``result.figures("figures")`` the charts as PDF, SVG and PNG;
-# ``result.to_csv("numbers.csv")`` the numbers.
+# The methods paragraph contains settings, intervals and references.
+# ``result.report("report.html")`` writes the complete report, with all charts, as one file.
+# ``result.figures("figures")`` writes the charts as PDF, SVG and PNG, and ``result.to_csv("numbers.csv")``
+# the numbers.
 
 print(textwrap.fill(result.methods_text(), 100))
 plt.show()

@@ -1,9 +1,10 @@
-"""The Gaussian model of section 5 (eq. (8)), and what corrections cost and leave in it, exactly.
+"""The Gaussian model of section 5 (eq. (8)), with exact costs and remaining source information of
+corrections.
 
     z | q, u ~ N(m(q) + (2u - 1) δ / 2, Σ),   D = δᵀΣ⁻¹δ,   s = logit p(q) + ℓ,   ℓ = δᵀΣ⁻¹(z - m(q))
 
-Corrections are the package's affine maps. Costs follow from their matrices and the first two moments of z, so
-that the paper's equations can be checked against them.
+Corrections are affine maps of the package. Costs are computed from their matrices and the first two moments
+of z, so that the paper's equations can be checked against them.
 """
 
 from __future__ import annotations

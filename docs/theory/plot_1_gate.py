@@ -1,26 +1,26 @@
 r"""
 .. _theory-gate:
 
-The gate: what a correction may touch
-=====================================
+The gate: the part that a correction may change
+===============================================
 
 *Section 3, equations (1) and (2), appendix A.1.*
 
-An embedding is split in two by an orthonormal basis :math:`B` of the directions along which two measurements
-of the same thing differ:
+Let :math:`B` be an orthonormal basis of the directions along which two measurements of the same event differ.
+It splits an embedding into two parts:
 
 .. math:: h = q + Bz,\qquad z = B^\top h,\qquad q = (I - BB^\top)h .
 
-A correction is *admissible* if it rewrites :math:`z` and nothing else,
+A correction is *admissible* if it changes only :math:`z`,
 
 .. math:: R(h) = q(h) + B\,\psi(h). \tag{1}
 
-Since :math:`q` can be read off every output, the source information left after any admissible correction has
-two terms,
+Since :math:`q` can be computed from every output, the source information left after any admissible correction
+has two terms,
 
 .. math:: \mathrm I(U; R(H)) = \mathrm I(U; Q) + \mathrm I(U; R(H)\mid Q), \tag{2}
 
-and only the second is the correction's to change. The first is the *floor*.
+and a correction can change only the second. The first term is the *floor*.
 """
 
 import matplotlib.pyplot as plt
@@ -33,9 +33,10 @@ from mgpa.audit import plots
 from mgpa.audit.plots import COLORS
 
 # %%
-# Contrasts cancel what the two views share
-# -----------------------------------------
-# The second view of every trial adds a response inside a plane. Replace the content, and the contrasts stay.
+# Contrasts cancel the content that both views share
+# --------------------------------------------------
+# The second view of every trial adds a response inside a plane. With different content, the contrasts are the
+# same.
 
 rng = np.random.default_rng(0)
 d, n_pairs = 12, 300
@@ -49,9 +50,9 @@ assert np.allclose((other_content + response) - other_content, contrasts)
 # %%
 # The basis: leading right singular vectors of unit-length contrasts
 # ------------------------------------------------------------------
-# ``mgpa.gate.MeasurementGate`` scales contrasts to length one (recurring directions count, magnitudes do
-# not), leaves out the shortest twentieth (mostly noise), and keeps the directions that hold the share
-# ``rank`` of the energy. By hand:
+# ``mgpa.gate.MeasurementGate`` scales contrasts to length one (so that frequent directions have a large
+# weight, but long contrasts do not). It omits the shortest 5 % of the contrasts (mostly noise) and keeps the
+# directions with a share ``rank`` of the energy. By hand:
 
 gate = MeasurementGate(rank=0.9).fit(contrasts)
 length = np.linalg.norm(contrasts, axis=1)
@@ -68,13 +69,13 @@ agree("largest entry of the difference of the projections", np.abs(P - Vt[:rank]
 agree("share of the true plane inside the gate", np.sum((B.T @ plane) ** 2) / 2, 1.0, within=1e-3)
 
 # %%
-# Had all pairs shown one response, the gate would be a line; contrasts that are all zero make a gate of rank
+# If all pairs had the same response, the gate would be a line. If all contrasts are zero, the gate has rank
 # zero, and the map is the identity.
 #
-# Equation (1): both constructions are admissible
-# -----------------------------------------------
-# ``Gate.editable`` is :math:`z`, ``Gate.preserved`` is :math:`q`. Both constructions: whole, in part, by a
-# prefix, and one after the other.
+# Equation (1): both methods are admissible
+# -----------------------------------------
+# ``Gate.editable`` is :math:`z`, ``Gate.preserved`` is :math:`q`. Both methods are tested complete, at a
+# smaller strength, cut after some stages, and one after the other.
 
 u = rng.integers(2, size=4000)
 X = rng.normal(size=(len(u), d)) + u[:, None] * (0.4 + plane @ [1.5, 0.5])
@@ -108,9 +109,9 @@ for name, after in outputs.items():
 # %%
 # Equation (2): the floor
 # -----------------------
-# Two contexts :math:`q`, equally frequent: in one, four in five rows come from source 1, in the other one in
-# five. ``gaussian.py`` has both terms exactly. By hand: the first from the joint table, the sum by averaging
-# :math:`\log_2 p(u\mid h)/p(u)` over simulated rows.
+# There are two contexts :math:`q` with equal frequency. In one, four of five rows come from source 1; in the
+# other, one of five. ``gaussian.py`` computes both terms exactly. By hand, the first term follows from the
+# joint table, and the sum is the average of :math:`\log_2 p(u\mid h)/p(u)` over simulated rows.
 
 model = gaussian_model()
 joint = np.stack([model.weight * (1 - model.p), model.weight * model.p])  # (source, context)
@@ -131,16 +132,16 @@ agree("I(U; Q), the floor", floor, table)
 agree("I(U; Q) + I(U; Z | Q) = I(U; H)", floor + inside, gain)
 
 # %%
-# After the full step of :ref:`theory-targets` the second term is zero, and the floor is left:
+# After the full step of :ref:`theory-targets`, the second term is zero, and only the floor remains:
 
 left = information(model.p[0], separation_left(model, target_map(model, model.mean_score[0])))
 agree("I(U; R(H)) after conditional erasure", floor + left, table)
 
 # %%
-# A gate that misses part of the measurement change raises the floor
-# ------------------------------------------------------------------
-# Turn a one-dimensional gate away from the device direction :math:`\delta`: what it no longer covers,
-# :math:`D\sin^2` of the angle, is preserved with everything else.
+# An incomplete gate raises the floor
+# -----------------------------------
+# Rotate a one-dimensional gate away from the device direction :math:`\delta`. The part that it no longer
+# covers, :math:`D\sin^2` of the angle, is preserved.
 
 angle = np.linspace(0, np.pi / 2, 46)
 missed = np.array([information(model.p[0], model.D * np.sin(a) ** 2) for a in angle])

@@ -7,7 +7,7 @@ The closed form: one step along the measured direction
 *Section 4.1, equation (3), appendix A.5.*
 
 Inside the gate, the closed form moves every row along one direction :math:`\widehat\delta`, the mean
-projected contrast, toward what is expected given the preserved coordinates:
+projected contrast, toward the expectation given the preserved coordinates:
 
 .. math::
 
@@ -15,8 +15,8 @@ projected contrast, toward what is expected given the preserved coordinates:
    \frac{\widehat\delta^\top C^{-1}[z-\widehat m_Z(q)]}{\widehat\delta^\top C^{-1}\widehat\delta},
    \qquad q' = q. \tag{3}
 
-:math:`\widehat m_Z(q)` is the ridge regression of :math:`z` on :math:`q`, and :math:`C` the regularised
-covariance of what is left of :math:`z` once :math:`q` *and the source* are accounted for. The estimator is
+:math:`\widehat m_Z(q)` is the ridge regression of :math:`z` on :math:`q`, and :math:`C` is the regularised
+covariance of the residual of :math:`z` after regression on :math:`q` *and the source*. The estimator is
 ``mgpa.ClosedFormMGPA``; its parts are ``mgpa.position.anchor_and_covariance``,
 ``mgpa.position.shrink_or_raise`` and ``mgpa.position.projection``.
 """
@@ -37,9 +37,9 @@ from mgpa.maps import AffineMap
 from mgpa.position import projection
 
 # %%
-# Rows in which the source depends on the content
-# -----------------------------------------------
-# Five features are context, two form the gate.
+# Rows in which source and content are dependent
+# ----------------------------------------------
+# Five features are context, and two form the gate.
 
 rng = np.random.default_rng(1)
 frame = np.linalg.qr(rng.normal(size=(7, 7)))[0]
@@ -102,8 +102,8 @@ for alpha in (0.5, 1.0, 1.3):
     agree("   largest difference of the two outputs", np.abs(after - expected).max(), 0.0)
 
 # %%
-# At full strength it is the score-level projection of Proposition 1
-# ------------------------------------------------------------------
+# At full strength, the closed form is the projection of Proposition 1
+# --------------------------------------------------------------------
 # With :math:`w=C^{-1}\widehat\delta`, every output has the score :math:`w^\top\widehat m_Z(q)`.
 
 w = np.linalg.solve(C, hat)
@@ -112,8 +112,8 @@ level = mean.predict(output - output @ B @ B.T) @ w
 agree("largest distance of a score to its level", np.abs(output @ B @ w - level).max(), 0.0)
 
 # %%
-# A partial step hides nothing from someone who fits a new reader
-# ---------------------------------------------------------------
+# A partial step does not affect a new reader
+# -------------------------------------------
 # On the editable block a step of strength :math:`\alpha` has the linear part
 #
 # .. math::
@@ -121,7 +121,7 @@ agree("largest distance of a score to its level", np.abs(output @ B @ w - level)
 #    M_\alpha = I - \alpha\,\frac{\widehat\delta\widehat\delta^\top C^{-1}}
 #    {\widehat\delta^\top C^{-1}\widehat\delta}, \qquad \det M_\alpha = 1-\alpha .
 #
-# For :math:`\alpha\ne1` it can be undone: below, rows are recovered from their corrected versions.
+# For :math:`\alpha\ne1` it can be inverted: below, rows are recovered from corrected rows.
 
 stored = model.to_map()
 step = (stored.direction / scale[:, None]) @ (stored.readout * scale[:, None]).T
@@ -134,7 +134,7 @@ recovered = np.linalg.solve(np.eye(7) - 0.9 * step, (partial - origin).T).T * sc
 agree("largest error of rows recovered from α = 0.9", np.abs(recovered - fresh).max(), 0.0)
 
 # %%
-# So a *refitted* reader loses nothing until :math:`\alpha=1`.
+# So a *refitted* reader loses nothing if :math:`\alpha<1`.
 #
 # Estimating the anchor: equation (12)
 # ------------------------------------
@@ -148,8 +148,9 @@ agree("largest error of rows recovered from α = 0.9", np.abs(recovered - fresh)
 #    \mathrm E_{\mathcal C}\,\mathcal C_{\widehat a_{\mathcal C}}(q)-\mathcal C_\mu(q)
 #    =\frac{\mathrm E_{\mathcal C}\{\widehat a_{\mathcal C}(q)-\mu(q)\}^2}{d_\Omega(q)}. \tag{12}
 #
-# It beats a fixed reference :math:`a_0(q)` exactly when that error is below :math:`\{a_0(q)-\mu(q)\}^2`.
-# Below, :math:`m(q)` and :math:`p(q)` are affine in :math:`q`, so :math:`\mu(q)` is, too.
+# The anchor is better than a fixed reference :math:`a_0(q)` exactly if this error is below
+# :math:`\{a_0(q)-\mu(q)\}^2`. Below, :math:`m(q)` and :math:`p(q)` are affine in :math:`q`, so :math:`\mu(q)`
+# is also affine.
 
 d_Q, delta = 20, np.array([2.0, 0.0])
 D, w, B = float(delta @ delta), delta, np.eye(d_Q + 2)[:, d_Q:]
@@ -195,7 +196,8 @@ def movement(mapping, H):
 
 
 # %%
-# ``mgpa.anchor.ConditionalMean`` against scikit-learn's ridge regression of the score on :math:`q`:
+# This compares
+# ``mgpa.anchor.ConditionalMean`` with scikit-learn's ridge regression of the score on :math:`q`:
 
 rng = np.random.default_rng(1)
 H = rows_at(contexts(100, rng), rng)
@@ -206,8 +208,8 @@ agree("intercept", intercept, ridge.intercept_)
 agree("   largest difference of a coefficient", np.abs(coefficients[:d_Q] - ridge.coef_).max(), 0.0)
 
 # %%
-# Equation (12): what 400 anchors, each from 40 rows, move more than the exact anchor, and their squared
-# errors over :math:`d_\Omega=D`.
+# Equation (12): the excess movement with 400 anchors, each fitted on 40 rows, over the movement with the
+# exact anchor, and the squared errors of these anchors divided by :math:`d_\Omega=D`.
 
 fits = []
 for _ in range(400):
@@ -234,10 +236,10 @@ for distance, verdict in ((0.7, "less"), (1.4, "more")):
 # --------------------------------------------------
 # *Not in the paper.*
 #
-# A task :math:`y=\pm1` and a source :math:`u=\pm1` with :math:`\mathrm E[yu]=\rho`; preserved is
-# :math:`q=my+e`, :math:`e\sim\mathcal N(0,\Sigma)`; the gate holds
-# :math:`z = b\,y+\gamma^\top e+\tfrac a2\,u+\varepsilon`. Regressed over all rows, and within sources, the
-# slopes of the anchor are
+# Consider a task :math:`y=\pm1` and a source :math:`u=\pm1` with :math:`\mathrm E[yu]=\rho`. The preserved
+# part is :math:`q=my+e` with :math:`e\sim\mathcal N(0,\Sigma)`, and the part in the gate is
+# :math:`z = b\,y+\gamma^\top e+\tfrac a2\,u+\varepsilon`. The slopes of the anchor, regressed over all rows
+# and within sources, are
 #
 # .. math::
 #
@@ -245,9 +247,9 @@ for distance, verdict in ((0.7, "less"), (1.4, "more")):
 #    \beta_{\text{within}}&=\bigl((1-\rho^2)\,mm^\top+\Sigma\bigr)^{-1}
 #    \bigl((1-\rho^2)\,m\,b+\Sigma\gamma\bigr).
 #
-# The first has a term :math:`\tfrac a2\rho`: q tells the task, the task tells the source, and the source
-# shifts z. An existing head :math:`w_q^\top q+w_z z` sees :math:`(w_q+w_z\beta)^\top q`, and where the shift
-# is large it can turn round.
+# The first contains the term :math:`\tfrac a2\rho`: q predicts the task, the task predicts the source, and
+# the source shifts z. After the correction, an existing head :math:`w_q^\top q+w_z z` computes
+# :math:`(w_q+w_z\beta)^\top q`. If the shift is large, the sign of its score can change.
 
 rng = np.random.default_rng(0)
 D_Q = 23
@@ -306,9 +308,9 @@ def simulate(a, b, rho, rng, n=20_000):
 
 
 # %%
-# Lines are these equations, dots the package; scored on rows with source and task unrelated. Within sources
-# the result does not depend on the association here. Pooled, it does no harm while the shift is small, as in
-# the paper.
+# Lines show these equations, and dots show the package, scored on rows with unrelated source and task. With
+# the anchor regressed within sources, the result does not depend on the association in this example. With the
+# pooled anchor, there is no harm if the shift is small, as in the paper.
 
 RHO = (0.0, 0.5, 0.8, 0.95)
 
@@ -327,9 +329,10 @@ with plots.style():
     axes[0].legend(frameon=False, loc="lower left")
 
 # %%
-# *Kept*: the correction stays inside the gate, and every anchor that is a function of q leaves the same
-# information. *Given up*: under the association of the fitting rows the movement is no longer the least
-# possible, and heads refitted on corrected rows score lower: they can no longer use the association that an
-# anchor over all rows writes into z. Where the association is gone, that anchor's heads lose their gain.
+# *Properties that are kept*: the correction stays inside the gate, and all anchors that are functions of q
+# leave the same information. *Properties that are lost*: under the association of the fitting rows, the
+# movement is no longer the smallest possible, and heads refitted on corrected rows score lower, because they
+# cannot use the association that a pooled anchor writes into z. Without the association, heads of the pooled
+# anchor lose this advantage.
 
 plt.show()

@@ -6,8 +6,8 @@ The iterative correction and its bounded step
 
 *Section 4.2, equations (4) and (5); appendix A.7, equations (13) and (14).*
 
-Where one direction is not enough, critics :math:`s_j` are trained to read the source, and every row moves so
-that their scores approach their anchors, the scores' expectation given what is preserved:
+If one direction is not enough, critics :math:`s_j` are trained to read the source. Every row moves so that
+its scores approach their anchors, the expectation of the scores given the preserved part:
 
 .. math::
 
@@ -50,7 +50,8 @@ from mgpa.trust_region import multiplier, smooth_weights, step_coefficients
 # %%
 # Rows, a gate, and a critic
 # --------------------------
-# Three of eight features are editable. The source shifts and bends the gate, and depends on the context.
+# Three of eight features are editable. The source shifts the first of them and adds a multiple of it to the
+# second. The source also depends on the context.
 
 rng = np.random.default_rng(5)
 n, d, r = 600, 8, 3
@@ -69,8 +70,8 @@ network = Critic(*(part.double() for part in vars(network).values()))
 # %%
 # Equation (4): anchors
 # ---------------------
-# ``mgpa.anchor.ConditionalMean`` is the ridge regression of scores on :math:`q`, so an anchor does not change
-# while its row is edited.
+# ``mgpa.anchor.ConditionalMean`` is the ridge regression of scores on :math:`q`, so the anchor of a row does
+# not change when the row is edited.
 
 scores = np.column_stack([linear.scores(H)[:, 0], network.scores(torch.as_tensor(H)).numpy()[:, 0]])
 weight, bias = ConditionalMean(H, B, ridge=10.0).fit(scores)
@@ -90,7 +91,9 @@ agree(
 # %%
 # The gated Jacobian
 # ------------------
-# ``gated`` of a critic gives scores and :math:`A_j`. By hand: central differences along :math:`B`.
+# The method
+# ``gated`` of a critic returns scores and :math:`A_j`. By hand, they follow from central differences along
+# :math:`B`.
 
 step = 1e-5
 A = np.concatenate(
@@ -116,7 +119,7 @@ agree("   largest difference over rows, critics, directions", np.abs(A - differe
 # Equations (5), (13) and (14): the step
 # --------------------------------------
 # ``mgpa.trust_region.step_coefficients`` solves (5) for all rows at once by Newton's method on :math:`\nu`.
-# By hand: bisection, scipy's SLSQP, and the optimality conditions.
+# The same step is computed by bisection and by scipy's SLSQP, and the optimality conditions are checked.
 
 tau, rho, lam = 1e-3, 0.6, 0.1
 e = residuals(H)
@@ -184,7 +187,7 @@ agree("   largest difference of a step to bisection's", np.abs(steps - by_bisect
 agree("   largest difference of a step to SLSQP's", np.abs(steps[both] - by_slsqp).max(), 0.0, within=1e-4)
 
 # %%
-# Stationarity, complementary slackness, and no row further than :math:`\rho`:
+# The conditions are stationarity, complementary slackness, and a step of at most :math:`\rho`:
 
 gradient = np.einsum("njr,nj->nr", A_bar, np.einsum("njr,nr->nj", A_bar, steps) + e_bar)
 gradient += (tau + nu_package)[:, None] * steps
@@ -197,10 +200,10 @@ agree("longest step; the radius", length.max(), rho)
 # ``mgpa.IterativeMGPA`` refits critics and anchors after every stage and stores them in a
 # ``mgpa.maps.StagedMap``; :doc:`/formats/map` says how to replay one by hand.
 #
-# A picture of the step
-# ---------------------
-# Lines of equal value of (5), and the curve of (14) from :math:`\nu=0`, where the step would go without a
-# radius, to where it meets the ball.
+# A plot of the step
+# ------------------
+# The plot shows contour lines of (5) and the curve of (14). The curve begins at :math:`\nu=0`, the step
+# without a radius, and ends on the boundary of the ball.
 
 rho = 1.0
 plane_A, plane_e = np.array([[[1.0, 0.35], [0.2, 0.9]]]), np.array([[-1.9, 0.9]])
@@ -226,7 +229,7 @@ with plots.style():
     ax.set(aspect="equal", xlabel=r"$\Delta z_1$", ylabel=r"$\Delta z_2$", xticks=[-1, 0, 1, 2])
 
 # %%
-# Each step solves its *linearised* problem. That refitted, nonlinear stages are optimal, or erase the source,
-# is not proven (:ref:`theory-proven`).
+# Each step solves its *linearised* problem. It is not proven that refitted, nonlinear stages are optimal or
+# erase the source (:ref:`theory-proven`).
 
 plt.show()

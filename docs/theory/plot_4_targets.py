@@ -16,7 +16,7 @@ to a target :math:`a(q)` is
    T_a(q,z)=\bigl(q,\;z+v\{a(q)-s(q,z)\}\bigr). \tag{6}
 
 **Proposition 1.** :math:`T_a` is the unique edit of least :math:`\Omega`-norm that reaches the score
-:math:`a(q)`. Whatever the law of the data, all targets retain the same information, that of :math:`(Q,N)`
+:math:`a(q)`. For any distribution of the data, all targets retain the same information, that of :math:`(Q,N)`
 with :math:`N=(I-vw^\top)Z`. They cost
 
 .. math::
@@ -52,9 +52,10 @@ from mgpa.maps import AffineMap
 from mgpa.position import projection
 
 # %%
-# The setting: nothing Gaussian
-# -----------------------------
-# One fixed :math:`q`, three editable coordinates with a skewed law, an arbitrary score and metric.
+# The setting: not Gaussian
+# -------------------------
+# The example has one fixed :math:`q`, three editable coordinates with a skewed distribution, and an arbitrary
+# score and metric.
 
 rng = np.random.default_rng(8)
 n, r = 20_000, 3
@@ -104,9 +105,10 @@ agree("   largest difference to the formula", np.abs(edit - np.outer(target - sc
 agree("   largest difference to the solver, 20 rows", np.abs(edit[:20] - by_solver).max(), 0.0, within=1e-5)
 
 # %%
-# Equation (7): what a target costs
-# ---------------------------------
-# The mean squared :math:`\Omega`-norm of the edits, against (7) with the rows' own mean and variance.
+# Equation (7): the cost of a target
+# ----------------------------------
+# The mean squared :math:`\Omega`-norm of the edits is compared with (7), using the mean and variance of the
+# rows.
 
 
 def cost(a):
@@ -120,8 +122,8 @@ for name, a in targets.items():
     agree(f"cost of aiming at {name}", cost(a), (score.var() + (score.mean() - a) ** 2) / d_Omega)
 
 # %%
-# Same information, other coordinates
-# -----------------------------------
+# Same information, different coordinates
+# ---------------------------------------
 # The corrected block is :math:`N+v(a-b)`: targets differ by a translation that :math:`q` determines, so each
 # output can be computed from any other.
 
@@ -131,8 +133,8 @@ for name, a in targets.items():
     agree(f"{name}, computed from the output for zero: error", np.abs(from_zero + v * a - output).max(), 0.0)
 
 # %%
-# The source is erased given :math:`q` exactly when :math:`N` is independent of it: not where sources also
-# differ in *spread*.
+# The source is erased given :math:`q` exactly if :math:`N` is independent of it. This is not the case if
+# sources also differ in *spread*.
 #
 # Conditional erasure in the Gaussian model
 # -----------------------------------------
@@ -145,21 +147,21 @@ for name, a in targets.items():
 #    Z\mid Q=q,U=u\;\sim\;\mathcal N\bigl(m(q)+(2u-1)\delta/2,\;\Sigma\bigr),\qquad
 #    D=\delta^\top\Sigma^{-1}\delta>0, \tag{8}
 #
-# both sources share a covariance, and :math:`\delta` is the same in every context. The Bayes score splits
-# into what the context says and what the gate adds,
+# both sources share a covariance, and :math:`\delta` is the same in every context. The Bayes score is the sum
+# of the evidence from the context and the evidence from the gate,
 #
 # .. math::
 #
 #    s(q,z)=\underbrace{\operatorname{logit}p(q)}_{s_Q(q)}
 #    +\log\frac{dP_{Z\mid Q=q,U=1}}{dP_{Z\mid Q=q,U=0}}(z), \tag{11}
 #
-# the second term here being :math:`\ell=\delta^\top\Sigma^{-1}(z-m(q))`. The theorem's first half: every map
-# :math:`R_\kappa(q,z)=\bigl(q,\,z+\tfrac{\delta}{D}\{\kappa(q)-\ell\}\bigr)` preserves :math:`Q` and
-# makes the output independent of the source given :math:`Q`.
+# where the second term is :math:`\ell=\delta^\top\Sigma^{-1}(z-m(q))` in this model. The first half of the
+# theorem states that every map :math:`R_\kappa(q,z)=\bigl(q,\,z+\tfrac{\delta}{D}\{\kappa(q)-\ell\}\bigr)`
+# preserves :math:`Q` and makes the output independent of the source given :math:`Q`.
 #
 # Equation (11): the score, and its moments
 # -----------------------------------------
-# By hand: scipy's normal densities and Bayes' rule; and simulated rows.
+# The same numbers are computed with scipy's normal densities and Bayes' rule, and from simulated rows.
 
 Sigma = np.array([[1.0, 0.5, 0.2], [0.5, 1.5, -0.3], [0.2, -0.3, 0.8]])
 model = gaussian_model([0.8, 0.3], means=[[-0.8, -0.3, 0], [0.8, 0.9, 0.4]], covariance=Sigma)
@@ -183,9 +185,9 @@ agree("variance of ℓ; D + D² p (1 - p)", w @ model.covariance[k] @ w, D + D**
 # %%
 # Every target erases
 # -------------------
-# The linear part :math:`L=I-\delta\delta^\top\Sigma^{-1}/D` maps :math:`\delta` to zero, so both sources get
-# the same mean and covariance, hence the same Gaussian law. By hand: the matrix, and a quadratic reader
-# scored on rows it was not fitted on.
+# The linear part :math:`L=I-\delta\delta^\top\Sigma^{-1}/D` maps :math:`\delta` to zero, so both sources have
+# the same mean and covariance, and hence the same Gaussian distribution. This is checked with the matrix and
+# with a quadratic reader on held-out rows.
 
 L = np.eye(3) - np.outer(delta, w) / D
 
@@ -210,15 +212,16 @@ for name, target in (("E[s | q]", model.mean_score[k]), ("zero", 0.0), ("5", 5.0
     agree("   reader's AUROC; 0.5 is guessing", read_again(after), 0.5, within=0.02)
 
 # %%
-# What a target costs: the theorem, and completion
-# ------------------------------------------------
+# The cost of a target: the theorem, and completion
+# -------------------------------------------------
 # *Section 5.2, equations (9) and (10), appendix A.3 and A.4.*
 #
-# In the metric :math:`\Sigma^{-1}`, the map that brings :math:`\ell` to :math:`\kappa(q)` moves rows by
+# In the metric :math:`\Sigma^{-1}`, the cost of the map that moves :math:`\ell` to :math:`\kappa(q)` is
 #
 # .. math:: \mathcal C_\kappa(q)=1+Dp(1-p)+\frac{\{\kappa(q)-(2p-1)D/2\}^2}{D},\qquad p=p(q). \tag{9}
 #
-# least at :math:`\kappa_*(q)=\mathrm E[\ell\mid Q=q]`. Aiming at a total score of zero costs in excess
+# which is smallest at :math:`\kappa_*(q)=\mathrm E[\ell\mid Q=q]`. A target score of zero has the additional
+# cost
 #
 # .. math::
 #
@@ -226,8 +229,9 @@ for name, target in (("E[s | q]", model.mean_score[k]), ("zero", 0.0), ("5", 5.0
 #    s_Q(q)=\operatorname{logit}p(q). \tag{10}
 #
 # No map that preserves :math:`Q`, is affine in :math:`Z` at each :math:`q` and erases the source given
-# :math:`Q` moves less than mean anchoring. ``gaussian.costs`` knows none of these formulas: it takes the
-# matrices of the package's maps and the moments of :math:`Z`. By hand: the equations, and simulated rows.
+# :math:`Q` moves less than mean anchoring. ``gaussian.costs`` uses none of these formulas, but the matrices
+# of the package's maps and the moments of :math:`Z`. Its results are compared with the equations and with
+# simulated rows.
 
 Sigma = np.array([[1.0, 0.4], [0.4, 0.6]])
 model = gaussian_model([0.9, 0.35], weight=[0.4, 0.6], means=[[-0.7, 0.1], [0.9, -0.3]], covariance=Sigma)
@@ -279,9 +283,9 @@ agree("   mean after mean anchoring; mean before", output[0], model.mean[k, 0])
 # %%
 # The numbers of figure 2
 # -----------------------
-# Source means :math:`(\pm1,0)`, identity covariance, :math:`p=.8`. *Completion* writes
-# :math:`\mathrm E[Z\mid q]` over all :math:`r` coordinates; it costs :math:`r-1` more than selective
-# anchoring, which leaves the other directions as they are. "By hand" is the paper's equation.
+# Source means :math:`(\pm1,0)`, identity covariance, :math:`p=.8`. *Completion* replaces all :math:`r`
+# coordinates by :math:`\mathrm E[Z\mid q]`. Its cost is higher by :math:`r-1` than that of selective
+# anchoring, which does not change the other directions. "By hand" is the paper's equation.
 
 model, p, D, r = gaussian_model(), 0.8, 4.0, 2
 conditional, completion = target_map(model, model.mean_score[0]), completion_map(model)

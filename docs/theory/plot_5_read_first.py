@@ -5,44 +5,45 @@ r"""
 Read the source, then correct
 =============================
 
-*Not in the paper: what* ``mgpa.MGPA`` *adds.*
+*Not in the paper: the method of* ``mgpa.MGPA``.
 
-One affine map for all rows has to move both devices' rows alike. Where the source can be read from a row, a
-map can act on what it reads:
+One affine map for all rows must move rows of both devices in the same way. If the source can be read from a
+row, a map can depend on the source:
 
 .. math::
 
    h' = h + \sum_s p_s(h)\, E_s(h).
 
-:math:`E_s` takes a row of source :math:`s` to the target: the view of one device (``reference=``), or the
-mean of all views. It is the mean difference of the pairs, or, where devices differ in spread, a ridge
-regression from views of :math:`s`. :math:`p_s(h)` is the posterior of the source given the uncorrected row:
-one Gaussian for each source, all sources equally likely beforehand.
+The edit :math:`E_s` maps a row of source :math:`s` to the target: the view of one device (``reference=``), or
+the mean of all views. It is the mean difference of the pairs or, if devices differ in spread, a ridge
+regression from views of :math:`s`. :math:`p_s(h)` is the posterior probability of the source given the
+uncorrected row, with one Gaussian for each source and equal prior probabilities.
 
-**Admissible.** Mean differences lie in the gate, and so does their weighted sum, whatever the weights are.
-With :math:`B` the gate's basis, :math:`q=(I-BB^\top)h` stays where it is: the map is a correction in the
-sense of (1), and the floor (2) holds. The weights may depend on all of :math:`h`, also on :math:`q`: (1)
-restricts what changes, not what is read. With regressions, rows move in the span of the pairs' differences,
-which can be all of the space. Then little or nothing is outside the gate, and (1) promises little.
+**Admissible.** Mean differences lie in the gate, and so does their weighted sum, whatever the weights are. If
+:math:`B` is the basis of the gate, :math:`q=(I-BB^\top)h` does not change. The map is a correction in the
+sense of (1), and the floor (2) holds. The weights may depend on all of :math:`h`, also on :math:`q`, because
+(1) restricts the part that changes and not the inputs of the map. With regressions, rows move in the span of
+the pairs' differences, which can be the complete space. Then little or nothing is outside the gate, and (1)
+guarantees little.
 
-**The level.** Proposition 1 covers corrections that bring a fixed affine score to a level that :math:`q`
-determines: all levels keep the same information. The closed form is one, so its level is free, and
-``reference=`` costs movement alone. The map above is not of that family. But where all rows are read right
-and :math:`E_s` are mean differences, two targets differ by one shift for all rows, and the same holds. With
-regressions it need not.
+**The level.** Proposition 1 covers corrections that move a fixed affine score to a level determined by
+:math:`q`: all levels keep the same information. The closed form is such a correction, so its level can be
+chosen freely, and ``reference=`` costs only movement. The map above is not in this family. But if the source
+of all rows is read correctly and the :math:`E_s` are mean differences, two targets differ by one shift for
+all rows, and the same statement holds. With regressions it need not hold.
 
-**Told.** If the row is of source :math:`s`, the map misses
+**Error of reading the source.** If the row is of source :math:`s`, the map misses
 
 .. math::
 
    \sum_{t\ne s} p_t(h)\,\{E_t(h)-E_s(h)\}
 
-of what it would do if it knew the source. Nothing is missed where :math:`p_s(h)=1`.
+of the edit that it would make if the source were known. Nothing is missed if :math:`p_s(h)=1`.
 
-**A device that no pair knows.** Fits of three devices or more compare each row with one more distribution: a
-device drawn from the population of the known ones. If its probability is :math:`u(h)`, the row moves by
-:math:`(1-u)\sum_s p_s E_s+u\,E`, where :math:`E` is a ridge regression to the target from views of any
-device (``mgpa.reading.unseen``). It acts in the same directions, so what (1) promises stays true.
+**A device that is in no pair.** Fits of three devices or more compare each row with an additional distribution:
+an unknown device from the same population as the fitted devices. If its probability is :math:`u(h)`, the row
+moves by :math:`(1-u)\sum_s p_s E_s+u\,E`, where :math:`E` is a ridge regression to the target from views of any
+device (``mgpa.reading.unseen``). This edit acts in the same directions, so (1) still holds.
 """
 
 from itertools import pairwise
@@ -59,9 +60,10 @@ from mgpa.audit.plots import COLORS, SOURCE_COLORS
 from mgpa.reading.edits import MISSED, MISSED_WITH_REFERENCE
 
 # %%
-# A shift: what is edited, and at which level
-# -------------------------------------------
-# Twelve features; the second device adds a shift of squared Mahalanobis length :math:`D=12` along the first.
+# A shift: edits and their level
+# ------------------------------
+# There are twelve features. The second device adds a shift of squared Mahalanobis length :math:`D=12` along
+# the first.
 
 rng = np.random.default_rng(0)
 d, D = 12, 12.0
@@ -83,12 +85,12 @@ levels = (models[None].transform(new) - models[0].transform(new))[sure]
 agree("rows that are read: one shift from level to level", np.ptp(levels, axis=0).max(), 0.0, within=1e-3)
 
 # %%
-# The share that is missed
-# ------------------------
-# Here the log odds :math:`t` of the second source are normal, with mean :math:`\pm D/2` and variance
-# :math:`D`. With a reference, the map misses :math:`2\,\mathrm E[\sigma(t)^2]` of the squared edit,
-# :math:`t\sim\mathcal N(-D/2,D)`; to the mean of the views, twice as much. The package measures it on
-# held-out pairs (``reading_.missed``).
+# The missed share of the edit
+# ----------------------------
+# In this example, the log odds :math:`t` of the second source are normal, with mean :math:`\pm D/2` and
+# variance :math:`D`. With a reference, the map misses a share :math:`2\,\mathrm E[\sigma(t)^2]` of the
+# squared edit, :math:`t\sim\mathcal N(-D/2,D)`. For a map to the mean of the views, the share is twice as
+# large. The package measures it on held-out pairs (``reading_.missed``).
 
 at, mass = np.polynomial.hermite_e.hermegauss(201)
 mass = mass / mass.sum()
@@ -108,12 +110,12 @@ for name, limit in zip(("with a reference", "to the mean of the views"), limits,
     print(f"{name}, rows are read from D = {limit:.1f} on: an AUROC of {auroc:.3f}")
 
 # %%
-# What doubt costs in S
-# ---------------------
-# The log odds become :math:`f(t)=t-D\,\sigma(t)`. Its slope is at least :math:`1-D/4`. So for :math:`D\le4`
-# the map can be undone, and hides nothing at all from the best reader. Beyond, :math:`f` folds both sources
-# over each other, and S falls: the best reader of :math:`f(t)`, against .5 for a map that knows the source,
-# and for one that collapses the direction.
+# The effect of uncertain sources on S
+# ------------------------------------
+# The log odds become :math:`f(t)=t-D\,\sigma(t)`. Its slope is at least :math:`1-D/4`. So for :math:`D\le4`,
+# the map can be inverted, and the best reader loses nothing. For larger :math:`D`, :math:`f` maps rows of
+# both sources to the same values, and S falls. The plot shows the best reader of :math:`f(t)`. For
+# comparison, S is .5 for a map that is given the source, and for a map that collapses the direction.
 
 
 def best_auroc(D, n=400_000, bins=4000):
@@ -141,25 +143,26 @@ began = [best_auroc(limit) for limit in limits]
 print(f"S where reading begins, with a reference: {began[0]:.3f}, to the mean: {began[1]:.3f}")
 
 # %%
-# This is why the direction is collapsed if sources cannot be read reliably. It is also why S stays above .5
-# if they can: rows that look like the other device's are moved to a region without other rows.
+# For this reason, the direction is collapsed if sources cannot be read reliably. If they can, S stays above
+# .5, because rows that look like rows of the other device are moved to a region without other rows.
 #
 # More than a shift
 # -----------------
-# A gain, a rotation or another reference changes how embeddings *vary*. With two views :math:`A`, :math:`B`
-# of the same events,
+# A gain, a rotation or another reference electrode changes the *spread* of embeddings. For two views
+# :math:`A`, :math:`B` of the same events,
 #
 # .. math::
 #
 #    \operatorname{Var} B-\operatorname{Var} A = 2\operatorname{Cov}\bigl(B-A,\tfrac{A+B}2\bigr)
 #
-# (Pitman and Morgan); a rotation shows in the antisymmetric part of the same covariance.
-# ``mgpa.reading.spread.shared_slope`` multiplies the covariances of contrast and midpoint of different
-# people and compares the sum with its values under exchanged views. Acting also needs held-out pairs that
-# come closer, relative to how rows vary, and rows that differ as the pairs do.
+# (Pitman and Morgan). A rotation appears in the antisymmetric part of the same covariance.
+# ``mgpa.reading.spread.shared_slope`` multiplies the covariances of contrast and midpoint of different people
+# and compares the sum with its values under exchanged views. Two more conditions must hold before the spread
+# is corrected: held-out pairs come closer, relative to the variation of rows, and rows differ as the pairs
+# do.
 #
-# Here, a gain of 2 along one of six features, and no shift. Nine of ten rows of each class come from one
-# device.
+# The example has a gain of 2 along one of six features and no shift. Nine of ten rows of each class come from
+# one device.
 
 gain = np.array([2.0, 1, 1, 1, 1, 1])
 
@@ -196,11 +199,11 @@ agree("posterior of the first row", m.posterior(X)[0, 1], p[0, 1])
 agree("its first feature, corrected", m.transform(X)[0, 0], by_hand[0, 0])
 
 # %%
-# It fades where the source cannot be read
-# ----------------------------------------
-# Large values along the first feature are the second device's, and are brought back. Small ones could be
-# either's: with an even :math:`p`, rows move by the mean of the :math:`E_s`, which point in opposite
-# directions and nearly cancel.
+# The correction is small if the source cannot be read
+# ----------------------------------------------------
+# Large values along the first feature come from the second device and are reduced. Small values could come
+# from either device. With equal probabilities :math:`p`, rows move by the mean of the :math:`E_s`, which
+# point in opposite directions and nearly cancel.
 
 new = content(2000)[0]
 views = see(new, 0), see(new, 1)
@@ -222,21 +225,22 @@ right.set(xlabel="size of the second device's value", ylabel="distance between t
 right.legend()
 
 # %%
-# What an association can do
-# --------------------------
-# Sources are equally likely beforehand. Their means and the regressions come from pairs, in which both
-# devices saw the same events. None of these depends on how often a class was recorded with a device. Three
-# things may depend on it:
+# Effects of an association
+# -------------------------
+# Prior probabilities of the sources are equal. Their means and the regressions come from pairs, in which both
+# devices recorded the same events. None of these depends on how often a class was recorded with a device.
+# Three quantities may depend on it:
 #
-# - the **covariances**, to which rows add theirs, about the mean of their own source. Classes that differ in
-#   mean add alike to two sources whose associations mirror each other; classes that differ in *covariance* do
-#   not. Rows count only where held-out pairs are read better with them than without;
-# - the **decision**: whether, and with which scale, rows show the pairs' shift;
-# - the units, by the rows' mean and variance.
+# - the **covariances**, which are estimated from pairs and from rows about the mean of their source. Classes
+#   that differ in mean contribute equally to two sources with opposite associations; classes that differ in
+#   *covariance* do not. Rows are used only if the source of held-out pairs is then read better than without
+#   them;
+# - the **decision** whether, and at which scale, rows show the shift of the pairs;
+# - the **units**, because features are standardised by the mean and variance of rows.
 #
 # Devices differ by a weak gain; one class varies three times as much along another feature. The posterior
-# must not take the class for the device, at any association. The printed number is the difference between
-# the classes in its mean probability of the second device.
+# must not confuse the class with the device, for any association. The printed number is the mean posterior
+# probability of the second device, as a difference between the classes.
 
 wide = np.where(np.arange(6) == 2, 3.0, 1.0)
 
@@ -272,10 +276,9 @@ for association in (0.5, 0.9, 0.99):
     assert gap < 0.05
 
 # %%
-# What is not promised
-# --------------------
-# The map is not affine, and the paper's theorem on least movement does not cover it. Nothing is proven about
-# how little of the source is left: a device that adds noise, or saturates, stays readable. Few pairs show
-# nothing beyond the shift, and then nothing beyond it is corrected. The posterior is that of two Gaussians:
-# how well it is calibrated on rows unlike the pairs is not known, and ``m.check`` says where rows are
-# unlike.
+# What is not guaranteed
+# ----------------------
+# The map is not affine, and the paper's theorem on least movement does not cover it. There is no proven limit
+# on the remaining source information: a device that adds noise or saturates can still be read. Few pairs can
+# show only the shift, and then only the shift is corrected. The posterior assumes Gaussian distributions. Its
+# calibration on rows unlike the pairs is not known; ``m.check`` reports such rows.

@@ -259,7 +259,7 @@ def test_how_many_more_follows_from_the_spread(labelled, loss, needed):
         alone = 8 * (2.8 / 1.96) ** 2 * ((change.value - change.low) / (change.value + 0.01)) ** 2
         again = alone * caution(entry["needed"], SKEWED_LOSSES) ** 2
         assert entry["needed"] == pytest.approx(again, abs=1.1)
-        assert entry["sentence"].endswith("(80 % power).")
+        assert " 80 % power to show that LEACE keeps the task within .01." in entry["sentence"]
         assert entry["needed"] > needed
         assert entry["sentence"] in caveats(result)
 
