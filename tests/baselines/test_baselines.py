@@ -468,7 +468,11 @@ def test_the_registry_lists_every_method_once():
 
 def test_the_page_lists_every_method_and_its_loop_runs(capsys):
     page = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text("utf-8")
-    rows = [line for line in page.partition("## Requirements and limits of each method")[2].splitlines() if "| `" in line]
+    rows = [
+        line
+        for line in page.partition("## Requirements and limits of each method")[2].splitlines()
+        if "| `" in line
+    ]
     listed = [row.split("`")[1] for row in rows]
     assert sorted(listed) == sorted(method.name for method in list_methods())
     loop = page.partition("```python\n")[2].partition("```")[0]
