@@ -40,10 +40,10 @@ all rows, and the same statement holds. With regressions it need not hold.
 
 of the edit that it would make if the source were known. Nothing is missed if :math:`p_s(h)=1`.
 
-**A device that is in no pair.** Fits of three devices or more compare each row with an additional distribution:
+**A device that is in no pair.** Fits of three devices or more compare each row with one more distribution:
 an unknown device from the same population as the fitted devices. If its probability is :math:`u(h)`, the row
-moves by :math:`(1-u)\sum_s p_s E_s+u\,E`, where :math:`E` is a ridge regression to the target from views of any
-device (``mgpa.reading.unseen``). This edit acts in the same directions, so (1) still holds.
+moves by :math:`(1-u)\sum_s p_s E_s+u\,E`, where :math:`E` is a ridge regression to the target from views of
+any device (``mgpa.reading.unseen``). This edit acts in the same directions, so (1) still holds.
 """
 
 from itertools import pairwise
