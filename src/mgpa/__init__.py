@@ -1,7 +1,7 @@
-"""Measurement-Gated Provenance Attenuation: remove how it was measured, keep what was measured.
+"""Measurement-Gated Provenance Attenuation: remove effects of the recording device from frozen embeddings.
 
-Importing this package loads nothing; each name below brings in only what it needs, so that opening a
-stored map and applying it costs numpy and safetensors.
+Importing this package loads nothing. Each name below imports only the modules that it needs, so that loading
+and applying a stored map needs only numpy and safetensors.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def ridge_solver(gram: Array, ridge: float) -> Callable[[Array], Array]:
 class ConditionalMean:
     """Ridge regression of scores on the preserved coordinates Q of rows.
 
-    What estimating the anchor adds to the cost of a correction is eq. (12).
+    Eq. (12) gives the additional cost of an estimated anchor.
     """
 
     def __init__(self, H: Array, basis: Array, ridge: float, sample_weight: Array | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Coordinates: how an encoder's raw features became the embedding that a map corrects.
+"""Coordinates: the transform from raw features of an encoder to the embedding that a map corrects.
 
-Principal components and standardisation, fitted on stated rows only and stored in the map's own file, so that
-whoever deploys the map starts from the same raw features.
+Principal components and standardisation are fitted on stated rows only and stored in the file of the map, so
+that the deployed map can be applied to raw features.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WHOLE = 192  # rows: a multiple of what BLAS takes at a time on any processor, o
 class Coordinates:
     """The affine map x ↦ (x - origin) Vᵀ / scale, with V the principal axes, or without them.
 
-    ``origin`` (D,) is the mean of the rows they were fitted on, ``scale`` (d,) their spread along each
-    coordinate, ``components`` V (d, D), with orthonormal rows; None keeps the features (d = D).
+    ``origin`` (D,) is the mean of the fitting rows, ``scale`` (d,) their standard deviation along each
+    coordinate, and ``components`` V (d, D) has orthonormal rows; None keeps the features (d = D).
     """
 
     origin: NDArray[Any]
@@ -105,7 +105,7 @@ def fit_coordinates(
     floor : float or None
         Smallest spread to divide by. None divides constant coordinates by 1.
     dtype : dtype
-        Precision the numbers are kept in; they are computed in float64.
+        Precision of the stored numbers; they are computed in float64.
 
     Examples
     --------

@@ -2,8 +2,9 @@
 
 Each stage refits a balanced logistic critic and a small GELU network on the current embeddings. A critic
 gives scores and their gradients inside the gate. With two sources the score is the paper's, the logit of the
-second against the first. With K > 2 there are K scores, each source's logit against the mean of the others':
-which label sorts first then does not matter. Only the network needs torch, imported when it is fitted.
+second against the first. With K > 2 sources there are K scores, the logit of each source minus the mean of
+the other logits, so the order of the labels does not matter. Only the network needs torch, imported when it
+is fitted.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class Critic:
 def logit_contrasts(logits: Array) -> Array:
     """Return weights or biases of the scores (contrasts) from those of K logits, along the first axis.
 
-    With two sources the second logit minus the first. With more, each logit minus the mean of the others:
-    K scores that sum to zero, of which none is left out, because the bounded step weighs every score by its
-    own gradient and would otherwise depend on which one it is.
+    With two sources the second logit minus the first. With more, each logit minus the mean of the others: K
+    scores that sum to zero. All K are kept, because the bounded step weights every score by its gradient and
+    would otherwise depend on the score that is left out.
 
     Examples
     --------
@@ -83,7 +84,8 @@ def logit_contrasts(logits: Array) -> Array:
 def balanced_weights(codes: Any, sample_weight: Any = None) -> Floats:
     """Return row weights that balance the classes and keep the total weight.
 
-    What ``class_weight="balanced"`` does from scikit-learn 1.7 on; before, it counted rows, not their weight.
+    This is ``class_weight="balanced"`` of scikit-learn 1.7 and later; earlier versions counted rows instead
+    of weights.
 
     Examples
     --------
@@ -101,7 +103,8 @@ def fit_logistic(
 ) -> Critic:
     """Fit a balanced logistic regression of the source in float64.
 
-    As scikit-learn has it, its scores are the one logit difference of two sources or the K logits of more.
+    As in scikit-learn, there is one score for two sources (the logit difference) and K logits for K > 2
+    sources.
     """
     model = LogisticRegression(C=C, max_iter=max_iter)
     # Matrix-vector products gain little from threads, and a BLAS's idle threads go on spinning: the torch
@@ -134,8 +137,8 @@ def fit_linear(
 def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> Critic:
     """Fit the regression of :func:`fit_logistic` (C = 1) on the device of the rows, in float64.
 
-    Some ten Newton steps minimise Σ weight · loss + ½‖w‖². More than two sources, and many features, are
-    fitted on the host.
+    About ten Newton steps minimise Σ weight · loss + ½‖w‖². With more than two sources or many features, the
+    regression is fitted on the CPU.
     """
     import torch
     import torch.nn.functional as F
@@ -191,11 +194,12 @@ def fit_network(
 ) -> Critic:
     """Train d → 128 → K GELU networks with AdamW and return the contrasts of their mean logits.
 
-    The mean of networks with different seeds, which is one wider network, reads what they have in common.
-    With ``held`` (rows, codes) the weights of the epoch with the lowest cross-entropy on them are kept, and
-    training stops after ``patience`` epochs without improvement. The loss is not balanced. A single network
-    follows the published recipe draw for draw: of two sources the first output is the first label's. Of more
-    sources, or networks, outputs are dealt in the order in which rows show the sources, whatever their names.
+    The mean of networks with different seeds is one wider network and depends less on each seed. With
+    ``held`` (rows, codes), the weights of the epoch with the lowest cross-entropy on these rows are kept, and
+    training stops after ``patience`` epochs without improvement. The loss is not class-balanced. A single
+    network repeats the published random draws; with two sources, its first output belongs to the first label.
+    With more sources or networks, outputs are assigned in the order in which the sources occur in the rows,
+    so the names of the sources do not matter.
     """
     import torch
     import torch.nn.functional as F

@@ -10,7 +10,8 @@ from typing import Any
 def printable(text: str, *, lines: bool = False) -> str:
     """Return a text with control and invisible characters escaped; with ``lines``, line ends are kept.
 
-    A terminal obeys some of these: they clear it, rename its window, or turn the reading direction around.
+    Some of these characters control a terminal: they clear it, rename its window, or reverse the reading
+    direction.
     """
     if text.isprintable():
         return text
@@ -67,11 +68,11 @@ class OutputExists(Printable, FileExistsError):
 
 
 class MissingEvidence(Printable, ValueError):
-    """Nothing to fit from: no source labels, no pairs, or pairs whose views are identical."""
+    """Missing evidence for a fit: no source labels, no pairs, or pairs with identical views."""
 
 
 class MissingEvidenceWarning(Printable, UserWarning):
-    """Missing evidence, answered by a map that moves nothing."""
+    """Warning that evidence is missing and that the map is the identity."""
 
 
 class MapError(Printable, ValueError):
@@ -79,7 +80,7 @@ class MapError(Printable, ValueError):
 
 
 class TableError(Printable, ValueError):
-    """A table, or a file with one, that is incomplete, damaged or not what was asked for."""
+    """A table or table file that is incomplete, damaged or of the wrong kind."""
 
 
 class BudgetNotAttained(Printable, RuntimeError):
@@ -99,11 +100,11 @@ class WrongPairs(PairingError):
 
 
 class RecordingError(Printable, ValueError):
-    """A recording that is incomplete, damaged or not what its name says."""
+    """A recording that is incomplete, damaged or of another kind than its name suggests."""
 
 
 class CheckpointError(Printable, ValueError):
-    """Weights that do not fit the encoder they are meant for, or are not the ones expected."""
+    """Weights that do not fit their encoder or differ from the expected weights."""
 
 
 class DownloadError(Printable, OSError):
@@ -111,7 +112,7 @@ class DownloadError(Printable, OSError):
 
 
 class StoreError(Printable, RuntimeError):
-    """A remote store or web server that failed, or cannot do this."""
+    """A remote store or web server that failed or does not support the operation."""
 
 
 class ClusterError(Printable, RuntimeError):
@@ -127,7 +128,7 @@ class NotEnoughMemory(Printable, RuntimeError):
 
 
 class StudyError(Printable, ValueError):
-    """A study that cannot be run as it is written."""
+    """A study file with settings that cannot be run."""
 
 
 def identical_views(n_pairs: int) -> MissingEvidence:

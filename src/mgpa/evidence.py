@@ -1,13 +1,13 @@
-"""What pairs and rows show, over people.
+"""Evidence in pairs and rows, tested over people.
 
-Devices are worn by people, in sessions: rows of one person rise and fall together, and what differs between
-sources may be the people. So every decision (whether to act, along which directions, how far to go) compares
-a number with its standard error over people, as a t-test of few units should (:func:`t_quantile`). Where
-people are not known, rows or pairs are the units.
+Devices are worn by people, in sessions. Rows of one person are correlated, and a difference between sources
+may be a difference between people. So every decision (whether to correct, in which directions, how many
+stages) compares a number with its standard error over people, as in a t-test (:func:`t_quantile`). If people
+are not known, rows or pairs are the units.
 
-The published gates take the directions that hold a share of the contrasts' energy (90 or 99 %), or a chosen
-number of them. Where paired views differ by noise, those are the noise's. ``MeasurementGate(rank="auto")``
-therefore asks pairs of other people.
+The published gates have the directions with a share of the energy of the contrasts (90 or 99 %), or a chosen
+number of directions. If paired views differ by noise, these are mostly directions of noise.
+``MeasurementGate(rank="auto")`` therefore tests directions on pairs of held-out people.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def t_quantile(level: float, df: float) -> float:
 def mean_over_units(values: Any, units: Any = None) -> tuple[Any, Any, int]:
     """Return the mean of values (m,) or (m, k), its standard error, and the error's degrees of freedom.
 
-    ``units`` (m,) are participants, whose values rise and fall together: the mean is that of their means, so
-    that no participant counts more for having more pairs, and the t-test holds. None, or a single one: every
-    value is a unit. The error is infinite where there is one unit only.
+    ``units`` (m,) are participants, whose values are correlated. The mean is the mean of their means, so that
+    participants have equal weights and the t-test is valid. With None, or with a single participant, every
+    value is a unit. The error is infinite if there is only one unit.
     """
     values = np.asarray(values, dtype=np.float64)
     names, codes = np.unique(np.zeros(len(values)) if units is None else units, return_inverse=True)
@@ -70,8 +70,8 @@ def mean_over_units(values: Any, units: Any = None) -> tuple[Any, Any, int]:
 def jackknife(value: float, left_out: Any, n_sources: int, crossed: bool) -> tuple[float, int]:
     """Return a standard error and its degrees of freedom, from the estimates without each unit.
 
-    ``left_out`` (P,) is NaN where a source had that one unit only: then the error is infinite. Where every
-    unit has all sources (``crossed``), one mean was taken from P units; if not, one of each source's.
+    ``left_out`` (P,) is NaN if a source has only that unit; the error is then infinite. If every unit has all
+    sources (``crossed``), one mean was subtracted from P units; otherwise, one mean per source.
     """
     left_out = np.asarray(left_out, dtype=np.float64)
     P = len(left_out)
@@ -80,12 +80,12 @@ def jackknife(value: float, left_out: Any, n_sources: int, crossed: bool) -> tup
 
 
 def row_norms(rows: Floats) -> Floats:
-    """Return the length of every row, without a copy of them all."""
+    """Return the length of every row, without copying all rows."""
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def unit_rows(contrasts: Floats) -> Floats:
-    """Return the non-zero rows scaled to unit length, so that directions count and magnitudes do not."""
+    """Return the non-zero rows scaled to unit length, so that only their directions matter."""
     norms = row_norms(contrasts)
     moving = norms > ZERO_NORM
     rows = contrasts[moving]
@@ -132,7 +132,7 @@ def leading_axes(gram: Floats, k: int, n_features: int) -> tuple[Floats, Floats]
 
 
 def orthonormal(first: Floats, second: Floats) -> Floats:
-    """Return an orthonormal basis: the (orthonormal) columns of ``first``, then what ``second`` adds."""
+    """Return an orthonormal basis: orthonormal columns of ``first``, then new directions of ``second``."""
     Q, R = np.linalg.qr(second - first @ (first.T @ second))
     added = Q[:, np.abs(np.diag(R)) > 1e-8]
     added = added * np.sign(added[np.abs(added).argmax(axis=0), np.arange(added.shape[1])])
@@ -150,14 +150,14 @@ def supported_directions(
 ) -> Floats:
     """Return the directions that held-out pairs support, an orthonormal (d, r).
 
-    Two kinds of evidence support directions, both at the level of one in a hundred (:data:`CHANCE`).
-    Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
-    like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
-    leading directions that hold :data:`ENERGY` of what both means share are supported; where the means' own
-    clear directions hold as much and are fewer, noise comes before the effects, and those are put in front.
-    Leading directions count up to the first that nothing supports. With three or more sources, further
-    directions of the mean contrasts are taken as long as held-out contrasts share them, at most K - 1 in
-    all.
+    Two kinds of evidence support directions, both at the level of one in a hundred (:data:`CHANCE`). First,
+    held-out contrasts *vary* along a direction at least twice as much as noise would, for which contrasts are
+    like rows of one source. Second, held-out contrasts have a *mean* along the mean of the other contrasts.
+    Then the leading directions with a share :data:`ENERGY` of the common part of both means are supported. If
+    the clear directions of the means contain as much energy and are fewer, noise precedes the effects, and
+    these directions are put first. Leading directions are kept up to the first one without support. With
+    three or more sources, further directions of the mean contrasts are taken as long as held-out contrasts
+    share them, at most K - 1 in all.
 
     ``leading`` (d, k) are the principal directions of the standardised contrasts (m, d), ``kind`` (m, 2) the
     two sources of each, ``groups`` its participant, ``rows`` the scatter of rows about their sources' means.

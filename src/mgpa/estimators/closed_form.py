@@ -1,4 +1,4 @@
-"""Estimators that are solved from statistics, in one call, batch by batch, or merged; the closed form first.
+"""Estimators that are computed from statistics, in one call, by batches, or merged; the closed form.
 
 The closed form (section 4.1) is one affine map, from moments and pairs (:mod:`mgpa.position`).
 """
@@ -45,7 +45,7 @@ Floats = NDArray[Any]
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of a fit: a map, and what it rests on."""
+    """The result of a fit: a map and its evidence."""
 
     map: CorrectionMap
     gate: Any = None
@@ -57,13 +57,13 @@ class Fitted:
 
 
 class MomentEstimator(CorrectionEstimator):
-    """Base of the methods that are solved from statistics: in one call, batch by batch, or merged."""
+    """Base of methods that are computed from statistics, in one call, by batches, or merged."""
 
     _data: Statistics
     _result: Fitted | None
 
     def _solve(self, data: Statistics) -> Fitted | CorrectionMap:
-        """Return a map, with what it rests on."""
+        """Return a map with its evidence."""
         raise NotImplementedError
 
     def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
@@ -77,7 +77,7 @@ class MomentEstimator(CorrectionEstimator):
         self._result = self._identity()
 
     def _identity(self) -> Fitted:
-        """Return a map that moves nothing, for estimators that may be fitted without evidence."""
+        """Return the identity map, for estimators that may be fitted without evidence."""
         raise NotImplementedError
 
     def _effects(self) -> Floats | None:
@@ -93,7 +93,7 @@ class MomentEstimator(CorrectionEstimator):
         self._data, self._result = Statistics(), None
 
     def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Any:
-        """Return X as finite float rows: an array, or a tensor that need not leave its accelerator."""
+        """Return X as finite float rows: an array, or a tensor that stays on its device."""
         if not (
             on_cuda(X)
             and X.ndim == 2
@@ -118,10 +118,11 @@ class MomentEstimator(CorrectionEstimator):
         groups: Any = None,
         pair_groups: Any = None,
     ) -> Self:
-        """Add rows and pairs. The map equals one fit on everything seen, to rounding.
+        """Add rows and pairs. The map equals one fit on all data added so far, to rounding.
 
-        Every batch needs its sources; pairs may come with any, and a pair may be split between them. Rows are
-        reduced to moments, but for paired ones: share the map, not the estimator.
+        Every batch needs sources. Pairs may be in any batch, and the two rows of a pair may be in different
+        batches. Rows are reduced to moments, except for paired rows, which the estimator stores: share the
+        map, not the estimator.
         """
         check_parameters(self)
         seen = getattr(self, "_data", Statistics())
@@ -153,7 +154,7 @@ class MomentEstimator(CorrectionEstimator):
         return self
 
     def merge(self, other: Any) -> Self:
-        """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
+        """Add the data of another (partially) fitted estimator, for example from another machine."""
         if type(other) is not type(self):
             raise TypeError(f"Cannot merge {type(other).__name__} into {type(self).__name__}.")
         check_is_fitted(other)
@@ -206,7 +207,7 @@ class MomentEstimator(CorrectionEstimator):
         return self._data.sources
 
     def _evidence_info(self, data: Statistics, **facts: Any) -> MapInfo:
-        """Return provenance for a map solved from these statistics."""
+        """Return the provenance of a map computed from these statistics."""
         return self._info(
             data.standardizer(True),
             source_names=source_names(data.sources),
@@ -217,20 +218,20 @@ class MomentEstimator(CorrectionEstimator):
 
 
 class GatedMomentEstimator(GatedEstimator, MomentEstimator):
-    """Base of the estimators that solve moments and pairs for a map inside a gate."""
+    """Base of the estimators that compute a map inside a gate from moments and pairs."""
 
     def _identity(self) -> Fitted:
         d = self.n_features_in_
         return Fitted(AffineMap.identity(d, info=self._info(gate_rank=0)), no_gate(d))
 
     def _pairs_info(self, data: Statistics, n_pairs: int, gate: Any, evidence: str, **facts: Any) -> MapInfo:
-        """Return a map's provenance: rows, pairs, gate, and the evidence in words."""
+        """Return the provenance of a map: rows, pairs, gate, and the evidence in words."""
         facts = {"n_contrasts": n_pairs, "gate_rank": gate.rank_, "gate_energy": gate.retained_energy} | facts
         return self._evidence_info(data, evidence=evidence, **facts)
 
     @property
     def gate_(self) -> Any:
-        """The fitted gate: where rows move."""
+        """The fitted gate: the directions in which rows may move."""
         return self._fitted.gate
 
     @property
@@ -239,12 +240,12 @@ class GatedMomentEstimator(GatedEstimator, MomentEstimator):
 
     @property
     def effect_(self) -> Effect | None:
-        """How much of the mean contrast the rows show."""
+        """The share of the mean contrast that rows show."""
         return None if self._position is None else self._position.effect
 
 
 def as_fitted(result: Fitted | CorrectionMap) -> Fitted:
-    """Return the result of a solution that is a map alone."""
+    """Return the result of a solution without further evidence."""
     return result if isinstance(result, Fitted) else Fitted(result)
 
 
@@ -254,31 +255,22 @@ class ClosedFormMGPA(GatedMomentEstimator):
     Parameters
     ----------
     gate : int, float, gate estimator or None
-        Where the correction may act. An int is the rank of a :class:`~mgpa.MeasurementGate`,
-        a float the share of directional energy to retain; with None, held-out pairs decide.
-    anchor : {"within", "pooled"}
-        What gate coordinates aim for: their regression on the preserved ones within sources, which does not
-        learn an association of source and task, or over the rows of all sources, as published. Row weights
-        are relative for "within"; for "pooled", a weight of 2 repeats the row.
-    reference : source label or None
-        The source to whose mean rows are moved; None: the mean of the sources' means. Preserved
-        coordinates and differences between corrected rows are the same for all.
-    strength : float
-        α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given Q.
-    ridge : float or "auto"
-        Penalty of the regression of gate coordinates on preserved ones, on the sum-of-squares scale; "auto"
-        is generalised cross-validation for anchors within sources, and the published 10 for anchors over all
-        rows.
-    shrinkage : float
-        Shrinkage of the residual covariance toward its mean diagonal.
-    do_no_harm : bool
-        With ``anchor="within"``: return the identity unless pairs agree on a shift and the rows show it more
-        clearly than chance does in one of twenty fits, over participants where ``groups`` are known.
-    standardize : bool
-        Work in features scaled to zero mean and unit variance on the fitting rows. Output is in the input's
-        units either way.
-    on_missing : {"raise", "warn"}
-        Without source labels or pairs there is nothing to fit: raise, or warn and return the identity map.
+        The directions in which rows may move. An int is the rank of a :class:`~mgpa.MeasurementGate`, a float
+        the share of directional energy to retain; with None, held-out pairs decide. anchor : {"within",
+        "pooled"} The target of the gate coordinates: their regression on the preserved coordinates within
+        sources, which does not learn an association of source and task, or over the rows of all sources, as
+        published. For "within", only relative row weights matter; for "pooled", a weight of 2 equals a
+        repeated row. reference : source label or None The source to whose mean rows are moved; None is the
+        mean of the sources' means. Preserved coordinates and differences between corrected rows do not depend
+        on it. strength : float α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given
+        Q. ridge : float or "auto" Penalty of the regression of gate coordinates on preserved coordinates, on
+        the sum-of-squares scale. "auto" is generalised cross-validation for anchors within sources, and the
+        published 10 for anchors over all rows. shrinkage : float Shrinkage of the residual covariance toward
+        its mean diagonal. do_no_harm : bool With ``anchor="within"``, return the identity unless pairs show a
+        consistent shift and rows show it at the 5 % level, tested over participants if ``groups`` are given.
+        standardize : bool Whether to standardise features on the fitting rows. The output has the units of
+        the input in both cases. on_missing : {"raise", "warn"} Without source labels or pairs, raise an
+        error, or warn and return the identity map.
 
     Attributes
     ----------
@@ -293,7 +285,7 @@ class ClosedFormMGPA(GatedMomentEstimator):
     covariance_ : (r, r) array
         Residual covariance C, after shrinkage.
     effect_ : Effect or None
-        How much of the mean contrast the rows show, with its standard error; None with ``anchor="pooled"``.
+        The share of the mean contrast that rows show, with its standard error; None with ``anchor="pooled"``.
 
     Examples
     --------
@@ -349,8 +341,8 @@ class ClosedFormMGPA(GatedMomentEstimator):
     def paper(cls, gate: Any = None, **changes: Any) -> Self:
         """Return the published settings: a pooled anchor with ridge 10, no test of evidence.
 
-        ``gate`` replaces .9, the share of contrast energy of controlled SSVEP and N170 (recorded
-        SSVEP has .99, reuse rank 8); ``changes`` override parameters.
+        The default gate is .9, the share of contrast energy in the controlled SSVEP and N170 studies
+        (recorded SSVEP: .99, reuse: rank 8). ``changes`` override parameters.
         """
         gate = 0.9 if gate is None else gate
         settings: dict[str, Any] = {"anchor": "pooled", "ridge": 10.0, "do_no_harm": False}

@@ -7,9 +7,9 @@ anchors of their scores inside the gate:
 
 The paper's anchor a(q) is a regression of the score on the preserved coordinates, over the rows of all
 sources (``target="conditional"``), and learns associations of source and task. The default is the critic's
-own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates within
-sources (:func:`mgpa.effect.within_anchor`): no row is asked to move past ẑ(q). Its first stage is the
-closed form, which needs no critics.
+score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates within
+sources (:func:`mgpa.effect.within_anchor`), so that no row moves past ẑ(q). Its first stage is the closed
+form, which needs no critics.
 """
 
 from __future__ import annotations
@@ -65,65 +65,48 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     Parameters
     ----------
     gate : int, float, gate estimator or None
-        Where the correction may act. An int is the rank of a :class:`~mgpa.MeasurementGate`,
-        a float the share of directional energy to retain; with None, held-out pairs decide.
-    n_stages : int
-        At most this many stages.
-    critics : sequence of {"linear", "lbfgs", "gelu"}
-        Source critics refitted at every stage; a single critic has half the damping. ``("linear",)`` needs
-        no torch. On a GPU "linear" is solved to convergence by Newton steps; "lbfgs" is the published,
-        early-stopped solver everywhere. A critic has one score for two sources, and K scores for K > 2.
-    target : {"within", "conditional", "mean", "zero"}
-        What the scores aim for: the critics' own scores at the gate coordinates expected within sources,
-        which learns no association of source and task; their conditional mean given the preserved coordinates
-        over all rows, as published; their mean; or zero. With "within" (and no ``anchor_gate``) the first
-        stage is the closed form's.
-    radius : float
-        Longest step of a stage, per √d.
-    damping, stabilizer : float
-        τ, the price of movement, and λ, which keeps weak critics from being scaled up.
-    ridge : float or "auto"
-        Penalty of the anchor regression, on the sum-of-squares scale; "auto" is generalised cross-validation
-        for anchors within sources, and the published 10 for anchors over all rows.
-    critic_epochs, learning_rate : int, float
-        Training of the GELU critic.
-    early_stopping, patience : bool, int
-        Keep the epoch of each GELU critic with the lowest source cross-entropy on (X_val, source_val); give
-        up after ``patience`` epochs without improvement. ``critic_epochs`` is then a maximum.
-    do_no_harm : bool
-        Add stages only while, on held-out rows, critics predict the source beyond what the preserved
-        coordinates predict, over participants; with nothing to remove the map is the identity. Held-out rows
-        are X_val if given; otherwise paired views, if pairs and rows show one effect, or else rows: a fifth
-        of many, five cross-fitted runs of few. If the gate was set by hand, only the part that held-out
-        pairs support is used.
-    standardize : bool
-        As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
-    anchor_gate : int, float, gate estimator or None
-        For control gates: the gate whose complement the anchors condition on, and whose coordinates the
-        anchored point changes. None uses ``gate``.
-    device : {"auto", "cpu", "cuda", ...}
-        Where critics are trained; "auto" takes CUDA if torch sees it.
-    random_state : int, RandomState or None
-        Seed of the critics of the published targets. With "within" a GELU critic is the mean of four networks
-        with seeds of their own, and the map is a function of the data alone.
-    verbose : bool
-        Show progress.
-    on_missing : {"raise", "warn"}
-        As in :class:`~mgpa.ClosedFormMGPA`.
+        The directions in which rows may move. An int is the rank of a :class:`~mgpa.MeasurementGate`, a float
+        the share of directional energy to retain; with None, held-out pairs decide. n_stages : int Maximum
+        number of stages. critics : sequence of {"linear", "lbfgs", "gelu"} Source critics, which are refitted
+        at every stage; a single critic has half the damping. ``("linear",)`` does not need torch. On a GPU,
+        "linear" is fitted to convergence by Newton steps; "lbfgs" is the published solver with early stopping
+        on any device. A critic has one score for two sources, and K scores for K > 2. target : {"within",
+        "conditional", "mean", "zero"} The target of the scores. "within": the scores of the critics at the
+        gate coordinates expected within sources, which learns no association of source and task.
+        "conditional": their conditional mean given the preserved coordinates over all rows, as published.
+        "mean": their mean. "zero": zero. With "within" (and no ``anchor_gate``), the first stage is the
+        closed form. radius : float Maximum length of the step of a stage, divided by √d. damping, stabilizer
+        : float τ, the penalty of movement, and λ, which limits the weight of weak critics. ridge : float or
+        "auto" Penalty of the anchor regression, on the sum-of-squares scale; "auto" is generalised
+        cross-validation for anchors within sources, and the published 10 for anchors over all rows.
+        critic_epochs, learning_rate : int, float Training settings of the GELU critic. early_stopping,
+        patience : bool, int Keep the epoch of each GELU critic with the lowest source cross-entropy on
+        (X_val, source_val); stop after ``patience`` epochs without improvement. ``critic_epochs`` is then a
+        maximum. do_no_harm : bool Add stages only while critics predict the source of held-out rows better
+        than the preserved coordinates do, tested over participants. Without such evidence, the map is the
+        identity. Held-out rows are X_val if given. Otherwise they are paired views, if pairs and rows show
+        the same effect, or other rows: a fifth of many rows, or five cross-fitted runs with few rows. If the
+        gate was set by hand, only the part that held-out pairs support is used. standardize : bool As in
+        :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units. anchor_gate : int,
+        float, gate estimator or None For control gates: the gate whose complement is used by the anchors, and
+        whose coordinates change at the anchored point. None uses ``gate``. device : {"auto", "cpu", "cuda",
+        ...} Device on which critics are trained; "auto" uses CUDA if available. random_state : int,
+        RandomState or None Seed of the critics for the published targets. With "within", a GELU critic is the
+        mean of four networks with fixed seeds, so the map depends only on the data. verbose : bool Show
+        progress. on_missing : {"raise", "warn"} As in :class:`~mgpa.ClosedFormMGPA`.
 
     Attributes
     ----------
     gate_, anchor_gate_ : fitted gates
-        The editable subspace, and the one whose complement anchors see.
+        The editable subspace, and the subspace whose complement the anchors use.
     map_ : StagedMap
         The stored correction.
     n_stages_ : int
         Stages fitted.
     history_ : list of dict
-        For each stage: what it was tested on (``evidence``: "effect", "rows" or "pairs"), the residual AUROC
-        of each score (``auroc``), its excess over chance (``z``), whether it was ``kept``, and the movement.
-    sources_ : array
-        Source labels.
+        For each stage: the data of its test (``evidence``: "effect", "rows" or "pairs"), the residual AUROC
+        of each score (``auroc``), its excess over chance (``z``), whether the stage was ``kept``, and the
+        movement. sources_ : array Source labels.
 
     Examples
     --------
@@ -211,9 +194,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def paper(cls, study: str = "native", **changes: Any) -> Self:
         """Return the published settings: anchors over all sources, all 48 stages, no stopping rule, seed 17.
 
-        "native" is the recipe of controlled SSVEP, N170 and, with ``gate=0.99``, recorded
-        SSVEP; "reuse" trains critics longer with early stopping on (X_val, source_val), smaller steps and a
-        rank-8 gate. ``changes`` override parameters.
+        "native" has the settings of controlled SSVEP, N170 and, with ``gate=0.99``, recorded SSVEP. "reuse"
+        has longer critic training with early stopping on (X_val, source_val), smaller steps and a gate of
+        rank 8. ``changes`` override parameters.
         """
         settings: dict[str, Any] = {
             "gate": 0.9,
@@ -294,7 +277,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def _read_judges(
         self, data: LabelledRows, held_out: HeldOut
     ) -> tuple[Floats | None, NDArray[np.int64] | None]:
-        """Return the held-out rows that end the stages, and their sources."""
+        """Return the held-out rows for the stopping rule, and their sources."""
         if self.early_stopping and all(value is None for value in held_out):
             raise UsageError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
         return self._read_held_out(
@@ -311,7 +294,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return not self.do_no_harm or effect.is_clear(START_LEVEL)
 
     def _fit_gates(self, pairs: Pairs, standardizer: Standardizer, H: NDArray[Any], rows: Rows) -> None:
-        """Fit the gate and, for control gates, the one that anchors see."""
+        """Fit the gate and, for control gates, the gate for the anchors."""
         gates = [
             fit_gate(gate, pairs, standardizer, lambda: H, lambda: rows.moments.within)
             for gate in (self.gate, self.anchor_gate)[: 1 if self.anchor_gate is None else 2]
@@ -328,7 +311,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         standardizer: Standardizer,
         effect: Effect | None,
     ) -> tuple[Trajectory, StoppingRule]:
-        """Return the run that makes the map, and the rule that ends it on held-out rows or views."""
+        """Return the run of stages for the map, and its stopping rule on held-out rows or views."""
         pair_id, judged = data.pair_id, None
         # Pairs that show the effect backwards do not say which of their views is of which source.
         shared = effect is not None and effect.matches_pairs and effect.size > 0
@@ -342,7 +325,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return judged_run(recipe, rows, held, groups=data.participant, pair_id=pair_id, views=judged)
 
     def _start(self, first: ClosedForm, basis: Floats, run: Trajectory, rule: StoppingRule | None) -> None:
-        """Take the closed form as the first stage; each run takes that of its own rows."""
+        """Use the closed form as the first stage; each run uses that of its own rows."""
         for each in (run, *(() if rule is None else rule.witnesses)):
             path, B = first(each.rows.moments)[0], run.recipe.basis
             along = path.direction.T @ basis  # (k, r)
@@ -351,7 +334,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         self.history_.append({"stage": 0, "evidence": "effect", "kept": True, "held_movement": moved})
 
     def _fit_stages(self, run: Trajectory, rule: StoppingRule | None) -> None:
-        """Repeat steps 3 and 4 of Algorithm 1, up to ``n_stages`` times or until the rule says stop."""
+        """Repeat steps 3 and 4 of Algorithm 1, up to ``n_stages`` times or until the rule stops them."""
         stages = range(len(run.stages), self.n_stages if self.gate_.rank_ else 0)
         for k in progress(stages, "MGPA stages", self.verbose):
             stage = run.fit_stage()

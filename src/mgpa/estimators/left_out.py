@@ -1,4 +1,4 @@
-"""What a device that is not in the fit gets: every source left out in turn."""
+"""Results for a device that is not in the fit: every source is left out in turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADAPTED, ADDED = "adapted to its rows", f"{PAIRS} pairs with one device"
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What became of sources that were left out; prints as a table and a sentence.
+    """Results for sources that were left out; prints as a table and a sentence.
 
     ``distance`` compares the options for the rows of every source. It is the mean squared distance of the
     source's views to the other sources' corrected views of the same events, divided by the distance to other
@@ -39,18 +39,18 @@ class LeftOut:
 
     @property
     def mean(self) -> dict[str, float]:
-        """The distances, over sources."""
+        """The mean distances over sources."""
         names = dict.fromkeys(name for row in self.distance.values() for name in row)
         return {name: float(np.mean([row[name] for row in self.distance.values()])) for name in names}
 
     @property
     def fallback(self) -> str:
-        """The option without pairs of the device that brings rows nearest."""
+        """The option without pairs of the new device that has the smallest distance."""
         return min((*TREATMENTS, ADAPTED), key=lambda name: self.mean[name])
 
     @property
     def option(self) -> str:
-        """The option of ``mgpa apply`` that does it."""
+        """The corresponding option of ``mgpa apply``."""
         return OPTIONS[(*TREATMENTS, ADAPTED).index(self.fallback)]
 
     def __str__(self) -> str:
@@ -83,14 +83,14 @@ class LeftOut:
 def leave_one_source_out(
     model: Any, X: Any, *, source: Any, pair_id: Any, groups: Any = None, random_state: int = 0
 ) -> LeftOut:
-    """Fit without each source in turn, and measure what happens to its rows.
+    """Leave each source out of the fit in turn and compare corrections of its rows.
 
     Parameters
     ----------
     model : estimator
-        ``MGPA`` or ``ClosedFormMGPA``, whose maps can take another device.
+        ``MGPA`` or ``ClosedFormMGPA``, whose maps can be adapted to another device.
     X, source, pair_id, groups
-        As for ``fit``; three sources or more, since with two nothing is known about a third.
+        As for ``fit``, with three sources or more, because two sources show nothing about a third.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def leave_one_source_out(
 
 
 def closeness(moved: Floats, goals: Floats, m: CorrectionMap) -> float:
-    """Return the mean squared distance of rows to their goals, as a share of that to others' goals."""
+    """Return the mean squared distance of rows to their targets, divided by that to targets of other rows."""
     apart = (moved - goals) / m.scale
     others = np.concatenate([(moved - np.roll(goals, k, axis=0)) / m.scale for k in (1, len(goals) // 2)])
     return float(np.mean(apart**2) / max(np.mean(others**2), np.finfo(np.float64).tiny))
@@ -152,7 +152,7 @@ def closeness(moved: Floats, goals: Floats, m: CorrectionMap) -> float:
 def _few_pairs(
     X: Floats, source: Any, ids: Any, rows: NDArray[np.int64], rest: Any, rng: np.random.Generator
 ) -> tuple[str, tuple[Floats, Floats], NDArray[np.bool_]]:
-    """Return the device with most common events, some pairs with it, and which rows are not in them."""
+    """Return the device with most common events, some pairs with it, and the rows outside these pairs."""
     candidates = np.unique(source[rest]).tolist()
     common = {name: np.intersect1d(ids[rows], ids[source == name]) for name in candidates}
     partner = max(candidates, key=lambda name: len(common[name]))

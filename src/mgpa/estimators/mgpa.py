@@ -1,9 +1,9 @@
-"""MGPA, the default: read the source from the row, then correct it to the device you have.
+"""MGPA, the default: recognise the source of a row, then correct the row.
 
-Where held-out views show that the source can be read, rows move as a correction moves them that is told the
-source (:mod:`mgpa.reading`): to one device's view, or to the mean of all. Where it cannot, the direction in
-which sources differ is collapsed, as the closed form does (:mod:`mgpa.position`). Where pairs and rows show
-nothing, nothing moves.
+If held-out views show that the source can be read from a row, rows move as with a correction that is given
+the source (:mod:`mgpa.reading`): to the view of one device, or to the mean of all views. If it cannot be
+read, the direction in which sources differ is collapsed, as in the closed form (:mod:`mgpa.position`). If
+pairs and rows show no effect, rows do not move.
 """
 
 from __future__ import annotations
@@ -35,54 +35,41 @@ NOT_ASKED = SpreadEvidence(1.0, 0, "")
 
 
 class MGPA(GatedMomentEstimator):
-    """Correct embeddings for how they were measured: shifts, gains and rotations, as far as pairs show them.
+    """Correct embeddings for effects of the recording device: shifts, gains and rotations that pairs show.
 
     Parameters
     ----------
     gate : int, float, gate estimator or None
-        Where mean differences between sources may be corrected. An int is the rank of a
-        :class:`~mgpa.MeasurementGate`, a float the share of directional energy to retain; with None,
-        held-out pairs decide.
-    reference : source label or None
-        The device that your decoder or calibration was trained on. Its own rows stay where they are, and
-        rows of other devices are moved to its view. None: all rows are moved to the mean of all views.
-    spread : {"auto", "always", "never"}
-        Whether differences in spread are corrected: if held-out pairs show that it helps, always, or never.
-    collapse : {"auto", "always", "never"}
-        Whether the direction in which sources differ is collapsed. That hides the source even if it cannot
-        be read from a row, but removes the part of the task in that direction. "auto": if edits miss too
-        much of what edits of known sources would do; "always": whenever there is a shift.
-    strength : float
-        1 is the full correction; values between 0 and 1 move rows less far.
-    standardize : bool
-        Work in features scaled to zero mean and unit variance on the fitting rows. Output is in the input's
-        units either way.
-    on_missing : {"raise", "warn"}
-        Without source labels or pairs there is nothing to fit: raise, or warn and return the identity map.
+        The directions in which mean differences between sources may be corrected. An int is the rank of a
+        :class:`~mgpa.MeasurementGate`, a float the share of directional energy to retain; with None, held-out
+        pairs decide. reference : source label or None The device on which your decoder or calibration was
+        trained. Rows recognised as this device do not move, and rows of other devices are moved to its view.
+        None: all rows are moved to the mean of all views. spread : {"auto", "always", "never"} Whether
+        differences in spread are corrected: if held-out pairs show that this helps, always, or never.
+        collapse : {"auto", "always", "never"} Whether the direction in which sources differ is collapsed.
+        This works even if the source of a row cannot be recognised, but it also removes task information in
+        this direction. "auto": collapse if the source is recognised too unreliably; "always": collapse
+        whenever there is a shift. strength : float 1 is the full correction; values between 0 and 1 move rows
+        by this share. standardize : bool Whether to standardise features on the fitting rows. The output has
+        the units of the input in both cases. on_missing : {"raise", "warn"} Without source labels or pairs,
+        raise an error, or warn and return the identity map.
 
     Attributes
     ----------
     gate_ : fitted gate
-        Where rows move: the span of the contrasts if spread is corrected; rank 0 without evidence.
-    map_ : PosteriorMap or AffineMap
-        The stored correction: edits by the source that is read from the row, one edit for all rows, or the
-        identity.
-    action_ : str
-        What was done: "nothing", "collapse", "read", or "collapse, then read".
-    reading_ : Reading or None
-        How well the source of held-out views is read.
-    effect_ : Effect or None
-        How much of the mean contrast the rows show; None where pairs show no common shift.
-    spread_ : SpreadEvidence or None
-        What held-out pairs say about spread.
-    sources_ : array
-        Source labels seen.
+        The directions in which rows move: the span of the contrasts if spread is corrected; rank 0 without
+        evidence. map_ : PosteriorMap or AffineMap The stored correction: edits that depend on the recognised
+        source, one edit for all rows, or the identity. action_ : str What was done: "nothing", "collapse",
+        "read", or "collapse, then read". reading_ : Reading or None The accuracy with which the source of
+        held-out views is read. effect_ : Effect or None The share of the mean contrast that rows show; None
+        if pairs show no common shift. spread_ : SpreadEvidence or None The evidence of held-out pairs for a
+        difference in spread. sources_ : array Source labels seen.
 
     See Also
     --------
     ClosedFormMGPA : The paper's one affine step.
     IterativeMGPA : The paper's bounded steps, guided by source critics.
-    mgpa.audit.run : Measure what a correction does, on participants it was not fitted on.
+    mgpa.audit.run : Measure the effects of a correction on held-out participants.
 
     Examples
     --------
@@ -162,7 +149,7 @@ class MGPA(GatedMomentEstimator):
     def _position_of(
         self, data: Statistics, pairs: Pairs, standardizer: Standardizer, target: int | None
     ) -> Position:
-        """Return the closed form, or the identity where pairs show no common shift."""
+        """Return the closed form, or the identity if pairs show no common shift."""
         try:
             settings = PositionSettings(reference=target)
             return solve_position(
@@ -184,7 +171,7 @@ class MGPA(GatedMomentEstimator):
         position: Position,
         target: int | None,
     ) -> Fitted:
-        """Return edits by the source that is read from the row, or the closed form, or nothing."""
+        """Return edits that depend on the recognised source, or the closed form, or the identity."""
         effect, has_position = position.effect, position.map.rank > 0
         spread = show_spread(views) if self.spread != "never" else NOT_ASKED
         has_spread = self.spread == "always" or spread.is_shown
@@ -215,7 +202,7 @@ class MGPA(GatedMomentEstimator):
 
     @property
     def spread_(self) -> SpreadEvidence | None:
-        """What held-out pairs say about spread."""
+        """The evidence of held-out pairs for a difference in spread."""
         return self._fitted.spread
 
     @property
@@ -225,12 +212,12 @@ class MGPA(GatedMomentEstimator):
 
     @property
     def reading_(self) -> Reading | None:
-        """How well the source of held-out views is read; None where nothing had to be read."""
+        """The accuracy with which the source of held-out views is read; None if it was not needed."""
         return self._fitted.reading
 
 
 def _evidence_in_words(result: Fitted, reference: str) -> str:
-    """Return what pairs and rows show, and what is done about it."""
+    """Return the evidence of pairs and rows, and the chosen correction, in words."""
     effect = None if result.position is None else result.position.effect
     parts = ["pairs show no common shift" if effect is None else str(effect)]
     if result.spread is not None:
@@ -244,9 +231,9 @@ def _evidence_in_words(result: Fitted, reference: str) -> str:
 def _edit_map(
     fit: Fit, posterior: Posterior, position: Position, standardizer: Standardizer, target: int | None
 ) -> tuple[PosteriorMap, Gate]:
-    """Return the edits as a stored map, and the gate inside of which they are.
+    """Return the edits as a stored map, and the gate that contains them.
 
-    Mean differences act inside the closed form's gate; slopes in the span of the differences.
+    Mean differences act inside the gate of the closed form; slopes act in the span of the differences.
     """
     inside = None if fit.slopes else position.gate.basis_
     stored = posterior_map(fit, posterior, position.map, standardizer, target=target, gate=inside)

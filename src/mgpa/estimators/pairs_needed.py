@@ -1,4 +1,4 @@
-"""How many pairs a correction needs: fits on fewer pairs than there are, compared on events held out."""
+"""The number of pairs that a correction needs: fits on fewer pairs, compared on held-out events."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ FEWEST_PARTICIPANTS = 4  # to hold some out; of fewer, events are
 
 @dataclass(frozen=True)
 class PairsNeeded:
-    """What fits on fewer pairs do to held-out events; prints as a table and a sentence.
+    """Results of fits on fewer pairs for held-out events; prints as a table and a sentence.
 
     ``distance`` is the mean squared distance between corrected views of one event, divided by that between
-    views of different events, for each of ``sizes`` (numbers of events) and each draw. ``uncorrected`` is
-    the same before correction. ``needed`` is the number of events after which more would bring views closer
-    by less than a tenth of what pairs can at all, ``interval`` (95 %) over draws; infinite where pairs do
-    not help.
+    views of different events, for each of ``sizes`` (numbers of events) and each draw. ``uncorrected`` is the
+    same before correction. ``needed`` is the number of events beyond which more events would add less than a
+    tenth of the total gain, with a 95 % ``interval`` over draws; it is infinite if pairs do not help.
     """
 
     sizes: tuple[int, ...]
@@ -49,7 +48,7 @@ class PairsNeeded:
         return "\n".join([*lines, f"Enough: about {self.needed:.0f} events ({low} to {high})."])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all numbers, ready for JSON; what is infinite is None."""
+        """Return all numbers, ready for JSON; infinite numbers are None."""
 
         def number(value: float) -> float | None:
             return round(float(value), 4) if np.isfinite(value) else None
@@ -154,7 +153,7 @@ def _coded(ids: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _needed(sizes: tuple[int, ...], distance: Floats, uncorrected: float) -> float:
-    """Return the number of events after which distances exceed their limit by a tenth of what pairs bring.
+    """Return the number of events at which distances exceed their limit by a tenth of the total gain.
 
     They fall as a + b / nᵖ, with p = 1/2 or 1, whichever fits better.
     """

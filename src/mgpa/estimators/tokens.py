@@ -1,8 +1,8 @@
 """Token embeddings (n, t, d): corrected by their mean, or all together.
 
-:class:`TokenMean` corrects the token mean and shifts every token alike: differences between tokens, and with
-them all within-trial structure, stay exactly as they were. Information about the source in single tokens
-stays, too. :class:`JointTokens` corrects all t·d numbers of a row at once.
+:class:`TokenMean` corrects the token mean and shifts all tokens equally, so differences between tokens, and
+with them all structure within a trial, do not change. Information about the source in these differences also
+remains. :class:`JointTokens` corrects all t·d numbers of a row together.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def token_mean(X: Any) -> Any:
 
 
 class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators of tokens: tokens become rows, which ``estimator_`` corrects, and tokens again.
+    """Base of the token estimators: ``estimator_`` corrects rows that are made of tokens.
 
-    ``layout`` says which rows, as in :func:`token_rows`. The fitted gate and history belong to the wrapped
-    estimator: ``model.estimator_.gate_``.
+    ``layout`` defines the rows, as in :func:`token_rows`. The fitted gate and history are attributes of the
+    wrapped estimator: ``model.estimator_.gate_``.
     """
 
     layout: ClassVar[str]
@@ -96,8 +96,8 @@ class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEsti
     ) -> Self:
         """Fit on tokens X (n, t, d).
 
-        Everything else is as in the wrapped estimator's ``fit``; ``pairs`` and ``X_val`` hold tokens too. A
-        two-dimensional X is taken as rows of a single token.
+        All other arguments are as in ``fit`` of the wrapped estimator; ``pairs`` and ``X_val`` also contain
+        tokens. The rows of a two-dimensional X are treated as single tokens.
         """
         check_parameters(self)
         forget(self)
@@ -137,19 +137,19 @@ class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEsti
         return self
 
     def merge(self, other: Any) -> Self:
-        """Add everything another (partially) fitted estimator of the same kind has seen."""
+        """Add the data of another (partially) fitted estimator of the same kind."""
         check_is_fitted(other, "estimator_")
         self._check_n_tokens(other.n_tokens_)
         self.estimator_ = copy.copy(self.estimator_).merge(other.estimator_)
         return self
 
     def coverage(self, pairs: Any) -> float:
-        """Return the share of directional energy that these pairs have inside the estimator's gate."""
+        """Return the share of the directional energy of these pairs inside the gate."""
         check_is_fitted(self, "estimator_")
         return float(self.estimator_.coverage(self._pair_rows(pairs)))
 
     def _rows(self, X: Any, *, reset: bool, name: str = "X") -> tuple[NDArray[Any], int]:
-        """Return the rows that tokens become, and the number of tokens."""
+        """Return the rows made of tokens, and the number of tokens."""
         if not _is_tokens(X):
             return validate_rows(self, X, reset=reset, name=name), 1
         tokens = as_tokens(to_numpy(X), name)
@@ -189,7 +189,7 @@ class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEsti
         return self.fit(X, y, source=source, **evidence).transform(X, **aware)
 
     def get_metadata_routing(self) -> Any:
-        """Return what scikit-learn should route here: sources reach ``transform`` where they are needed."""
+        """Return the metadata requests for scikit-learn; ``transform`` gets sources if it needs them."""
         request = super().get_metadata_routing()
         if self._is_source_aware():
             request.transform.add_request(param="source", alias=True)
@@ -210,8 +210,8 @@ class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEsti
 class TokenMean(TokenEstimator):
     """Fit a correction on token means and apply it to whole token sequences.
 
-    ``estimator`` is one of this package, for instance ``ClosedFormMGPA()``; ``estimator_`` is the fitted one
-    and ``n_tokens_`` the number of tokens per row.
+    ``estimator`` is an estimator of this package, for example ``ClosedFormMGPA()``. ``estimator_`` is the
+    fitted estimator and ``n_tokens_`` the number of tokens per row.
 
     Examples
     --------
@@ -230,10 +230,10 @@ class TokenMean(TokenEstimator):
 
 
 class JointTokens(TokenEstimator):
-    """Correct all tokens of a row together, as one vector of t·d numbers; otherwise as :class:`TokenMean`.
+    """Correct all tokens of a row together, as one vector of t·d numbers; otherwise like :class:`TokenMean`.
 
-    Information about the source in single tokens is corrected, too. With more numbers than rows, the closed
-    form uses products of rows instead of features.
+    This also corrects source information in single tokens. With more numbers than rows, the closed form uses
+    products of rows instead of products of features.
     """
 
     layout: ClassVar[str] = "joint"
@@ -244,7 +244,7 @@ TOKENS: dict[str, type[TokenEstimator]] = {"mean": TokenMean, "joint": JointToke
 
 
 def row_estimator(model: Any) -> Any:
-    """Return the row estimator inside an estimator of tokens; any other model is returned."""
+    """Return the row estimator inside a token estimator; other models are returned unchanged."""
     return model.estimator if isinstance(model, TokenEstimator) else model
 
 
