@@ -156,12 +156,13 @@ def supported_directions(
     Then the leading directions with a share :data:`ENERGY` of the common part of both means are supported. If
     the clear directions of the means contain as much energy and are fewer, noise precedes the effects, and
     these directions are put first. Leading directions are kept up to the first one without support. With
-    three or more sources, further directions of the mean contrasts are taken as long as held-out contrasts
-    share them, at most K - 1 in all.
+    three or more sources, further directions of the mean contrasts are added if held-out contrasts share
+    them, up to K - 1 in total.
 
     ``leading`` (d, k) are the principal directions of the standardised contrasts (m, d), ``kind`` (m, 2) the
     two sources of each, ``groups`` its participant, ``rows`` the scatter of rows about their sources' means.
-    All that lead are returned if there are too few pairs to hold any out, and none if the pairs show nothing.
+    All leading directions are returned if there are too few pairs to hold any out, and none if pairs show no
+    effect.
     """
     folds = contrast_folds(contrasts, groups)
     if not folds:
@@ -192,7 +193,7 @@ def supported_directions(
 def count_effects(kinds: Labels) -> int:
     """Return the number of directions in which the contrasted sources can differ.
 
-    K sources, less the groups of them that no contrast joins.
+    This is K minus the number of groups of sources that are not connected by contrasts.
 
     Examples
     --------
@@ -237,7 +238,7 @@ class _HeldOut:
         return along
 
     def shared_means(self, units: NDArray[np.intp], n_effects: int) -> tuple[float, Floats]:
-        """Return how far means agree over units, and how far along each effect; nothing where by chance."""
+        """Return the agreement of means over units, in total and along each effect; zero if by chance."""
         agreed, error, df = mean_over_units(self.along_mean(), units)
         # Both factors of a product of means are of the same few units: its variance is twice what they show.
         errors = np.sqrt(2.0) * t_quantile(CHANCE / 2, df)
@@ -251,7 +252,7 @@ class _HeldOut:
     def count_supported(
         self, n_leading: int, units: NDArray[np.intp], agreed: float, n_shared: int
     ) -> tuple[int, int]:
-        """Return up to which leading direction all are supported, and how many hold the shared mean."""
+        """Return the number of supported leading directions, and the number that contain the shared mean."""
         n_supported, n_mean, k = 0, n_leading + 1, 0
         while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
             k = min(max(64, 2 * k), n_leading)
@@ -269,8 +270,9 @@ class _HeldOut:
     def mean_chance(self, units: NDArray[np.intp], n_effects: int) -> float:
         """Return the p-value of a common mean over units (Dempster's test).
 
-        The length of the mean over units is compared with the spread of units about it. Both add up about as
-        many independent squares as rows have dimensions, so that two people can agree by more than chance.
+        The length of the mean over units is compared with the spread of units about it. Both are sums of
+        about as many independent squares as there are dimensions, so two people can show agreement beyond
+        chance.
         """
         dimensions = float(self.directions.shape[1])  # where rows vary alike in all
         if self.rows is not None:
@@ -294,16 +296,16 @@ class _HeldOut:
         return float(scipy.stats.f.sf(ratio, df, df * (n_units - 1)))
 
     def source_effects(self, some: NDArray[np.intp]) -> Floats:
-        """Return what each source adds to the mean of all, from some contrasts, (K, d).
+        """Return the effect of each source relative to the mean of all, from some contrasts, (K, d).
 
-        The contrasts' means of each kind would not do: where all are with one source, its noise is in every
-        one of them, and looks like a direction that they share.
+        Means for each kind of contrast are not used: if all pairs are with one source, its noise is in all of
+        these means and looks like a shared direction.
         """
         first, second = self.first[some], self.second[some]
         return zero_sum_effects(self.contrasts[some], first, second, self.n_sources)[0]
 
     def along_effect(self, j: int) -> Floats:
-        """Return each contrast along direction j times the difference of the others' effects, (m,)."""
+        """Return each contrast along direction j, times the difference of the others' effects, (m,)."""
         along = np.zeros(len(self.contrasts))
         for train, test in self.folds:
             effects = self.source_effects(train)
@@ -316,7 +318,8 @@ class _HeldOut:
     def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
         """Return the coordinates of contrasts along the others' k leading directions: three (m, k) arrays.
 
-        Its energy; what that would be, were it noise; and what it shares with the others' mean of its kind.
+        The arrays are the energy, its expectation for noise, and the part shared with the mean of the others
+        of its kind.
         """
         D, rows = self.directions, self.rows
         total = float(D.shape[1] if rows is None else rows.diagonal.sum())
@@ -352,8 +355,8 @@ def _before(values: Floats) -> Floats:
 def contrast_folds(contrasts: Floats, groups: Any = None) -> Folds:
     """Return up to five (train, test) splits of contrasts, by participant where several are known.
 
-    Without participants, or of a single one, contrasts are dealt out by their length, so that their order
-    does not matter. A single contrast cannot be split.
+    Without participants, or with a single one, contrasts are assigned to folds by their length, so that their
+    order does not matter. A single contrast cannot be split.
     """
     if groups is None or len(np.unique(groups)) < 2:
         units = np.empty(len(contrasts), np.int64)

@@ -1,9 +1,9 @@
-"""Where a correction may act (section 3, "Estimating the measurement gate").
+"""Gates: the directions in which a correction may act (section 3, "Estimating the measurement gate").
 
-A gate is an orthonormal basis B of the directions along which paired measurements of the same thing
-differ. Corrections move embeddings inside its span only. :class:`MeasurementGate` learns B from paired
-contrasts; :class:`PCAGate`, :class:`RandomGate` and :class:`FullGate` are the paper's controls, whose
-directions ignore the pairs; :class:`FixedGate` is one you give.
+A gate is an orthonormal basis B of the directions along which paired measurements of one event differ.
+Corrections move embeddings only inside its span. :class:`MeasurementGate` learns B from paired contrasts.
+:class:`PCAGate`, :class:`RandomGate` and :class:`FullGate` are the paper's controls, which do not use pairs.
+:class:`FixedGate` has a given basis.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Floats = NDArray[np.float64]
 class Gate(BaseEstimator):  # type: ignore[misc]
     """Base of all gates: a fitted orthonormal ``basis_`` and its projections.
 
-    A gate knows nothing of units: it is fitted on, and applied to, standardised coordinates.
+    Gates are fitted on, and applied to, standardised coordinates.
     """
 
     #: What ``fit`` takes: paired "contrasts" or embedding "rows"; "given" needs neither.
@@ -62,7 +62,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
 
     @property
     def retained_energy(self) -> float | None:
-        """Share of the contrasts' directional energy inside the gate; None of gates that saw no contrasts."""
+        """Share of the contrasts' directional energy inside the gate; None for gates without contrasts."""
         if self.fitted_on != "contrasts":
             return None if self.rank_ else 0.0
         return float(self.cumulative_energy_[self.rank_ - 1]) if self.rank_ else 0.0
@@ -73,15 +73,15 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         return np.asarray(H) @ self.basis_
 
     def preserved(self, H: Any) -> Floats:
-        """Return Q = (I - BBᵀ)h for every row: what no correction changes (eq. (1))."""
+        """Return Q = (I - BBᵀ)h for every row: the part that no correction changes (eq. (1))."""
         H = np.asarray(H)
         return np.asarray(H - self.editable(H) @ self.basis_.T)
 
     def coverage(self, contrasts: Any) -> float:
         """Return the share of the directional energy of standardised contrasts inside the gate.
 
-        On pairs the gate was not fitted on: near 1, it also covers their measurement change; well below the
-        retained energy, it has learnt its own pairs.
+        Use pairs on which the gate was not fitted. Near 1, the gate also covers their measurement change.
+        Well below the retained energy, the gate is overfitted to its own pairs.
         """
         check_is_fitted(self, "basis_")
         directions = unit_rows(check_array(contrasts, dtype=np.float64))
@@ -101,14 +101,12 @@ class MeasurementGate(Gate):
     Parameters
     ----------
     rank : "auto", int or float
-        An int is the rank. A float in (0, 1] is the share of directional energy to retain. "auto" retains
-        90 % of it, but only as far as held-out pairs support the directions, so that noise of the pairs is
-        not taken for an effect (:func:`supported_directions`).
-    norm_quantile : float
-        Contrasts shorter than this quantile of the non-zero lengths are left out: the direction of a very
-        short contrast is mostly noise, and unit length would give it full weight.
-    max_contrasts : int or None
-        If there are more, use this many, evenly spaced in the order given.
+        An int is the rank. A float in (0, 1] is the share of directional energy to retain. "auto" retains 90
+        % of it, but only directions that held-out pairs support, so that noise of the pairs is not mistaken
+        for an effect (:func:`supported_directions`). norm_quantile : float Contrasts shorter than this
+        quantile of the non-zero lengths are left out: the direction of a very short contrast is mostly noise,
+        and unit length would give it full weight. max_contrasts : int or None If there are more, use this
+        many, evenly spaced in the order given.
 
     Attributes
     ----------
@@ -156,8 +154,8 @@ class MeasurementGate(Gate):
     ) -> Self:
         """Fit on contrasts X (m, d), second view minus first.
 
-        ``kind``, ``groups`` and ``rows`` are what ``rank="auto"`` knows about them; see
-        :func:`supported_directions`. Other ranks need none of it, and do not depend on the contrasts' signs.
+        ``kind``, ``groups`` and ``rows`` are used for ``rank="auto"``; see :func:`supported_directions`.
+        Other ranks do not need them and do not depend on the signs of the contrasts.
         """
         check_parameters(self)
         contrasts = validate_data(self, X, dtype=np.float64)
@@ -185,7 +183,7 @@ class MeasurementGate(Gate):
 
 
 class PCAGate(Gate):
-    """Control: the leading principal directions of the embeddings themselves, blind to the pairs.
+    """Control: the leading principal directions of the embeddings, without pairs.
 
     Parameters
     ----------
@@ -286,7 +284,7 @@ class FixedGate(Gate):
         self.basis = basis
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Take the basis as it is; of X only the number of columns is used."""
+        """Use the given basis; only the number of columns of X is used."""
         check_parameters(self)
         basis, d = np.asarray(self.basis, dtype=np.float64), np.shape(X)[1]
         if len(basis) != d:
@@ -319,8 +317,8 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
 def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) -> Floats:
     """Return the held-out directional energy inside gates of rank 1, 2, …: evidence for choosing a rank.
 
-    ``contrasts`` (m, d) are divided by the feature scale. ``groups`` are their participants; none of them is
-    on both sides of a split. Entry i is the coverage of rank i + 1, a mean over folds, up to the largest
+    ``contrasts`` (m, d) are divided by the feature scale. ``groups`` are their participants; no participant
+    is on both sides of a split. Entry i is the coverage of rank i + 1, a mean over folds, up to the largest
     rank that every fold supports. The curve flattens where further directions are no longer shared.
     """
     contrasts = check_array(contrasts, dtype=np.float64, ensure_min_samples=2)
@@ -359,7 +357,7 @@ def fit_gate(
 ) -> Any:
     """Fit a clone of ``gate`` on the features that vary, then express it in all features.
 
-    A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
+    A feature that is constant in the fitting data has exact zeros in the basis, so it is never edited.
     """
     gate = as_gate(gate)
     editable = standardizer.require_variation().varies

@@ -1,7 +1,7 @@
 """Linear algebra that does not grow with the rows: scatters, their principal axes, ridge penalties.
 
-A scatter of fewer rows than features stays those rows. Whatever is decomposed is cut off in one place
-(:func:`resolved_axes`): what remains of a symmetric matrix is more than rounding.
+A scatter of fewer rows than features is stored as these rows. All decompositions are truncated in one
+function (:func:`resolved_axes`), which removes axes that are only rounding errors.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ PIECE = 2**17
 
 
 def blocks(n: int, size: int) -> list[slice]:
-    """Return slices of ``size`` rows, the last of fewer, that cover n."""
+    """Return slices of ``size`` rows that cover n rows; the last may have fewer rows."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def outside(basis: Array, columns: Array) -> Array:
-    """Return (I - BBᵀ) applied to columns: what of them lies outside the span of an orthonormal basis."""
+    """Return (I - BBᵀ) applied to columns: their part outside the span of an orthonormal basis."""
     return columns - basis @ (basis.T @ columns)
 
 
 def resolved_axes(matrix: Floats, size: float, also: float = 0.0) -> tuple[Floats, Floats]:
-    """Return eigenvalues, weakest first, and eigenvectors of a symmetric matrix, those that are not rounding.
+    """Return eigenvalues in increasing order and eigenvectors of a symmetric matrix, without rounding errors.
 
-    Rounding is what lies below ``size`` times the machine's precision of the largest one, and of what the
-    matrix was the difference of (``also``).
+    Eigenvalues are rounding errors if they are below ``size`` times the machine precision, relative to the
+    largest eigenvalue and to the size of the terms whose difference is the matrix (``also``).
     """
     values, vectors = np.linalg.eigh(matrix)
     resolved = values > (values.max(initial=0.0) + also) * size * EPS
@@ -53,7 +53,7 @@ class Scatter:
 
     @classmethod
     def from_rows(cls, F: Floats) -> Scatter:
-        """Return the scatter of rows that are centred and weighted already."""
+        """Return the scatter of rows that are already centred and weighted."""
         return cls(None, ((F, None),)) if len(F) < F.shape[1] else cls(F.T @ F)
 
     @property
@@ -147,14 +147,14 @@ class Scatter:
         return squares
 
     def inside(self, G: Floats) -> Floats:
-        """Return GᵀFᵀFG: the scatter in the coordinates that the columns of G, (d, r), read."""
+        """Return GᵀFᵀFG: the scatter in the coordinates given by the columns of G, (d, r)."""
         if self.dense is not None:
             return np.asarray(G.T @ (self.dense @ G))
         projected = self.times(G)
         return np.asarray(projected.T @ projected)
 
     def axes(self) -> PrincipalAxes:
-        """Return the principal axes along which there is more than rounding, weakest first."""
+        """Return the principal axes in increasing order, without rounding errors."""
         values, vectors = resolved_axes(self.gram() if self.dense is None else self.dense, self.n_features)
         if self.dense is None:
             return PrincipalAxes(values, vectors / np.sqrt(values), self)
@@ -182,8 +182,8 @@ class PrincipalAxes:
 def cross_validated_ridge(values: Floats, products: Floats, total: float, n: float) -> float:
     """Return the penalty that minimises generalised cross-validation, from moments alone.
 
-    Degrees of freedom count 1.4 times, the usual guard (Kim and Gu, 2004) against the too small penalties
-    that plain cross-validation now and then prefers.
+    Degrees of freedom are multiplied by 1.4 (Kim and Gu, 2004), because plain cross-validation sometimes
+    chooses penalties that are too small.
     """
     if not len(values):
         return 1.0
@@ -196,5 +196,5 @@ def cross_validated_ridge(values: Floats, products: Floats, total: float, n: flo
 
 
 def ridge_grid(values: Floats) -> Floats:
-    """Return the penalties to choose from, for a scatter with these principal values, weakest first."""
+    """Return the candidate penalties for a scatter with these principal values, in increasing order."""
     return np.asarray(values[-1] * np.logspace(-10, 2, 73))

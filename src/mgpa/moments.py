@@ -1,7 +1,7 @@
-"""Sufficient statistics that merge: batch, streamed and distributed fits see the same numbers.
+"""Sufficient statistics that can be merged: batch, streamed and distributed fits use the same numbers.
 
-The closed form needs nothing of the rows but each source's weight, mean and centred scatter, so memory is
-O(K d²) whatever the number of rows.
+The closed form needs only the weight, mean and centred scatter of each source, so memory is O(K d²) for any
+number of rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SourceMoments:
 
     @classmethod
     def from_rows(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp] | None = None) -> SourceMoments:
-        """Summarise the rows of one source in float64, a block at a time: one pass, or two with weights."""
+        """Summarise the rows of one source in float64, block by block: in one pass, or two with weights."""
         rows = np.arange(len(X)) if rows is None else rows
         n, d = len(rows), X.shape[1]
         if is_tensor(X) and n < d:
@@ -79,7 +79,7 @@ class SourceMoments:
 
     @classmethod
     def _from_tensor(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp]) -> SourceMoments:
-        """Summarise rows where they are; a device has room for larger blocks than a cache."""
+        """Summarise rows on their device, in larger blocks than for a CPU cache."""
         import torch
 
         n, d = len(rows), X.shape[1]
@@ -130,12 +130,12 @@ class SourceMoments:
 
 
 def _weight_sums(weight: Floats | None, n: int) -> tuple[float, float]:
-    """Return Σ w and Σ w² of n rows, of weight 1 where none are given."""
+    """Return Σ w and Σ w² of n rows; the default weight is 1."""
     return (float(n), float(n)) if weight is None else (float(weight.sum()), float(weight @ weight))
 
 
 def _near_mean(X: Any, weight: Floats | None, rows: NDArray[np.intp]) -> Floats:
-    """Return what rows are centred by: the mean of some of them or, with weights, of all."""
+    """Return the centre that is subtracted from rows: the mean of some rows or, with weights, of all."""
     n, d = len(rows), X.shape[1]
     center = np.zeros(d)
     if weight is None:
@@ -167,8 +167,8 @@ class Moments:
     def from_rows(cls, X: Any, source: Any, sample_weight: Any = None) -> Moments:
         """Summarise rows X with one source label each.
 
-        A tensor on a CUDA device is summed up there, in another order than an array; any other tensor is the
-        array that it holds, to the last bit.
+        A tensor on a CUDA device is summed on this device, in another order than an array. Results of other
+        tensors are bit-identical to those of arrays.
         """
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return cls.from_codes(X if on_cuda(X) else to_numpy(X), *coded(np.asarray(source)), weight)
@@ -177,7 +177,7 @@ class Moments:
     def from_codes(
         cls, X: Any, distinct: NDArray[Any], codes: NDArray[np.int64], weight: Floats | None = None
     ) -> Moments:
-        """Summarise rows X whose sources are counted: each is one of the ``distinct`` labels."""
+        """Summarise rows X with sources given as positions among the ``distinct`` labels."""
         parts = {}
         for code, label in enumerate(distinct):
             rows = np.flatnonzero(codes == code)
@@ -212,7 +212,7 @@ class Moments:
 
     @property
     def counts(self) -> Floats:
-        """Effective number of rows of each source, (Σ w)² / Σ w²: with equal weights, of whatever size, n."""
+        """Effective number of rows of each source, (Σ w)² / Σ w²; n for equal weights of any size."""
         return self.weights**2 / self._squared_weights
 
     @property
@@ -236,13 +236,13 @@ class Moments:
 
     @cached_property
     def within(self) -> Scatter:
-        """Scatter of every source's rows about its own mean, added up."""
+        """Sum over sources of the scatter of rows about the mean of their source."""
         return functools.reduce(operator.add, (part.spread for part in self.parts.values()))
 
     def within_scaled(self, divisor: Floats) -> Scatter:
         """Return the scatter within sources of features divided by ``divisor``.
 
-        Weights are relative: the scatter is that of :attr:`count` rows of weight one.
+        Only relative weights matter: the scatter is that of :attr:`count` rows of weight one.
         """
         return self.within.scaled(divisor * np.sqrt(self.weights.sum() / self.count))
 
@@ -263,7 +263,7 @@ class Moments:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short digest of the rows seen, independent of their order and batching."""
+        """A short checksum of all rows, independent of their order and batching."""
         return fingerprint({label: (part.n_rows, part.checksum) for label, part in self.parts.items()})
 
 
@@ -370,19 +370,19 @@ def fingerprint(parts: dict[Any, tuple[int, NDArray[np.uint64]]]) -> str:
 
 @dataclass(frozen=True)
 class Standardizer:
-    """Per-feature centre and scale of the fitting data, and which features varied at all."""
+    """Centre and scale of every feature in the fitting data, and the features that are not constant."""
 
     center: Floats
     scale: Floats
     varies: NDArray[np.bool_]
 
     def unscaled(self) -> Standardizer:
-        """Return the input's own units, with the features that vary."""
+        """Return a standardisation that keeps the units of the input, with the same varying features."""
         return Standardizer(np.zeros_like(self.center), np.ones_like(self.scale), self.varies)
 
     @property
     def divisor(self) -> Floats:
-        """What to divide features by where those that never varied take no part: their scale is infinite."""
+        """Divisors of features; the scale of constant features is infinite, so they have no effect."""
         return np.where(self.varies, self.scale, np.inf)
 
     @classmethod
@@ -395,7 +395,7 @@ class Standardizer:
 
     @classmethod
     def from_rows(cls, X: Any, sample_weight: Floats | None, standardize: bool) -> Standardizer:
-        """Accumulate in float64 whatever the rows' type, in blocks."""
+        """Accumulate in float64 and in blocks, for rows of any type."""
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         share = weight / weight.sum()
         parts = blocks(len(X), 65536)
@@ -404,7 +404,7 @@ class Standardizer:
         return cls.from_spread(mean, variance, len(X), standardize)
 
     def require_variation(self) -> Self:
-        """Return this standardisation, or say that there is nothing to correct."""
+        """Return this standardisation; raise if all features are constant."""
         if not self.varies.any():
             raise ValueError(
                 f"All {len(self.varies)} features of X are constant, so there is nothing to correct. "
@@ -413,7 +413,7 @@ class Standardizer:
         return self
 
     def apply(self, X: Any) -> NDArray[np.float32]:
-        """Return standardised float32 rows; features that never varied are zero, so no critic sees them."""
+        """Return standardised float32 rows; constant features are zero, so critics do not use them."""
         H = np.asarray((X - self.center) / self.scale, dtype=np.float32)
         H[:, ~self.varies] = 0.0
         return H

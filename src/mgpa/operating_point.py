@@ -1,8 +1,8 @@
-"""Operating points: how much of a fitted correction to apply (section 4.3, appendix B).
+"""Operating points: the strength or number of stages of a fitted correction (section 4.3, appendix B).
 
-Native applies the whole map. A movement budget stops where held-out rows have moved by a given share. The
-development rule of the reuse study picks the point with the best worst-association AUROC among those that
-cost no head more than .01.
+"Native" applies the complete map. A movement budget reduces the map until held-out rows move by a given
+share. The development rule of the reuse study chooses the point with the best worst-association AUROC among
+those that cost no head more than .01.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1
 def movement(moved: Any, H: Any, varies: Any) -> float:
     """Return ‖H' - H‖_F / ‖H‖_F: how far rows move, relative to their size.
 
-    This is the one definition of movement, in fits, budgets, audits and histories. ``moved`` is H' - H, in
-    standardised coordinates. The size counts the features that varied in the fitting rows (``varies``): the
-    others have no scale, and a unit that wakes up in new people would make every movement look small.
+    This definition of movement is used in fits, budgets, audits and histories. ``moved`` is H' - H in
+    standardised coordinates. The size includes only features that varied in the fitting rows (``varies``).
+    Other features have no scale, and if they varied in new people, all movements would look small.
     """
     size = float(np.linalg.norm(np.asarray(H, dtype=np.float64)[..., varies]))
     if not size > 0:
@@ -39,8 +39,8 @@ def movement(moved: Any, H: Any, varies: Any) -> float:
 def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinates: Any = None) -> float:
     """Return the :func:`movement` of the rows of X, in the map's standardised coordinates.
 
-    ``source`` is for source-aware maps; others never see it. ``coordinates``, anything with ``center``,
-    ``scale`` and ``varies``, are for comparing maps that were standardised differently.
+    ``source`` is used only for source-aware maps. ``coordinates``, an object with ``center``, ``scale`` and
+    ``varies``, makes maps with different standardisations comparable.
     """
     m, X, where = _read(m, X, coordinates)
     return movement(_displacement(m, X, where, source), (X - where.center) / where.scale, where.varies)
@@ -85,23 +85,23 @@ def movement_budget(
 ) -> Any:
     """Return the map at the operating point where the rows of X_val have moved by ``budget``.
 
-    Affine maps take the chord: strength = budget / movement at full strength, never above it. Staged maps
-    take the first stage at which the movement crosses the budget upward, and only as much of that stage as
-    needed. A map that never gets there raises :class:`BudgetNotAttained`.
+    For affine maps, strength = budget / movement at full strength, at most the full strength. For staged
+    maps, the result ends within the first stage at which the movement exceeds the budget. If the map cannot
+    reach the budget, it raises :class:`BudgetNotAttained`.
 
     Parameters
     ----------
     m : CorrectionMap or fitted estimator
-        The movement is that of this map, at its own strength.
+        The map whose movement, at its strength, is measured.
     X_val : (n, d) array
         Validation rows.
     budget : float
         Relative movement ‖H' - H‖_F / ‖H‖_F, for instance .05.
     source : (n,) array or None
-        Sources of the rows, for source-aware maps; others never see it.
+        Sources of the rows, used only for source-aware maps.
     coordinates : Standardizer, map or None
-        Its ``center``, ``scale`` and ``varies`` say where movement is measured; None: those that the map was
-        fitted in. Maps that were standardised differently move equally far only in common coordinates.
+        Its ``center``, ``scale`` and ``varies`` define the coordinates of the movement; None uses those of
+        the fit. Movements of maps with different standardisations are comparable only in common coordinates.
     """
     if not (np.isfinite(budget) and budget >= 0):
         raise ParameterError("budget", budget, "zero or a positive number")

@@ -1,7 +1,8 @@
 """Frozen corrections, to store, to share and to apply to new embeddings.
 
-A map needs numpy and nothing else, and never changes. Estimators make maps (``model.to_map()``); files hold
-them (:meth:`CorrectionMap.save`, :func:`load_map`). Only a :class:`RoutedMap` asks for a source label.
+A map needs only numpy and is immutable. Estimators create maps (``model.to_map()``), and
+:meth:`CorrectionMap.save` and :func:`load_map` store and load them. Only a :class:`RoutedMap` needs a source
+label.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ __all__ = [
 def load_map(path: Given) -> CorrectionMap:
     """Load a stored correction from a file or an address such as ``s3://bucket/m.safetensors``.
 
-    A directory (``model.json`` + ``model.npz``) written by the paper authors' code is opened too. A file
-    that is damaged, inconsistent, too new or not a map raises :class:`MapError`. Opening never runs code.
+    Directories (``model.json`` + ``model.npz``) written by the code of the paper's authors can also be
+    loaded. A file that is damaged, inconsistent, too new or not a map raises :class:`MapError`. Loading never
+    runs code from the file.
     """
     path = as_place(path)
     if isinstance(path, Path) and path.is_dir():

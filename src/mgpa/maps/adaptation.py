@@ -1,15 +1,17 @@
 """Add a device that was not in the fit, from its unlabelled rows or from pairs with a fitted device.
 
-The new device becomes one more source of a :class:`~mgpa.maps.PosteriorMap`. Its rows are brought to where
-corrected rows of the fitted devices lie, or, by pairs, to a fitted device and then moved as its rows:
+The new device becomes an additional source of a :class:`~mgpa.maps.PosteriorMap`. From rows alone, its rows
+are mapped to the level of corrected rows of the fitted devices. From pairs, they are mapped to a fitted
+device and then corrected like its rows:
 
     from rows alone:        E(h) = c + r (h - m) - h
     from pairs with t:      E(h) = g(h) - h + E_t(g(h)),            g(h) = h + δ_t + a ridge regression
 
-c is the level of the fitted devices' corrected rows, m that of the new device, r the ratio of features'
-standard deviations. m and r are shrunk toward the population of devices: of what a batch differs by, its
-people and its content explain a part. A map with an edit E for rows of any device (``unseen_edit``) moves
-rows of the new one half as above, half by E, after they are aligned with uncorrected rows of the fitted ones.
+c is the level of the corrected rows of the fitted devices, m that of the new device, and r the ratio of the
+features' standard deviations. m and r are shrunk toward the population of devices, because people and content
+explain a part of the difference of a batch. If the map has an edit E for rows of any device
+(``unseen_edit``), rows of the new device are moved by the mean of the edit above and of E, where E is applied
+after alignment with uncorrected rows of the fitted devices.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> Posterior
 
 
 def _aligned(base: PosteriorMap, level: Floats, goal: Floats, ratio: Floats) -> tuple[Floats, Floats]:
-    """Return the edit that takes rows at a level to another, with this ratio of standard deviations."""
+    """Return the edit that maps rows from one level to another, with this ratio of standard deviations."""
     apart = goal - base.center - ratio * (level - base.center)
     return np.diag(ratio - 1.0), apart / base.scale * base.varies
 
@@ -91,13 +93,13 @@ def _regressed(
 
 
 def _ratio(base: PosteriorMap, population: Population, apart: Floats) -> Floats:
-    """Return what features are scaled by, from differences of their logarithmic standard deviations."""
+    """Return the scaling of features, from differences of their log standard deviations."""
     some = base.varies & (population.varies > 0)
     return np.where(some, np.exp(np.clip(apart, -MOST_GAIN, MOST_GAIN)), 1.0)
 
 
 def _goal(base: PosteriorMap, population: Population, rows: Floats, n_units: float) -> tuple[Floats, Floats]:
-    """Return where fitted devices' corrected rows lie, and their features' spread over that of the rows."""
+    """Return the level of corrected rows of fitted devices, and their spread relative to uncorrected rows."""
     edits, offsets = _multiplied(base)
     levels = (population.levels - base.center) / base.scale
     moved = levels + offsets + np.einsum("ki,kij->kj", levels, edits)
@@ -148,7 +150,7 @@ def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> Posterior
 
 
 def require_population(m: CorrectionMap) -> Population:
-    """Return what the map knows of devices in general; raise if it knows nothing."""
+    """Return the population of devices in the map; raise if it has none."""
     if m.population is None:
         raise MapError(
             "This map holds no population of devices: it was fitted on fewer than four participants "
@@ -165,11 +167,11 @@ def _require_new(name: str, m: CorrectionMap) -> None:
 def _scores_with(
     base: PosteriorMap, population: Population, level: Floats, rows: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return squares' weights, linear part and bias of the scores with one more source, at this level.
+    """Return weights of squares, linear part and bias of the scores with an additional source at this level.
 
-    Its density is that of a known device, moved. Whose, and how sharply, is what tells best the known
-    devices' means and rows of the new one apart. Where nothing does, all sources are read by their means
-    alone.
+    Its density is that of a known device, shifted. The device and the sharpness are those that best separate
+    the means of the known devices from rows of the new one. If none does, all sources are recognised by their
+    means only.
     """
     new = population.read(level[None])[0]
     known = (population.levels - base.center) / base.scale
@@ -211,7 +213,7 @@ def _multiplied(m: PosteriorMap) -> tuple[Floats, Floats]:
 
 
 def _ridge(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return slope and intercept of y on x, with the penalty that predicts left-out pairs best."""
+    """Return slope and intercept of y on x, with the penalty that best predicts left-out pairs."""
     n = len(x)
     center, mean = x.mean(axis=0), y.mean(axis=0)
     x, y = x - center, y - mean
@@ -287,9 +289,9 @@ def _with_device(
 
 
 def _unseen_with(base: PosteriorMap, rows: Floats, direction: Floats | None) -> dict[str, Any]:
-    """Return how rows of devices that are still unknown are noticed, and moved along another direction.
+    """Return the settings for rows of other unknown devices: their recognition, and their edit.
 
-    The new device's mean is that of its rows, which shall not look unseen themselves.
+    The mean of the new device is that of its rows, so that these rows do not look unknown.
     """
     if base.unseen_odds is None or base.unseen_whiten is None or base.unseen_means is None:
         return {}

@@ -1,4 +1,4 @@
-"""Affine corrections: one for all rows, or one per source, blended by the posterior of the source."""
+"""Affine corrections: one for all rows, or one per source, weighted by the posterior of the source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class AffineMap(CorrectionMap):
     """x' = x - strength · ((x - center) G + offset) Dᵀ, with k-column G and D in the input's units.
 
     The closed form with K sources has k = K - 1 columns, so applying it costs little more than copying.
-    ``k = 0`` is the identity; with k near d the factors are multiplied out, and it costs one matrix product.
+    ``k = 0`` is the identity. With k near d, the factors are multiplied, and applying the map costs one
+    matrix product.
     """
 
     readout: Floats
@@ -87,7 +88,7 @@ class AffineMap(CorrectionMap):
         return self._apply_blocks(X, weights, back, out)
 
     def _apply_blocks(self, X: Floats, weights: Folded, back: Floats | None, out: Floats) -> bool:
-        """Correct rows block by block, which stay in cache between the passes over them."""
+        """Correct rows in blocks that stay in the cache."""
         k, finite = weights.readout.shape[1], True
         block = max(1, BLOCK_BYTES // (X.itemsize * X.shape[1])) if back is not None else PRODUCT_ROWS
         work = np.empty((min(block, len(X)), X.shape[1]), dtype=X.dtype)
@@ -106,7 +107,7 @@ class AffineMap(CorrectionMap):
         return finite
 
     def as_posterior(self) -> PosteriorMap:
-        """Return the map as edits blended by the posterior of the source, which are all the same."""
+        """Return the map as a map with posteriors, whose edits are all equal."""
         population = require_population(self)
         means = population.means
         linear, bias = population.scores(means, self.center, self.scale)
@@ -138,26 +139,21 @@ class PosteriorMap(CorrectionMap):
         h' = h + Σ_s p_s(h) E_s(h),   p = softmax((h G)² w + h L + b),   E_s(h) = (e_s + h D_s) O
 
     in standardised coordinates h. The scores are log-densities of Gaussians with unequal covariances, up to a
-    common term: squares of a few readings, and a linear part.
+    common term: squares of a few linear combinations, and a linear part.
 
-    Where the source cannot be read, p is even and every row moves by the mean of the edits.
+    If the source cannot be read, all probabilities are equal and every row moves by the mean of the edits.
 
     Attributes
     ----------
     square, square_weight : (q, d), (q, K)
-        G and w: linear readings of a row whose squares tell sources apart, and their weights in each score.
-    linear, bias : (K, d), (K,)
-        L and b: the linear part of the scores.
-    edit, edit_offset : (K, d, r), (K, r)
-        D_s and e_s: how a row of each source is moved along ``direction``.
-    direction : (r, d) or None
-        O, rows in the span of the contrasts; None: the identity, r = d.
-    unseen_whiten, unseen_means : (d, j), (K, j), or None
-        The coordinates in which rows are compared with the fitted devices, and those devices' means.
-    unseen_edit, unseen_offset : (d, r), (r,), or None
-        What is done to rows of devices that were not in the fit, as ``edit`` and ``edit_offset``.
-    unseen_odds : (1,) or None
-        How many times likelier than the fitted ones, in logarithms, such a device must be to have even odds.
+        G and w: linear combinations of a row whose squares distinguish sources, and their weights in each
+        score. linear, bias : (K, d), (K,) L and b: the linear part of the scores. edit, edit_offset : (K, d,
+        r), (K, r) D_s and e_s: the edit of a row of each source along ``direction``. direction : (r, d) or
+        None O, rows in the span of the contrasts; None: the identity, r = d. unseen_whiten, unseen_means :
+        (d, j), (K, j), or None The coordinates in which rows are compared with the fitted devices, and the
+        means of these devices. unseen_edit, unseen_offset : (d, r), (r,), or None The edit for rows of
+        devices that were not in the fit, like ``edit`` and ``edit_offset``. unseen_odds : (1,) or None The
+        log likelihood ratio of such a device to the fitted devices at which both have equal odds.
     """
 
     square: Floats
@@ -232,7 +228,7 @@ class PosteriorMap(CorrectionMap):
         return on_blocks(correct, len(X), max(1, BLOCK_NUMBERS // (weights.first.shape[1] + 2 * X.shape[1])))
 
     def _weights(self, dtype: np.dtype[Any]) -> Folded:
-        """Return the folded weights in one type; float64 rows are not centred, which would cost a pass."""
+        """Return the folded weights in one type; float64 rows are not centred, to save a pass."""
         folded = fold_spread(self)
         folded = uncentred(folded) if dtype == np.float64 else folded
         return folded.cast(partial(np.ascontiguousarray, dtype=dtype))
@@ -246,7 +242,7 @@ class PosteriorMap(CorrectionMap):
 def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
     """Return posteriors, (n, K), and blended edits, (n, r), from the products of rows, overwriting them.
 
-    The posterior is that of the known devices; edits are also blended with that of unknown ones, if there is
+    The posterior is that of the fitted devices; edits also include the edit for unknown devices, if there is
     one.
     """
     q, K = weights.square_weight.shape

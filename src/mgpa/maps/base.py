@@ -39,15 +39,15 @@ class CorrectionMap:
     Attributes
     ----------
     center, scale : arrays of shape (d,)
-        The standardisation the correction was fitted in. Input and output are in the user's own units.
+        The standardisation of the fit. Input and output have the units of the user.
     strength : float
-        How much of the displacement is applied; 1 is the fitted correction and values above 1 overshoot it.
+        Factor of the displacement; 1 is the fitted correction, and values above 1 overshoot it.
     info : MapInfo
         Provenance: method, parameters, fitting-data fingerprint, encoder, versions, notes.
     coordinates : Coordinates or None
-        How raw features become the embeddings that this map corrects; see :meth:`from_raw`.
+        The transform from raw features to the embeddings that this map corrects; see :meth:`from_raw`.
     fitted : FittedRange or None
-        What the fitting rows were like, for :meth:`check`.
+        Ranges of the fitting rows, for :meth:`check`.
     population : Population or None
         The fitted devices and participants, for :meth:`check`, :meth:`monitor` and :meth:`adapt`.
     """
@@ -95,18 +95,18 @@ class CorrectionMap:
 
     @property
     def n_raw(self) -> int:
-        """Number of raw features: that of the embedding, unless the map has coordinates."""
+        """Number of raw features; without coordinates, that of the embedding."""
         return self.n_features if self.coordinates is None else self.coordinates.n_raw
 
     @property
     def varies(self) -> NDArray[np.bool_]:
-        """Which features varied in the fit, shape (d,): all but ``info.constant_features``."""
+        """The features that varied in the fit, shape (d,): all except ``info.constant_features``."""
         varies = np.ones(self.n_features, dtype=bool)
         varies[list(self.info.constant_features)] = False
         return varies
 
     def with_strength(self, strength: float) -> Self:
-        """Return the same map with another strength (absolute, not a factor on the present one)."""
+        """Return the same map with another strength (absolute, not relative to the present one)."""
         other = replace(self, strength=float(strength))
         # What was prepared for numpy does not depend on the strength.
         other._cache.update({k: v for k, v in self._cache.items() if isinstance(k, np.dtype)})
@@ -138,8 +138,8 @@ class CorrectionMap:
         strength : float or None
             Apply this strength instead of the map's own.
         out : array of shape (n, d) or None
-            Where to write the corrected rows: a numpy array of the type of X, or X itself. If X has NaN or
-            infinite values nothing is written; a correction that overflows leaves it half written.
+            Output array: a numpy array of the type of X, or X itself. If X has NaN or infinite values,
+            nothing is written; if a correction overflows, the array is only partly written.
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, out=out)
@@ -148,12 +148,12 @@ class CorrectionMap:
         return self._correct(X, self._apply, out)
 
     def warm_up(self, dtype: Any = np.float32) -> Self:
-        """Prepare the weights and load or compile code now, not in the first transform.
+        """Prepare the weights and compile code before the first transform.
 
-        Staged maps run compiled where numba is installed: compiling takes several seconds, once on a machine
-        (numba keeps the result, ``NUMBA_CACHE_DIR``), and loading half a second in every process.
+        With numba, staged maps are compiled. Compilation takes several seconds once per machine (numba stores
+        the result in ``NUMBA_CACHE_DIR``), and loading takes half a second in every process.
 
-        ``dtype`` is the type of the rows to come. Returns this map.
+        ``dtype`` is the type of the future rows. Returns this map.
         """
         X = as_float_matrix(self.center[None].astype(dtype))
         if self.source_blind:  # maps by source have nothing to prepare
@@ -161,7 +161,7 @@ class CorrectionMap:
         return self
 
     def _correct(self, X: Any, apply: Callable[[Floats, Floats], bool], out: Any) -> Any:
-        """Correct arrays by ``apply`` and tensors by the map's module; without one, tensors on the CPU."""
+        """Correct arrays by ``apply`` and tensors by the map's torch module or, without one, on the CPU."""
         if self._takes_tokens(X):
             if out is not None:
                 raise TypeError("out is for rows (n, d); tokens are corrected into a new array. Omit out.")
@@ -184,7 +184,7 @@ class CorrectionMap:
         return self.info.n_tokens is not None and getattr(X, "ndim", 2) == 3
 
     def _token_rows(self, X: Any) -> Any:
-        """Return tokens (n, t, d) as rows; raise unless a row has as many as in the fit."""
+        """Return tokens (n, t, d) as rows; raise if the number of tokens differs from the fit."""
         n_tokens, layout = self.info.n_tokens, self.info.token_layout
         if X.shape[1] != n_tokens:
             why = " Means over different numbers of tokens differ in distribution." * (layout == "mean")
@@ -197,7 +197,7 @@ class CorrectionMap:
         return self._cache[device]
 
     def _run(self, X: Any, apply: Callable[[Floats, Floats], bool], out: Floats | None = None) -> Floats:
-        """Check rows, correct them by ``apply``, and say what was wrong if the result is not finite."""
+        """Check rows, correct them by ``apply``, and raise if the result is not finite."""
         columns = getattr(X, "columns", None)
         if columns is not None:
             require_names(self.info, tuple(columns), self.n_features)
@@ -223,12 +223,12 @@ class CorrectionMap:
     def _apply(self, X: Floats, out: Floats) -> bool:
         """Write corrected rows into ``out``, which may be X itself.
 
-        Returns False if any edit is not finite: bad input shows up there.
+        Returns False if any edit is not finite, which indicates invalid input.
         """
         raise NotImplementedError
 
     def _weights(self, dtype: np.dtype[Any]) -> Any:
-        """Return the weights in the form and type they are applied in."""
+        """Return the weights in the form and type in which they are applied."""
         raise NotImplementedError
 
     def _prepared(self, dtype: np.dtype[Any]) -> Any:
@@ -247,8 +247,9 @@ class CorrectionMap:
     def check(self, X: Any, source: Any = None) -> RowCheck:
         """Check whether rows are like those that the map was fitted on.
 
-        ``X`` are uncorrected rows, as for :meth:`transform`; ``source`` their sources, if known: names the
-        fit never saw are reported. The result prints as sentences and has ``ok`` and ``to_dict()``.
+        ``X`` are uncorrected rows, as for :meth:`transform`, and ``source`` their sources, if known. Names
+        that were not in the fit are reported. The result prints as sentences and has ``ok`` and
+        ``to_dict()``.
 
         Examples
         --------
@@ -265,13 +266,13 @@ class CorrectionMap:
         return check_rows(X, self.fitted, source, self.info, self.population, self.unseen(X))
 
     def unseen(self, X: Any) -> Floats:
-        """Return the probability that no fitted device explains each row; 0 where the map cannot tell."""
+        """Return the probability that no fitted device explains each row; 0 if the map cannot estimate it."""
         return np.zeros(len(X))
 
     def monitor(self, *, window: int = 200, rate: float = 1e-3) -> Monitor:
-        """Return a monitor of a stream of rows: are they of a fitted device, and vary as they should?
+        """Return a monitor of a stream of rows, which detects unknown devices and broken features.
 
-        ``rate`` is the share of windows of ``window`` rows that give a false alarm on new participants.
+        ``rate`` is the share of windows of ``window`` rows with a false alarm for new participants.
 
         Examples
         --------
@@ -287,20 +288,20 @@ class CorrectionMap:
     def adapt(self, X: Any, name: str = "new", *, n_participants: int = 1) -> CorrectionMap:
         """Return this map with one more device, from a batch of its rows without labels.
 
-        The device's level is estimated, and its gains (up to 1024 features): rows are brought to where
-        corrected rows of the fitted devices lie. The batch is assumed to have the same mix of content as the
-        fit. Changes of the mean by another mix, beyond the differences between fitted participants, are
-        attributed to the device.
+        The level of the device and its gains (up to 1024 features) are estimated, and its rows are mapped to
+        the level of the corrected rows of the fitted devices. The batch is assumed to have the same mix of
+        content as the fit. If the mix differs by more than between fitted participants, the change of the
+        mean is attributed to the device.
 
         Parameters
         ----------
         X : (n, d) array
-            Uncorrected rows of the new device, best of several participants.
+            Uncorrected rows of the new device, if possible of several participants.
         name : str
-            What to call it.
+            Name of the new device.
         n_participants : int
-            How many participants the rows come from. With more of them, less of the mean is attributed to
-            participants.
+            Number of participants in the rows. With more participants, a smaller part of the mean is
+            attributed to participants.
 
         Examples
         --------
@@ -317,32 +318,32 @@ class CorrectionMap:
         return adaptation.adapt(self, X, name, n_participants)
 
     def add_source(self, name: str, pairs: Any, *, known: str) -> CorrectionMap:
-        """Return this map with one more device, from a few events that a fitted device saw too.
+        """Return this map with one more device, from a few events that a fitted device also recorded.
 
-        Assumes nothing about content. The level is shrunk toward the fitted devices', and gains and rotations
-        are corrected as far as left-out pairs support it.
+        This makes no assumption about content. The level is shrunk toward that of the fitted devices, and
+        gains and rotations are corrected if left-out pairs support this.
 
         Parameters
         ----------
         name : str
-            What to call the new device.
+            Name of the new device.
         pairs : tuple (A, B) of (m, d) arrays
-            Row i of both is the same event: A as the fitted device saw it, B as the new one did.
+            Row i of A and of B is the same event: A recorded by the fitted device, B by the new device.
         known : str
             The fitted device.
         """
         return adaptation.add_source(self, name, pairs, known)
 
     def as_posterior(self) -> PosteriorMap:
-        """Return the map as edits of its sources blended by the posterior; other kinds raise MapError."""
+        """Return the map as edits of its sources, weighted by the posterior; other kinds raise MapError."""
         kind = type(self).__name__
         raise MapError(f"A {kind} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA().")
 
     def save(self, path: Given, *, overwrite: bool = True) -> Place:
-        """Write the map to one safetensors file, atomically: the file is complete or not there.
+        """Write the map to one safetensors file, atomically: the file is complete or absent.
 
-        ``path`` may be an address such as ``s3://bucket/adapter.safetensors``. Unless ``overwrite``, an
-        existing file is an error.
+        ``path`` may be a URL such as ``s3://bucket/adapter.safetensors``. Unless ``overwrite`` is set, an
+        existing file raises an error.
         """
         from .io.mapfile import write_map
 
@@ -367,7 +368,7 @@ class CorrectionMap:
         return write_onnx(self, Path(path))
 
     def summary(self) -> str:
-        """Return a few readable lines: what this map is, what it was fitted on, how it will act."""
+        """Return a few lines on the kind of map, its fitting data and its correction."""
         heading, facts = self.facts()
         if "found" in facts:
             facts["found"] = facts["found"].replace("; ", "\n" + " " * 14)  # one finding per line
@@ -389,7 +390,7 @@ class CorrectionMap:
         return heading, {name: printable(text) for name, text in facts.items() if text}
 
     def _describe(self) -> str:
-        """Return what the map does, in a few words."""
+        """Return the kind of correction in a few words."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whether new rows are like those a map was fitted on: a few stored quantiles, and a result in sentences."""
+"""Checks whether new rows are like the fitting rows of a map, by stored quantiles; results in sentences."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FittedRange:
         return cls(features, np.array([np.quantile(distance, FAR), distance.max(), len(rows)]))
 
     def shares(self, rows: Floats) -> tuple[Floats, NDArray[np.bool_], float]:
-        """Return shares of rows beyond features' ranges, which rows are outside, and the share far out."""
+        """Return the share of rows beyond each feature's range, the rows outside, and the share far out."""
         low, _, high = self.features
         margin = (high - low) / 2
         odd = ((low - margin > rows) | (high + margin < rows)).mean(axis=0)
@@ -75,17 +75,17 @@ class RowCheck:
     """The result of :meth:`mgpa.maps.CorrectionMap.check`; prints as sentences.
 
     ``n_outside`` rows are farther from the medians than any fitting row sampled; ``far_share`` of them are
-    beyond 95 % of the fitting rows (.05 without drift); ``features`` leave their fitted range in more than
-    5 % of the rows; sources ``unseen`` were not fitted; ``problems`` has a sentence for each of these, and
-    ``not_checked`` says what could not be compared.
+    beyond 95 % of the fitting rows (.05 without drift). ``features`` are outside their fitted range in more
+    than 5 % of the rows. Sources ``unseen`` were not in the fit. ``problems`` has a sentence for each
+    problem, and ``not_checked`` names checks that were not possible.
 
-    ``devices`` has an entry for every source named, or one for all rows: which fitted device they are most
-    like (``nearest``), how far they are from it as a multiple of what two fitted devices differ by
-    (``distance``), how many times likelier a device that was not fitted makes them (``log10_evidence``, a
-    logarithm), the share of rows that say so by themselves (``rows``), the share that the map moves by its
-    edit for unknown devices (``moved_as_unknown``), and whether there is an ``alarm``: at most one of a
-    thousand batches of a fitted device and new participants gives one. ``broken`` are features'
-    positions that are dead, scaled or flipped.
+    ``devices`` has an entry for every named source, or one for all rows: the most similar fitted device
+    (``nearest``), the distance from it as a multiple of the distance between fitted devices (``distance``),
+    the log10 likelihood ratio of an unknown device to the fitted devices (``log10_evidence``), the share of
+    single rows that look unknown (``rows``), the share that the map moves by its edit for unknown devices
+    (``moved_as_unknown``), and whether there is an ``alarm``. Batches of a fitted device with new
+    participants give an alarm in at most one of a thousand cases. ``broken`` are the positions of features
+    that are dead, scaled or flipped.
     """
 
     n_rows: int
@@ -100,7 +100,7 @@ class RowCheck:
 
     @property
     def unknown_device(self) -> bool:
-        """Whether rows are of a device that was not in the fit."""
+        """Whether rows come from a device that was not in the fit."""
         return any(entry["alarm"] for entry in self.devices)
 
     @property
@@ -187,7 +187,7 @@ def check_rows(
 
 
 def _apart(X: Floats, population: Population, given: NDArray[Any] | None) -> Floats:
-    """Return rows about the mean of their device: the one they are said to be of, or are most like."""
+    """Return rows about the mean of their device: the named device, or the most similar one."""
     W = population.read(X)
     labels = np.zeros(len(X)) if given is None else given
     if given is None and population.evidence(W, mixed=True).mixture:
@@ -207,9 +207,9 @@ def check_devices(
     *,
     mixed: bool = True,
 ) -> tuple[tuple[dict[str, Any], ...], list[str]]:
-    """Return what rows say about their devices, source by source where sources are given, and in sentences.
+    """Return the evidence on devices, for every source if sources are given, and as sentences.
 
-    Without ``given``, rows may be ``mixed``: of several devices.
+    Without ``given``, rows may be ``mixed`` from several devices.
     """
     W = population.read(X)
     groups = [("", np.arange(len(W)))]

@@ -1,4 +1,4 @@
-"""Broken features: what is wrong with the spread of rows, by features' positions."""
+"""Broken features, detected from the spread of rows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MOST_LEFT = 3.0  # times the fitted variance, after signs are changed back
 
 @dataclass(frozen=True)
 class Faults:
-    """What is wrong with the spread of a batch, by features' positions.
+    """Problems in the spread of a batch, by positions of features.
 
-    ``z`` are, in standard deviations over batches of held-out participants: the spread of all coordinates,
-    that of the smaller axes relative to the larger ones (which shows flipped, dead and noisy features), and
-    the larger ones'.
+    ``z`` has three numbers in standard deviations over batches of held-out participants: the spread of all
+    coordinates, that of the smaller axes relative to the larger axes (which shows flipped, dead and noisy
+    features), and that of the larger axes.
     """
 
     n_rows: int
@@ -37,7 +37,7 @@ class Faults:
     limit: float
 
     def sentences(self, name: Any) -> list[str]:
-        """Return what is wrong, in words; ``name`` gives a feature's name by its position."""
+        """Return the problems as sentences; ``name`` returns the name of a feature from its position."""
         words = []
 
         def listed(positions: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Watching a stream of rows of one device: is it one of the fit, and do its features vary as they should?"""
+"""Monitor of a stream of rows of one device: detects unknown devices and broken features."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ Floats = NDArray[Any]
 
 @dataclass(frozen=True)
 class MonitorState:
-    """What the rows so far say; prints as sentences.
+    """Result for the rows so far; prints as sentences.
 
-    ``nearest`` is the fitted device that they are most like, ``log10_evidence`` how many times likelier a
-    device that was not fitted makes them (a logarithm), ``first_alarm`` the number of rows seen at the first
-    alarm.
+    ``nearest`` is the most similar fitted device, ``log10_evidence`` the log10 likelihood ratio of an unknown
+    device to the fitted devices, and ``first_alarm`` the number of rows at the first alarm.
     """
 
     n_rows: int
@@ -52,10 +51,10 @@ class MonitorState:
 
 
 class Monitor:
-    """Watch the rows of one device as they come; made by :meth:`mgpa.maps.CorrectionMap.monitor`.
+    """Monitor of the rows of one device; made by :meth:`mgpa.maps.CorrectionMap.monitor`.
 
     The last ``window`` rows and the last ten windows are compared with the fitted devices, and the spread of
-    the last window with what new participants' rows vary by. With a fitted device and new participants, at
+    the last window with the usual spread for new participants. For a fitted device with new participants, at
     most a share ``rate`` of windows gives an alarm.
     """
 
@@ -68,13 +67,13 @@ class Monitor:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all rows, as for another device or participant."""
+        """Discard all rows, for example for another device or participant."""
         self._rows: Floats = np.zeros((0, self.map.n_features))
         self._n = 0
         self._first: int | None = None
 
     def update(self, X: Any) -> MonitorState:
-        """Add rows (n, d), in the order in which they were recorded, and return what all of them say."""
+        """Add rows (n, d) in the order of recording, and return the result for all rows."""
         rows = as_float_matrix(X, n_features=self.map.n_features)
         require_finite(rows, "X")
         self._rows = np.concatenate([self._rows, rows])[-10 * self.window :]

@@ -1,4 +1,4 @@
-"""One affine correction for each source, of rows whose source is known."""
+"""One affine correction for each source, for rows with known source."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .validation import require_shape
 class RoutedMap(CorrectionMap):
     """x' = x - strength · ((x - center) G_s + offset_s) for a row of source s.
 
-    Alignment methods (CORAL, FEATMAP, ComBat, …) need to know where each input comes from. Labels are
-    compared as text, so that 1 and "1" name the same source before and after a file.
+    Alignment methods (CORAL, FEATMAP, ComBat, …) need the source of each row. Labels are compared as text, so
+    that 1 and "1" are the same source before and after storing.
 
     Attributes
     ----------
     readout : (K, d, d) or (K, d)
-        G_s of each source: a matrix, or its diagonal where features are corrected one by one.
+        G_s of each source: a matrix, or its diagonal if features are corrected separately.
     offset : (K, d)
         Constant part of each source's correction. A source with zeros in both is left unchanged.
     """
@@ -54,7 +54,7 @@ class RoutedMap(CorrectionMap):
         return self.info.source_names
 
     def for_source(self, source: Any) -> AffineMap:
-        """Return the correction of one source as a map that needs no labels: for one known device."""
+        """Return the correction of one source as a map without labels, for one known device."""
         i = int(self.route(source, 1)[0])
         d, G = self.n_features, self.readout[i]
         return AffineMap(
@@ -70,7 +70,7 @@ class RoutedMap(CorrectionMap):
         )
 
     def route(self, source: Any, n: int) -> NDArray[np.int64]:
-        """Return each row's position among :attr:`sources`; a single label holds for all n rows."""
+        """Return the position of each row's source among :attr:`sources`; one label may hold for all rows."""
         if source is None:
             raise ValueError(
                 f"{self.info.method or 'This correction'} is source-aware: pass source=, one label per row "
@@ -92,7 +92,7 @@ class RoutedMap(CorrectionMap):
     def transform(
         self, X: Any, *, source: Any = None, strength: float | None = None, out: Floats | None = None
     ) -> Any:
-        """Correct embeddings whose sources are known: one label per row, or one for all rows.
+        """Correct embeddings with known sources: one label per row, or one for all rows.
 
         The other parameters are as for every map.
         """

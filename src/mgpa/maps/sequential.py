@@ -1,4 +1,4 @@
-"""Maps of stages, of which any prefix is a map: Algorithm 1, and those of the baseline IGBP."""
+"""Maps of stages, where any number of first stages is a map: Algorithm 1, and the baseline IGBP."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Array = Any  # numpy array or torch tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SequentialMap(CorrectionMap):
-    """A map of stages applied one after another: any prefix is a map, and the last stage may be partial.
+    """A map of consecutive stages: any number of first stages is a map, and the last stage may be partial.
 
     Attributes
     ----------
     fraction : float in [0, 1]
-        How much of the last stage is applied.
+        The part of the last stage that is applied.
     """
 
     fraction: float = 1.0
@@ -55,9 +55,10 @@ class SequentialMap(CorrectionMap):
         return self.prefix(stop)
 
     def prefix(self, n_stages: int, fraction: float = 1.0) -> Self:
-        """Return the first ``n_stages`` stages, the last of them applied by ``fraction``.
+        """Return the first ``n_stages`` stages, with a factor ``fraction`` for the last stage.
 
-        The fraction is relative to this map: half of a last stage applied by half is a quarter of it.
+        The fraction is relative to this map: half of a last stage with fraction one half is a quarter of the
+        stage.
         """
         if not isinstance(n_stages, (int, np.integer)) or not 0 <= n_stages <= len(self):
             raise ValueError(f"n_stages is {n_stages}; this map has {len(self)} stages.")
@@ -76,7 +77,7 @@ class SequentialMap(CorrectionMap):
     ) -> Any:  # fmt: skip
         """Correct embeddings with this map, or with its first ``n_stages`` stages, the last by ``fraction``.
 
-        ``X``, ``strength`` and ``out`` are as for every map. To apply a prefix many times, keep it:
+        ``X``, ``strength`` and ``out`` are as for every map. To apply a prefix many times, store it:
         ``m.prefix(n_stages, fraction)``.
         """
         if n_stages is None and fraction == 1.0:
@@ -128,19 +129,16 @@ class StagedMap(SequentialMap):
     linear_weight, linear_bias : (S, L, d), (S, L)
         Affine critic scores of each of the S stages.
     hidden_weight, hidden_bias, output_weight, output_bias : (S, H, d), (S, H), (S, N, H), (S, N)
-        GELU critic: N scores from H hidden units. Scores are contrasts of the critics' logits: of two sources
-        the second against the first, of more each against the mean of the others.
-    anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
-        Each score's target as an affine function of the original standardised input; the weights lie in
-        the preserved complement, so the target never moves with the edit. Without rows, (S, 0, d) and (S, 0),
-        if targets are scores at the anchored point:
-    anchor_readout, anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None
-        G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. Its scores in
-        a stage are what the scores aim for.
-    start_readout, start_offset : (d, r), (r,), or both None
-        The first stage begins with z = h G + c in gate coordinates: the closed form, which then is all of it.
-    damping, radius, stabilizer : float
-        τ, ρ (absolute) and λ of the trust-region step.
+        GELU critic: N scores from H hidden units. Scores are contrasts of the logits: with two sources, the
+        second minus the first; with more, each minus the mean of the others. anchor_weight, anchor_bias : (S,
+        L + N, d), (S, L + N) The target of each score as an affine function of the original standardised
+        input; the weights lie in the preserved complement, so the target does not change with the edit.
+        Without rows, (S, 0, d) and (S, 0), if targets are scores at the anchored point: anchor_readout,
+        anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None G, c and D of the anchored point h
+        - (h G + c) Dᵀ of an original standardised input h. Its scores in a stage are the targets.
+          start_readout, start_offset : (d, r), (r,), or both None The first stage is the closed form, z = h G
+          + c in gate coordinates. damping, radius, stabilizer : float τ, ρ (absolute) and λ of the
+          trust-region step.
     """
 
     basis: Floats
@@ -236,8 +234,8 @@ class ProjectiveMap(SequentialMap):
     """A sequence of one-hidden-layer ReLU networks; stage by stage h ← h - f ∇f / ‖∇f‖².
 
     h is the standardised row and f the margin between its two largest logits, so that one step ends where a
-    linear f would be zero. With two sources f is their logit difference: its sign cancels in the step. Steps
-    are not bounded, and every direction may be edited.
+    linear f would be zero. With two sources, f is their logit difference, whose sign cancels in the step.
+    Steps are not bounded, and all directions may be edited.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a map must be like, in its arrays and provenance, and frames that it is given."""
+"""Checks of the arrays and provenance of a map, and of data frames for a map."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def require_shape(m: CorrectionMap, name: str, shape: tuple[int, ...]) -> None:
 
 
 def require_info(m: CorrectionMap) -> None:
-    """Raise unless names, tokens, ranges and coordinates are those of this many features."""
+    """Raise unless names, tokens, ranges and coordinates fit this number of features."""
     d, info = m.n_features, m.info
     if info.feature_names is not None and len(info.feature_names) not in (d, m.n_raw):
         raise MapError(f"{len(info.feature_names)} feature names for {d} features.")

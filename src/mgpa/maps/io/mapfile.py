@@ -1,9 +1,8 @@
 """Maps in files: one safetensors file per map, written atomically and checked in full when read.
 
-The tensors are the map's arrays, and those of its coordinates where it has any. The metadata hold the rest
-as one JSON text (``mgpa``) and a digest of that text and of every tensor (``sha256``). A file is
-data from somewhere else: whatever it contains, reading it gives the map that was written or a
-:class:`~mgpa.maps.MapError`.
+The tensors are the arrays of the map and of its coordinates. The metadata contain the rest as one JSON text
+(``mgpa``) and a checksum of this text and of all tensors (``sha256``). Files are not trusted: reading one
+returns the map that was written or raises a :class:`~mgpa.maps.MapError`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MAX_INT_BITS = 256
 
 
 def _json_types(hint: Any) -> tuple[type, ...]:
-    """Return what JSON makes of a value with this type hint: lists of tuples, and perhaps 1 of 1.0."""
+    """Return the JSON form of a value with this type hint: tuples become lists, and 1.0 may become 1."""
     kinds = [get_origin(kind) or kind for kind in (get_args(hint) if isinstance(hint, UnionType) else [hint])]
     return tuple(list if kind is tuple else kind for kind in kinds) + (int,) * (float in kinds)
 
@@ -57,7 +56,7 @@ _INFO_TYPES = {name: _json_types(hint) for name, hint in get_type_hints(MapInfo)
 def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
     """Write a map atomically: ``path`` always holds a complete file, new or old.
 
-    The folder must exist. Unless ``overwrite``, an existing file is a FileExistsError.
+    The folder must exist. Unless ``overwrite`` is set, an existing file raises a FileExistsError.
     """
     if isinstance(path, Path) and not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it, then save {path.name}.")
@@ -175,7 +174,7 @@ def _decode(path: Place) -> CorrectionMap:
 
 
 def _path_to_affine(document: dict[str, Any], tensors: dict[str, Floats]) -> None:
-    """Rewrite a "path" of earlier versions as an affine map: directions were rows, the last one divisible."""
+    """Convert a "path" of earlier versions to an affine map; directions were rows, the last partial."""
     fraction = document["scalars"].pop("fraction")
     if not 0.0 <= fraction <= 1.0:
         raise MapError(f"fraction must lie in [0, 1]; got {fraction!r}.")
@@ -185,7 +184,7 @@ def _path_to_affine(document: dict[str, Any], tensors: dict[str, Floats]) -> Non
 
 
 def _info(stored: dict[str, Any]) -> MapInfo:
-    """Return provenance from its JSON form. Fields may be missing: an older version did not have them."""
+    """Return provenance from its JSON form; older versions may lack fields."""
     for name, value in stored.items():
         expected, item_type = _INFO_TYPES.get(name), int if name == "constant_features" else str
         wrong = expected is None or isinstance(value, bool) or not isinstance(value, expected)
@@ -198,7 +197,7 @@ def _info(stored: dict[str, Any]) -> MapInfo:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return ``value`` as JSON can hold it; what JSON has no form for becomes its ``repr``."""
+    """Return ``value`` in a JSON form; other types are replaced by their ``repr``."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     if value is None or isinstance(value, (bool, str)):
@@ -222,7 +221,7 @@ def _canonical(document: Any) -> str:
 def map_digest(m: CorrectionMap) -> str:
     """Return a checksum of the numbers that define a map and its movement.
 
-    It is equal for maps that differ in their provenance only.
+    It is equal for maps that differ only in their provenance.
     """
     scalars = [float(getattr(m, name)) for name in m.scalar_names]
     routes = () if m.source_blind else m.info.source_names

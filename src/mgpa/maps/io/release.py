@@ -1,8 +1,8 @@
-"""Maps as the paper authors' code saved them: a folder with ``model.json`` and ``model.npz``.
+"""Maps stored by the code of the paper's authors: a folder with ``model.json`` and ``model.npz``.
 
-Those adapters work in coordinates that are standardised already, and the folder does not say how, so the
-maps read here have center 0 and scale 1. Nothing in a folder is trusted: no pickles, no paths out of it, no
-sizes beyond a bound. Whether arrays fit together is for the map to say.
+These adapters expect standardised coordinates, and the folder does not contain the standardisation, so the
+maps have center 0 and scale 1. Folders are not trusted: no pickles, no paths outside the folder, and bounded
+sizes. The map checks whether its arrays fit together.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MAX_FEATURES = 2**20
 
 
 def read_release(folder: Path) -> CorrectionMap:
-    """Open a model written by the paper authors' code: an AffineMap or a StagedMap of standardised features.
+    """Open a model written by the authors' code: an AffineMap or a StagedMap of standardised features.
 
-    ``folder`` has ``model.json`` and the array file it names. Anything missing, damaged, inconsistent or of
-    another kind is a MapError.
+    ``folder`` has ``model.json`` and the array file it names. Missing, damaged, inconsistent or other files
+    raise a MapError.
     """
     try:
         return _read(folder)
@@ -79,7 +79,7 @@ def _content(folder: Path, name: str, limit: int) -> bytes:
 
 
 def _decoder(content: bytes) -> Callable[[dict[str, Any]], Any]:
-    """Return a function for ``json.loads`` that puts arrays and fields in place of what refers to them."""
+    """Return a function for ``json.loads`` that replaces references by arrays and fields."""
     total = 0
 
     def count(n_bytes: int) -> None:
@@ -108,7 +108,7 @@ def _decoder(content: bytes) -> Callable[[dict[str, Any]], Any]:
 
 
 def _closed_form(model: dict[str, Any], d: int) -> AffineMap:
-    """x' = x - Bδ (δ'C⁻¹δ)⁻¹ δ'C⁻¹ (B'x - anchor(x)), whose only coefficient is affine in x."""
+    """Return x' = x - Bδ (δ'C⁻¹δ)⁻¹ δ'C⁻¹ (B'x - anchor(x)), whose coefficient is affine in x."""
     names = "basis_", "complement_", "direction_", "metric_inverse_", "anchor_coef_", "anchor_intercept_"
     arrays = (np.asarray(model["state"][name], np.float64) for name in names)
     B, complement, delta, inverse, coefficients, intercept = arrays
