@@ -1,7 +1,8 @@
-"""Embeddings with what is known about each row: in memory, in files, and on their way to and from a map.
+"""Embedding tables, in memory and in files, and their use in fits and corrections.
 
-:class:`Table` is the one form in which rows travel. :func:`fit_table` fits any method to a table, in memory,
-streamed or on a cluster; :func:`apply_to_table` applies a map to one.
+A :class:`Table` contains embeddings with the source, participant and other columns of each row.
+:func:`fit_table` fits any method to a table, in memory, streamed or on a cluster; :func:`apply_to_table`
+applies a map to a table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns that tables only pass on, as Arrow holds them: gaps, times, categories, lists, decimals."""
+"""Arrow columns that tables pass on unchanged: missing values, times, categories, lists, decimals."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Arrow = Any
 
 
 class Carried:
-    """A column of a file that NumPy cannot hold as it is; files get it back unchanged.
+    """A column with a type that NumPy does not have; it is written to files unchanged.
 
-    It is sliced and joined like an array. ``numpy.asarray`` gives text of categories and times, and objects
-    (None in gaps) of anything else.
+    It is sliced and joined like an array. ``numpy.asarray`` returns text for categories and times, and
+    objects (None for missing values) for other types.
 
     Parameters
     ----------
     values : pyarrow.Array or pyarrow.ChunkedArray
     stored : int or None
-        Bytes of the file that it is from, which limit how large it may become as text; None is its own size.
+        Size in bytes of the original file, which limits the size as text; None uses its own size.
     """
 
     ndim = 1
@@ -72,7 +72,7 @@ class Carried:
         return repr((self.kind, self.tolist())).encode()
 
     def plain(self) -> NDArray[Any] | None:
-        """Return what other formats hold, text of categories and times; None if they cannot hold it."""
+        """Return the values for other formats, with categories and times as text; None if not possible."""
         import pyarrow as pa
 
         types, values = pa.types, self.values
@@ -103,7 +103,7 @@ class Carried:
 
 
 def joined(pieces: Iterable[Any]) -> Carried:
-    """Return columns one after another; those without gaps may have come as arrays."""
+    """Concatenate columns; columns without missing values may be arrays."""
     import pyarrow as pa
 
     pieces = list(pieces)
@@ -115,7 +115,7 @@ def joined(pieces: Iterable[Any]) -> Carried:
 
 
 def arrow_type(values: Any) -> str:
-    """Return the type that a file has for a column."""
+    """Return the Arrow type of a column."""
     import pyarrow as pa
 
     if isinstance(values, Carried):
@@ -124,7 +124,7 @@ def arrow_type(values: Any) -> str:
 
 
 def require_complete(columns: dict[str, Any], ours: Iterable[str], first_row: int = 0) -> None:
-    """Raise if a column that is read has gaps; only labels may have gaps."""
+    """Raise if a needed column has missing values; only labels may have them."""
     for name in ours:
         if name != "label" and isinstance(columns.get(name), Carried):
             refuse_gaps(columns[name], name, first_row)
@@ -144,7 +144,7 @@ def refuse_gaps(column: Any, name: str, first_row: int = 0) -> None:
 
 
 def say_unlabelled(columns: dict[str, Any]) -> None:
-    """Warn that rows without a label are among the rows, whose labels are then not used."""
+    """Warn that some rows have no label and that labels are therefore not used."""
     if isinstance(label := columns.get("label"), Carried):
         warnings.warn(
             f"label is missing in {label.values.null_count} of {len(label)} rows: rows are used, labels are "
@@ -154,7 +154,7 @@ def say_unlabelled(columns: dict[str, Any]) -> None:
 
 
 def in_plain(columns: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return columns as formats other than Parquet hold them: categories and times as text."""
+    """Return columns for formats other than Parquet, with categories and times as text."""
     made = dict(columns)
     for name, values in columns.items():
         if isinstance(values, Carried):

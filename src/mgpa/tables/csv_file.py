@@ -38,12 +38,12 @@ UNPAIRED = re.compile(r"-[0-9]+(\.0*)?")
 
 
 def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[str, Any], Columns]:
-    """Return a CSV file's layout, its info and its columns, text wherever a number would change it.
+    """Return the layout, info and columns of a CSV file; values that a number would change are text.
 
-    Fields are separated by what a first line ``sep=;`` says, or by whatever separates most names; where that
+    The separator is given by a first line such as ``sep=;``, or is the one that separates most names. If it
     is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around names and
-    values belong to neither. Participants, and columns that make one id, stay text; a pair id that is missing
-    or negative becomes empty. ``skip`` lines precede the names. ``choice`` is that of
+    values are removed. Participants, and columns that are joined to one id, stay text; a missing or negative
+    pair id becomes empty. ``skip`` lines precede the names. ``choice`` is that of
     :meth:`mgpa.tables.layout.Layout.choose`.
     """
     try:
@@ -98,7 +98,7 @@ def _rows(path: Place, separator: str, skip: int) -> Iterator[list[str]]:
 
 
 def _header(path: Place, skip: int) -> tuple[list[str], str]:
-    """Return the names of the columns, and what separates them."""
+    """Return the names of the columns, and their separator."""
     declared, first = next(_rows(path, "", skip))
     unquoted = re.sub('"[^"]*"', "", first)
     separator = declared or max(SEPARATORS, key=unquoted.count)
@@ -125,7 +125,7 @@ def _header(path: Place, skip: int) -> tuple[list[str], str]:
 
 
 def _numeric_columns(path: Place, n: int, separator: str, skip: int) -> list[bool]:
-    """Return which columns have numbers, and nothing else but missing values."""
+    """Return which columns contain only numbers and missing values."""
     fits, filled = [True] * n, [False] * n
     for row in itertools.islice(_rows(path, separator, skip), 1, None):
         for i, text in enumerate(row[:n]):
@@ -168,7 +168,7 @@ def _read_rows(
 
 
 def _numbers(cells: list[str]) -> NDArray[Any]:
-    """Return what cells of the embedding have; Python alone would read 1_0 and other scripts' digits."""
+    """Return the numbers in cells of the embedding; 1_0 and digits of other scripts are not accepted."""
     together = "".join(cells)
     if "_" in together or not together.isascii():
         raise ValueError
@@ -184,7 +184,7 @@ def _number(text: str, name: str, row: int) -> float:
 
 
 def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool) -> NDArray[Any]:
-    """Return a column that is not part of the embedding, by what it is called in the table."""
+    """Return a column that is not part of the embedding, by its name in the table."""
     if "pair_id" in names:
         return np.array(["" if text in MISSING or UNPAIRED.fullmatch(text) else text for text in texts])
     if "participant" in names:  # a participant's code may be NA
@@ -202,7 +202,7 @@ def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool
 
 
 def _values(texts: list[str], decimal_comma: bool, *, complete: bool) -> NDArray[Any] | None:
-    """Return the truth values or numbers that texts stand for, NaN for missing ones; None if they do not."""
+    """Return the booleans or numbers in texts, NaN for missing values; None for other texts."""
     if complete and all(text.lower() in ("true", "false") for text in texts):
         return np.array([text.lower() == "true" for text in texts])
     if complete and all(map(WHOLE.fullmatch, texts)):
@@ -219,7 +219,7 @@ def _values(texts: list[str], decimal_comma: bool, *, complete: bool) -> NDArray
 def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], separator: str = ",") -> None:
     """Write columns, then a column for every feature; numbers are written exactly.
 
-    Where the file that was read had decimal commas, so has this one, and semicolons between its fields.
+    If the original file had decimal commas, this file also has them, with semicolons as separators.
     """
     comma = info.get("decimal") == ","
     with open(path, "x", encoding="utf-8", newline="") as stream:
@@ -242,7 +242,7 @@ def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], se
 
 
 def _written(values: NDArray[Any], comma: bool) -> list[Any]:
-    """Return values as the writer takes them."""
+    """Return values in the form for the writer."""
     if comma and values.dtype.kind == "f":
         return np.char.replace(values.astype(str), ".", ",").tolist()  # type: ignore[no-any-return]
     return values.astype(str).tolist() if values.dtype == np.float32 else values.tolist()  # type: ignore[no-any-return]

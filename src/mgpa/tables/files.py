@@ -1,8 +1,8 @@
-"""Tables in files: ``.npz``, Parquet (a file or a folder) and CSV, here or at an address (docs/tables.md).
+"""Tables in files: ``.npz``, Parquet (a file or a folder) and CSV, local or at a URL (docs/tables.md).
 
-Parquet is opened without reading its embeddings, then read whole, in independent parts, or in batches of
-bounded memory; the others are read when they are opened. Writing leaves a complete table or nothing under its
-name. Nothing in a file is ever run, and whatever is wrong with it is a :class:`TableError` that says so.
+Parquet files are opened without reading embeddings. Then they are read completely, in independent parts, or
+in batches of bounded memory. Other files are read when they are opened. Writing leaves a complete file or no
+file. Code in a file is never run, and invalid files raise a :class:`TableError`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ FORMATS = ".npz, .csv, a .parquet file or a folder of them"
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table in a file (:func:`open_table`), or a part of its rows; it can be pickled.
+    """A table in a file (:func:`open_table`), or a part of its rows. It can be pickled.
 
     Parameters
     ----------
     path : Path or RemotePath
     layout : Layout
-        Which of the file's columns make the table.
+        The columns of the file that form the table.
     info : dict
-        What the writer kept about where the table comes from, and the names of the features.
+        The stored origin of the table, and the names of the features.
     bounds : tuple of int
-        Rows at which a part begins, and the row after the last.
+        The first row of each part, and the row after the last.
     content : callable
-        ``content(layout, start, stop, names, max_rows)`` yields the file's arrays, some rows at a time.
+        ``content(layout, start, stop, names, max_rows)`` yields the arrays of the file in batches of rows.
     """
 
     path: Place
@@ -65,33 +65,33 @@ class TableFile:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the embedding's numbers."""
+        """Type of the numbers in the embedding."""
         return self.layout.dtype
 
     @property
     def columns(self) -> dict[str, str]:
-        """Names of the columns, the embedding aside, and the types they have in the file."""
+        """Names of all columns except the embedding, and their types in the file."""
         return self.layout.kinds
 
     @property
     def block_rows(self) -> int:
-        """How many rows make about 32 MiB."""
+        """Number of rows in about 32 MiB."""
         return block_rows(math.prod(self.shape) * self.dtype.itemsize)
 
     @property
     def parts(self) -> list[TableFile]:
-        """Pieces that can be read independently, in order; workers take one each."""
+        """Parts that workers can read independently, in order."""
         return [replace(self, bounds=ends) for ends in pairwise(self.bounds) if ends[0] < ends[1]]
 
     def batches(self, max_rows: int | None = None) -> Iterator[Table]:
-        """Yield tables of at most ``max_rows`` rows; None: about 32 MiB of embeddings at a time."""
+        """Yield tables of at most ``max_rows`` rows; None is about 32 MiB of embeddings per table."""
         for a, b in pairwise(self.bounds):
             rows = self.block_rows if max_rows is None else max_rows
             for start, columns in self.scan(a, b, self.layout.names, rows) if a < b else ():
                 yield self.make_table(columns, f", rows from {start} on")
 
     def read(self, rows: Any = None) -> Table:
-        """Return all rows in memory, or some (a slice, positions or a mask) in the order asked for."""
+        """Return all rows in memory, or some rows (a slice, positions or a mask) in the given order."""
         wanted = np.arange(self.bounds[0], self.bounds[-1])[slice(None) if rows is None else rows]
         distinct, order = np.unique(wanted, return_inverse=True)
         names, size, pieces = self.layout.names, 8 * self.block_rows, []
@@ -113,7 +113,7 @@ class TableFile:
         return table
 
     def read_columns(self, *names: str) -> Columns:
-        """Return some columns of all rows (none named: all), but not the embedding."""
+        """Return columns of all rows (by default all columns), without the embedding."""
         require_columns(names, self.columns, self.path)
         stored = self.layout.stored(*(names or self.layout.columns))
         scan = self.scan(self.bounds[0], self.bounds[-1], stored, 4 * MAX_CHUNK_ROWS)
@@ -121,14 +121,14 @@ class TableFile:
         return {name: joined[name] for name in names or self.layout.columns}
 
     def carrying(self, *ours: str) -> Self:
-        """Return the same rows with only these columns read, and all others passed on as they are."""
+        """Return the same rows with only these columns checked; all others are passed on unchanged."""
         return replace(self, layout=replace(self.layout, ours=ours))
 
     def survey(self, *only: str) -> Columns:
-        """Check roles and pairs over the whole file in bounded memory; return the rows that the check needs.
+        """Check roles and pairs of the whole file in bounded memory; return the rows used for the check.
 
-        One row of every source, participant and role, and all paired rows: enough to tell who is in the
-        file, from which sources, and whether any participant or event is there twice.
+        These are one row of every source, participant and role, and all paired rows. They show the
+        participants and sources in the file, and whether a participant or event occurs twice.
         """
         names = [name for name in only or COLUMNS if name in self.layout.columns]
         scan = self.scan(self.bounds[0], self.bounds[-1], self.layout.stored(*names), 4 * MAX_CHUNK_ROWS)
@@ -158,7 +158,7 @@ class TableFile:
                 raise TableError(f"damaged: it has {at - start} of the rows {start} to {stop}.")
 
     def make_table(self, columns: Columns, where: str = "") -> Table:
-        """Return a table of some rows, or say where it is wrong."""
+        """Return a table of some rows; name the file in errors."""
         with reading(self.path, where):
             return Table.from_columns(columns, self.info)
 
@@ -188,30 +188,24 @@ def open_table(
 ) -> TableFile:
     """Open a table; for Parquet, without reading its embeddings.
 
-    The format is recognised by the content; CSV by the file's name. Files may come from other tools.
+    The format is recognised by the content, and CSV by the file name. Files may come from other tools.
 
     Parameters
     ----------
     path : path or address
-        An ``.npz``, Parquet or CSV file, or a folder of Parquet files; also by an address, as
+        An ``.npz``, Parquet or CSV file, or a folder of Parquet files; also a URL such as
         ``s3://bucket/table.parquet``. The rows of a list of files are concatenated in memory; without a
-        source column, the name of a file (its stem) is the source of its rows.
-    embedding : str or list of str
-        What holds the embedding: one column (or array), or many with a number each, given by their names, a
-        range ("1100:2492", in the file's order), what all of them start with ("f": f0, f1 and so on, or
-        whatever starts so if none is numbered), or "numeric" (every column of numbers but those that tables
-        know). None: "embedding", "X", "tokens", or the only one that can be it.
-    columns : list of str or None
-        Other columns to keep, by their name in the file; None keeps all.
-    rename : dict or None
-        Names in the file and the names they get here: ``{"subject": "participant"}``. Several columns make
-        one id with ``{"site+subject": "participant"}``; one column is both with ``{"sample":
-        "pair_id+participant"}``.
-    replicates : {"mean", "pair"} or None
-        How to treat rows of one source that share a pair id: average them, or pair the first of one source
-        with the first of another, and so on. None: they are an error. The table is read into memory.
-    skip_rows : int
-        Lines that an instrument writes before the line with the names.
+        source column, the stem of the file name is the source of its rows. embedding : str or list of str The
+        column (or array) with the embedding, or many numeric columns. These are given by their names, a range
+        ("1100:2492", in the order of the file), a common prefix ("f" for f0, f1 and so on, or for all columns
+        with this prefix if none is numbered), or "numeric" (all numeric columns except the standard columns).
+        None: "embedding", "X", "tokens", or the only possible column. columns : list of str or None Other
+        columns to keep, by their name in the file; None keeps all. rename : dict or None New names of
+        columns: ``{"subject": "participant"}``. ``{"site+subject": "participant"}`` joins several columns to
+        one id; ``{"sample": "pair_id+participant"}`` uses one column twice. replicates : {"mean", "pair"} or
+        None How to treat rows of one source with the same pair id: average them, or pair the first of one
+        source with the first of another, and so on. None raises an error. The table is read into memory.
+        skip_rows : int Number of lines before the line with the column names.
 
     Examples
     --------
@@ -246,7 +240,7 @@ def open_table(
 
 
 def _stacked(files: Sequence[TableFile], replicates: str | None) -> TableFile:
-    """Return the rows of several files in memory; a file without sources is one source, called like it."""
+    """Return the rows of several files in memory; the name of a file without sources is its source."""
     tables = []
     for file in files:
         if "source" not in file.columns:
@@ -279,7 +273,7 @@ def _in_memory(file: TableFile, columns: Columns) -> TableFile:
 
 
 def _settle_replicates(file: TableFile, how: str) -> TableFile:
-    """Return the table in memory with rows of one source and pair id averaged, or paired by their order."""
+    """Return the table in memory; average or pair rows with the same source and pair id."""
     if how not in ("mean", "pair"):
         raise TableError(f"replicates must be 'mean' or 'pair'; got {how!r}.")
     require_columns(["source", "pair_id"], file.columns, file.path)
@@ -310,19 +304,18 @@ def _settle_replicates(file: TableFile, how: str) -> TableFile:
 def write_table(
     table: Table | Iterable[Table], path: Given, *, overwrite: bool = False, as_columns: bool = False
 ) -> Place:
-    """Write a table, or several one after another, so that ``path`` holds all of it or its old content.
+    """Write one or several tables, so that ``path`` contains either the complete new or the old content.
 
     Parameters
     ----------
     table : Table or iterable of Table
-        Several tables are written one by one; only ``.npz`` needs them all in memory.
+        Several tables are written one after another; only ``.npz`` needs all of them in memory.
     path : path or address
-        Ends in ``.npz``, ``.parquet`` or ``.csv``; a name without suffix is a folder of Parquet files. The
-        folder it is in, or the bucket, must exist. CSV keeps no ``info``, and no type but number and text.
-    overwrite : bool
-        Replace an existing file, or the table in a folder, whose other files stay.
-    as_columns : bool
-        In Parquet, write one column per feature, by the names in ``info``, instead of one column of lists.
+        A path that ends in ``.npz``, ``.parquet`` or ``.csv``; a name without suffix is a folder of Parquet
+        files. Its parent folder or bucket must exist. CSV does not store ``info`` and has only numbers and
+        text. overwrite : bool Replace an existing file, or the table in a folder; other files in the folder
+        are kept. as_columns : bool In Parquet, write one column per feature, with the names in ``info``,
+        instead of one column of lists.
 
     Returns
     -------
@@ -356,7 +349,7 @@ def write_table(
 
 
 def _format_of(path: Place) -> str:
-    """Return the format of what is there, or raise an error that says what it is instead."""
+    """Return the format of an existing file or folder; raise if it is none of these."""
     if not path_taken(path):
         raise no_such_file(path)
     if path.is_dir():
@@ -389,7 +382,7 @@ def _format_of_folder(path: Place) -> str:
 
 
 def format_from_name(path: Place) -> str:
-    """Return the format that a name asks for."""
+    """Return the format for a file name."""
     kinds = {".npz": "npz", ".parquet": "parquet", ".pq": "parquet", "": "folder"}
     kinds |= dict.fromkeys(csv_file.SUFFIXES, "csv")
     if path.suffix.lower() not in kinds:

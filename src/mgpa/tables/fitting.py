@@ -1,7 +1,7 @@
-"""Fitting any method to a table: in memory, in a file of any size or on a cluster, with the same map.
+"""Fit any method to a table in memory, in a file of any size or on a cluster, with the same result.
 
-Methods that need moments alone reduce every batch to them, whatever the table's size. The others are fitted
-on rows in memory, of a large file on a draw of them.
+Methods that need only moments reduce every batch to moments, for tables of any size. Other methods are fitted
+on rows in memory; for a large file, on a random sample.
 """
 
 from __future__ import annotations
@@ -52,42 +52,33 @@ def fit_table(
     client: Any = None,
     verbose: bool = False,
 ) -> Any:
-    """Fit a method to a table, with everything the table knows that it can use.
+    """Fit a method to a table, with all columns that the method uses.
 
     Parameters
     ----------
     model : estimator
-        A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens and it
-        does not say otherwise (:class:`~mgpa.JointTokens`). Methods that stream (see
-        :func:`mgpa.baselines.list_methods`) see every row in bounded memory. The others are fitted on at
-        most ``max_rows`` rows of a file (all paired ones, and others drawn equally for every source), and
-        their map says so.
-    table : Table, or path
-        With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
-        methods that stop by them. Without, all rows are fitted on.
-    pairs : Table, path, tuple (A, B), or None
-        Paired rows, if they are not the table's own (its pair ids then play no part): a table, of which FIT
-        rows are taken where it has roles, with the same sources; or two aligned arrays, A of the source that
-        comes first in order.
-    components : int or None
-        Correct this many principal components of the features, fitted on the FIT rows (read into memory for
-        it) and stored in the map.
-    coordinates : Coordinates or None
-        Or correct in these coordinates, fitted before.
-    max_rows, random_state : int
-        Rows for methods that do not stream, and the seed they are drawn with.
-    everyone : bool
-        Fit on the rows of every role: the last step, after an audit. The audit was of fits on FIT rows; this
-        map cannot be audited, since no participant is left who was not in its fit.
-    client : dask.distributed.Client or None
-        Where to work on a file; None: in this process.
-    verbose : bool
-        Show progress.
+        A clone of the estimator is fitted. If the table contains tokens, it is fitted on token means
+        (:class:`~mgpa.TokenMean`), unless it is a :class:`~mgpa.JointTokens`. Streaming methods (see
+        :func:`mgpa.baselines.list_methods`) use all rows in bounded memory. Other methods are fitted on at
+        most ``max_rows`` rows of a file (all paired rows, and a random sample of the others, balanced over
+        sources), and their map records this. table : Table, or path With a role column, the method is fitted
+        on FIT rows, and VAL rows (at most ``max_rows`` of a file) are used for early stopping. Without roles,
+        it is fitted on all rows. pairs : Table, path, tuple (A, B), or None Paired rows from elsewhere; the
+        pair ids of the table are then not used. Either a table with the same sources (only its FIT rows, if
+        it has roles), or two aligned arrays, with A from the first source in sorted order. components : int
+        or None Number of principal components of the features to correct. They are fitted on the FIT rows (in
+        memory) and stored in the map. coordinates : Coordinates or None Coordinates for the correction,
+        fitted before; instead of ``components``. max_rows, random_state : int Number of rows for methods that
+        do not stream, and the seed of the sample. everyone : bool Fit on the rows of all roles: the last
+        step, after an audit. The audit refers to fits on FIT rows. This map cannot be audited, because all
+        participants were in its fit. client : dask.distributed.Client or None Dask client for work on a file;
+        None works in this process. verbose : bool Show progress.
 
     Returns
     -------
     estimator
-        Fitted; ``to_map()`` gives the map, which knows its encoder, its coordinates and who was fitted on.
+        The fitted estimator. ``to_map()`` returns the map, which stores its encoder, coordinates and
+        participants.
 
     Examples
     --------
@@ -131,7 +122,7 @@ def fit_table(
 
 
 def _about_table(info: Mapping[str, Any], coordinates: Coordinates | None) -> dict[str, Any]:
-    """Return what a map stores of what a table says about itself."""
+    """Return the parts of a table's ``info`` that a map stores."""
     names = feature_names(info)
     if names is not None and coordinates is not None and len(names) != coordinates.n_raw:
         names = None  # those of the coordinates
@@ -140,7 +131,7 @@ def _about_table(info: Mapping[str, Any], coordinates: Coordinates | None) -> di
 
 
 def _people_digests(rows: FitRows, calibration: Pairs | None) -> tuple[str, ...]:
-    """Return digests of the participants who were fitted on, those of pairs from elsewhere too."""
+    """Return hashes of the participants in the fit, including those of pairs from elsewhere."""
     people = set() if rows.people is None else {*rows.people.tolist()}
     if isinstance(calibration, LabelledRows) and calibration.participant is not None:
         people |= {*calibration.participant.tolist()}
@@ -148,7 +139,7 @@ def _people_digests(rows: FitRows, calibration: Pairs | None) -> tuple[str, ...]
 
 
 class FitRows:
-    """The rows of a table in memory or in a file, by their roles; checked together, as batches cannot be."""
+    """The rows of a table in memory or in a file, by role; checked over the complete table."""
 
     def __init__(self, table: Any, everyone: bool = False) -> None:
         self.table: Table | TableFile = table if isinstance(table, (Table, TableFile)) else open_table(table)
@@ -173,7 +164,7 @@ class FitRows:
 
     @property
     def parts(self) -> Sequence[Table | TableFile]:
-        """Pieces that can be reduced to moments one by one."""
+        """Parts that can be reduced to moments separately."""
         return [self.table] if isinstance(self.table, Table) else self.table.parts
 
     @cached_property
@@ -184,7 +175,7 @@ class FitRows:
         return check_columns(read, len(read["source"]))
 
     def positions(self, role: str) -> NDArray[np.intp]:
-        """Return the rows of a role; without roles, or of everyone, all rows are fitted on."""
+        """Return the rows of a role; all rows without roles or with ``everyone``."""
         if "role" in self.columns and not self.everyone:
             return np.flatnonzero(self.columns["role"] == role)
         return np.arange(len(self.columns["source"]) if role == "FIT" else 0)
@@ -195,9 +186,9 @@ class FitRows:
 
 
 def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, Digests]:
-    """Return pairs from another table, with the source labels of this one, and digests of their rows.
+    """Return pairs from another table, with the source labels of this table, and hashes of their rows.
 
-    The pairs are in the fit's coordinates; the rows are known as they came.
+    The pairs are in the coordinates of the fit; the hashes are those of the original rows.
     """
     if isinstance(pairs, (tuple, list)):
         seen = merge_samples(*map(row_digests, pairs))
@@ -236,7 +227,7 @@ def summarise(
     own_pairs: bool = True,
     everyone: bool = False,
 ) -> tuple[Any, Digests] | None:
-    """Return a clone of the model that has seen one part's FIT rows, and which they are; None without any."""
+    """Return a clone of the model with the FIT rows of one part, and these rows; None without FIT rows."""
     fresh, seen = clone(model), []
     for batch in [part] if isinstance(part, Table) else batches(part):
         fit = batch if batch.role is None or everyone else batch.rows("FIT")
@@ -249,7 +240,7 @@ def summarise(
 
 
 def merged(a: tuple[Any, Digests] | None, b: tuple[Any, Digests] | None) -> tuple[Any, Digests] | None:
-    """Return what two partly fitted models have seen together, leaving both as they are."""
+    """Return the merged data of two partially fitted models, without changing them."""
     if a is None or b is None:
         return b if a is None else a
     return copy.copy(a[0]).merge(b[0]), merge_samples(a[1], b[1])
@@ -263,7 +254,7 @@ def _fit_rows(
     max_rows: int,
     random_state: int,
 ) -> tuple[Any, Digests, list[str]]:
-    """Return the fitted model, digests of the rows it saw, and notes about them."""
+    """Return the fitted model, hashes of its fitting rows, and notes about them."""
     available, held = rows.positions("FIT"), rows.positions("VAL")
     chosen, held_out = available, held
     if isinstance(rows.table, TableFile):

@@ -126,11 +126,12 @@ def _in_one_piece(column: Arrow, name: str) -> Arrow:
 def read_column(
     column: Arrow, name: str, first_row: int, whole: tuple[int, int], *, ours: bool, type_: Arrow
 ) -> Any:
-    """Return one value per row: an array, or a column that is passed on as it is (:class:`Carried`).
+    """Return one value per row: an array, or a column that is passed on unchanged (:class:`Carried`).
 
-    Of columns that mgpa reads (``ours``) categories and times are text, a missing pair id is "unpaired", and
-    other gaps are for whoever needs the column. Of others, numbers, booleans and text without gaps are
-    arrays; a missing number is NaN. ``type_`` is the type that the file has.
+    In columns that mgpa reads (``ours``), categories and times become text, a missing pair id means
+    "unpaired", and other missing values raise an error if the column is needed. In other columns, numbers,
+    booleans and text without missing values become arrays; a missing number is NaN. ``type_`` is the type in
+    the file.
     """
     pa = arrow()
     types = pa.types

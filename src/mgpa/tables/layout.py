@@ -125,7 +125,7 @@ class Layout:
 
 
 def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str, ...]:
-    """Return the names of the fields that hold the embedding.
+    """Return the names of the fields with the embedding.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str
 
 
 def _likely(fields: Mapping[str, Field]) -> str:
-    """Return which prefix most numbered columns of numbers have, as a sentence; nothing if few have one."""
+    """Return a sentence with the most frequent prefix of numbered columns; empty if few have one."""
     stems = Counter(name.rstrip("0123456789") for name, f in fields.items() if _is_number(f) and not f.shape)
     stem, n = stems.most_common(1)[0] if stems else ("", 0)
     return (
@@ -167,12 +167,12 @@ def _likely(fields: Mapping[str, Field]) -> str:
 
 
 def _is_number(field: Field, n: int = 2) -> bool:
-    """Return whether a field can be the embedding, or one of n numbers of it."""
+    """Return whether a field can be the embedding or one of n features."""
     return field.dtype is not None and field.dtype.kind in "iuf" and not (field.shape and n > 1)
 
 
 def _by_text(fields: Mapping[str, Field], wanted: str) -> list[str]:
-    """Return the columns that a text names: a column, a range, all numbers, or a prefix."""
+    """Return the columns for a text: a column, a range, all numeric columns, or a prefix."""
     if wanted in fields:
         return [wanted]
     if wanted == "numeric":
@@ -208,7 +208,7 @@ def _find_columns(
 
 
 def _require_one_value(fields: Mapping[str, Field], wanted: Sequence[str], rename: Mapping[str, str]) -> None:
-    """Raise if a column that is read has more than a value per row; others are passed on."""
+    """Raise if a needed column has more than one value per row; others are passed on."""
     unfit = [
         fields[name]
         for name in wanted
@@ -223,7 +223,7 @@ def _require_one_value(fields: Mapping[str, Field], wanted: Sequence[str], renam
 
 
 def new_names(column: str, rename: Mapping[str, str] | None) -> list[str]:
-    """Return what a file's column is called in the table; renamed to "a+b" it is two columns.
+    """Return the names of a file's column in the table; a column renamed to "a+b" has two names.
 
     Examples
     --------
@@ -234,12 +234,12 @@ def new_names(column: str, rename: Mapping[str, str] | None) -> list[str]:
 
 
 def describe(fields: Iterable[Field]) -> str:
-    """Return fields in words, with what they hold where the file says it."""
+    """Return fields in words, with their types if known."""
     return first_few([f"{f.name} ({f.kind})" if f.kind else f.name for f in fields], 12) or "none"
 
 
 def write_head(shape: Sequence[int], info: Mapping[str, Any]) -> str:
-    """Return what mgpa notes about a table, as JSON."""
+    """Return mgpa's description of a table as JSON."""
     document = {"format": 1, "shape": list(shape), "info": dict(info)}
     try:
         text = json.dumps(document, allow_nan=False, default=lambda value: value.tolist())
@@ -250,7 +250,7 @@ def write_head(shape: Sequence[int], info: Mapping[str, Any]) -> str:
 
 
 def read_head(text: str | bytes | None) -> tuple[tuple[int, ...] | None, dict[str, Any]]:
-    """Return the shape of a row and the info that mgpa noted; (None, {}) without a note."""
+    """Return the shape of a row and the info in mgpa's description; (None, {}) without one."""
     return (None, {}) if text is None else read_description(text)
 
 
@@ -274,7 +274,7 @@ def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None
 
 
 def block_rows(row_bytes: int) -> int:
-    """Return how many rows are written or read at a time: about 32 MiB of embeddings."""
+    """Return the number of rows per block: about 32 MiB of embeddings."""
     return 4 * min(max(2**23 // max(row_bytes, 1), 1), MAX_CHUNK_ROWS)
 
 
@@ -299,7 +299,7 @@ def blocks_of(tables: Iterable[Any], like: Any) -> Iterator[Columns]:
 
 @contextmanager
 def reading(path: Place, where: str = "") -> Iterator[None]:
-    """Turn whatever goes wrong with a file into a :class:`TableError` that names it."""
+    """Convert any error with a file into a :class:`TableError` that names the file."""
     try:
         yield
     except (ImportError, MemoryError, GeneratorExit):

@@ -1,4 +1,4 @@
-"""``.npz`` archives: numpy's arrays, with a digest at the end of those that mgpa wrote."""
+"""``.npz`` archives of numpy; archives of mgpa have a checksum at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .layout import Field, Layout, find_embedding, read_head
 
 
 def read_npz(path: Place, **choice: Any) -> tuple[Layout, dict[str, Any], Columns]:
-    """Return an archive's layout, its info and the arrays of its table; they are never unpickled."""
+    """Return the layout, info and arrays of an archive; arrays are never unpickled."""
     arrays = _read_arrays(path)
     head = arrays.pop("mgpa", None)
     shape, info = read_head(None if head is None else str(head))
@@ -38,7 +38,7 @@ def read_npz(path: Place, **choice: Any) -> tuple[Layout, dict[str, Any], Column
 
 
 def _read_arrays(path: Place) -> Columns:
-    """Return all arrays of an archive, or raise if it is damaged, or claims more than it can hold."""
+    """Return all arrays of an archive; raise if it is damaged or claims more data than it can contain."""
     arrays: Columns = {}
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
         members = archive.zip.infolist()
@@ -76,7 +76,7 @@ def _field(name: str, array: Any, n: int | None) -> Field:
 
 
 def write_npz(path: Path, columns: Columns, head: str) -> None:
-    """Write arrays and a table's head as numpy does, and at the end a digest of the whole file."""
+    """Write arrays and the description of a table as numpy does, with a checksum of the file at the end."""
     with zipfile.ZipFile(path, "w") as archive:  # numpy.savez takes no array called "file"
         for name, values in (columns | {"mgpa": np.array(head)}).items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:

@@ -1,9 +1,9 @@
-"""Parquet: one file, or a folder of them with an index that says which parts make the table.
+"""Parquet: one file, or a folder of files with an index of the parts of the table.
 
-The embedding is one column of fixed-size lists. A part of a folder has a name that no other write uses. The
-index is written last and names the parts with their rows and digests; readers read it once, and then only
-those parts. So a reader sees one version of a table or an error, an interrupted write is not visible, and a
-lost or exchanged part is noticed.
+The embedding is one column of fixed-size lists. Each write uses new names for the parts in a folder. The
+index is written last and lists the parts with their rows and checksums. A program that reads the folder reads
+the index once, and then only these parts. So it gets one consistent version of the table or an error, an
+interrupted write is not visible, and a lost or exchanged part is detected.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Opened = tuple[Layout, dict[str, Any], tuple[int, ...], Callable[..., Iterator[C
 
 
 def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
-    """Return the layout of a file or folder, its info, the rows at which groups begin, and how to scan it."""
+    """Return the layout and info of a file or folder, the first rows of groups, and a scan function."""
     listed = _files_of(path)
     groups: list[Group] = []
     bounds, schema, stored, unpacked = [0], None, 0, 0
@@ -104,7 +104,7 @@ def scan(
     names: list[str],
     max_rows: int,
 ) -> Iterator[Columns]:
-    """Yield arrays, at most ``max_rows`` rows at a time; no rows are one batch without rows."""
+    """Yield arrays of at most ``max_rows`` rows; without rows, yield one empty batch."""
     whole = (bounds[-1], stored)
     if start >= stop:
         yield read_arrow(schema.empty_table(), schema, layout, names, start, whole)
@@ -132,7 +132,7 @@ _described: dict[str, Any] = {}
 
 @contextmanager
 def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator[tuple[Any, str, int]]:
-    """Yield an open Parquet file, the digest of its footer, and its bytes."""
+    """Yield an open Parquet file, the checksum of its footer, and its size."""
     remote = isinstance(path, RemotePath)
     with path.open(buffering=0) if isinstance(path, RemotePath) else pa.OSFile(str(path), "rb") as stream:
         footer, size, seal = _footer(stream)
@@ -158,7 +158,7 @@ def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator
 
 
 def _footer(stream: Any) -> tuple[bytes, int, bytes]:
-    """Return what a file says at its end about its columns, the file's size, and what precedes the footer."""
+    """Return the footer of a file, the size of the file, and the bytes before the footer."""
     stream.seek(0, os.SEEK_END)
     size = stream.tell()
     stream.seek(max(0, size - 2**16))
@@ -172,14 +172,14 @@ def _footer(stream: Any) -> tuple[bytes, int, bytes]:
 
 
 def _require_seal(footer: bytes, seal: bytes) -> None:
-    """Raise if the digest of a footer precedes it, and belongs to another."""
+    """Raise if a checksum before the footer does not match the footer."""
     sealed = seal.startswith(SEAL) or re.fullmatch(b"[0-9a-f]{64}", seal[len(SEAL) :])  # whichever is damaged
     if sealed and seal != SEAL + hashlib.sha256(footer).hexdigest().encode():
         raise TableError("damaged: its description does not match its checksum.")
 
 
 def read_index(folder: Place) -> list[IndexedPart] | None:
-    """Return the parts that a folder's index names; None if there is none."""
+    """Return the parts in the index of a folder; None without an index."""
     try:
         text = (folder / INDEX).read_bytes()
     except FileNotFoundError:
@@ -192,14 +192,14 @@ def read_index(folder: Place) -> list[IndexedPart] | None:
 
 
 def index_of(parts: Sequence[IndexedPart]) -> bytes:
-    """Return an index as its file holds it."""
+    """Return an index in the form of its file."""
     listed = list(parts)
     digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
     return json.dumps({"format": 1, "parts": listed, "sha256": digest}, indent=1).encode()
 
 
 def _files_of(path: Place) -> list[tuple[Place, str | None]]:
-    """Return the files of a table, and their footers' digests where an index says them."""
+    """Return the files of a table, and the checksums of their footers in the index."""
     if not path.is_dir():
         return [(path, None)]
     listed = read_index(path)
@@ -227,7 +227,7 @@ def write_parquet(
     names: Sequence[str] | None = None,
     made_from: Callable[[], str] | None = None,
 ) -> tuple[int, str]:
-    """Write a table or one part of it, a row group a block; return the rows and the footer's digest.
+    """Write a table or one part, one row group per block; return the rows and the footer's checksum.
 
     ``names``: one column per feature with these names, instead of one column of lists.
     """
@@ -268,7 +268,7 @@ def write_parquet(
 
 
 def column_for_each(table: Table) -> tuple[str, ...] | None:
-    """Return the names of a table's features, if each can be a column of its own."""
+    """Return the names of a table's features, if each can be a separate column."""
     names = feature_names(table.info)
     fits = names and table.X.shape[1:] == (len(names),) and not {*names} & {*RESERVED, *table.columns}
     return names if fits else None
@@ -279,5 +279,5 @@ def _first_row(file: Arrow) -> Callable[[str], Arrow]:
 
 
 def _kind(field: Field) -> Field:
-    """Return what parts must have alike: names, types, and whether a row is a number or a list."""
+    """Return the properties that must be equal in all parts: names, types, and number or list."""
     return replace(field, shape=(0,) * len(field.shape), kind="")

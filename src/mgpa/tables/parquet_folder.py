@@ -1,4 +1,4 @@
-"""A folder of Parquet files, written part by part; its index, written last, makes the parts a table."""
+"""A folder of Parquet files that is written part by part; the index is written last."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from .table import Table
 
 
 class TableWriter:
-    """A folder of Parquet files that is written part by part; it is a table when all parts are.
+    """A folder of Parquet files that is written part by part; it becomes a table after the last part.
 
     Parameters
     ----------
     path : path or address
         A folder: new, empty, or with a table by mgpa.
     like : Table
-        A table with the columns, types and ``info`` of what will be written; its rows do not matter.
+        A table with the columns, types and ``info`` of the new table; its rows do not matter.
     rows : sequence of int or None
-        Number of rows of every part; None: one part of any number of rows.
+        Number of rows of every part; None is one part with any number of rows.
     overwrite : bool
-        Replace an existing table once everything is written. Other files stay.
+        Replace an existing table after the last part is written. Other files are kept.
     as_columns : bool
-        Write one column per feature, by the names in ``info``, instead of one column of lists.
+        Write one column per feature, with the names in ``info``, instead of one column of lists.
     job : str
-        Whatever determines the corrected rows, such as a checksum of a map: parts that an interrupted writer
-        of the same job left are found again by :meth:`find`. Empty: no such parts.
+        An id of the job that determines the corrected rows, such as a checksum of a map. :meth:`find` finds
+        parts that an interrupted writer of the same job left. Empty: no such parts.
 
     Notes
     -----
-    A writer can be sent to other processes, which write different parts at the same time. One process makes
-    it, collects what :meth:`write` returns there in ``written`` and calls :meth:`finish`.
+    A writer can be sent to other processes, which write different parts at the same time. One process creates
+    it, collects the results of :meth:`write` in ``written`` and calls :meth:`finish`.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class TableWriter:
         self.written: dict[int, IndexedPart] = {}
 
     def find(self, part: int, made_from: Callable[[], str]) -> IndexedPart | None:
-        """Return a part that an interrupted writer of this job left, if it was made of the same rows.
+        """Return a part that an interrupted writer of this job left, if it was made from the same rows.
 
-        ``made_from`` returns the digest of the rows; it is called only if there is something to compare.
+        ``made_from`` returns the checksum of the rows; it is called only if a part was found.
         """
         start = f"part-{part:05d}-{self.job}-"
         finished = [file for file in self._files() if file.name.startswith(start)]
@@ -86,9 +86,9 @@ class TableWriter:
     def write(
         self, part: int, tables: Table | Iterable[Table], made_from: Callable[[], str] | None = None
     ) -> IndexedPart:
-        """Write one part: a table, or several one after another. It is there when it is complete.
+        """Write one part: one or several tables. The part becomes visible when it is complete.
 
-        ``made_from`` returns, after the tables were taken, the digest of the rows that they were made of.
+        ``made_from`` returns the checksum of the input rows, after the tables were written.
         """
         if not 0 <= part < len(self.rows):
             raise TableError(f"No part {part}; rows lists {len(self.rows)} parts.")
@@ -109,14 +109,14 @@ class TableWriter:
         return self.written[part]
 
     def _files(self) -> list[Place]:
-        """Return the parts that are in the folder, whoever wrote them."""
+        """Return all parts in the folder, of any writer."""
         try:
             return [file for file in self.path.iterdir() if PART_NAME.fullmatch(file.name)]
         except FileNotFoundError:
             return []
 
     def finish(self) -> Place:
-        """Write the index, which makes the parts a table; remove all parts that it does not name."""
+        """Write the index of the table; remove all parts that are not in the index."""
         absent = [part for part in range(len(self.rows)) if part not in self.written]
         for part in [part for part in absent if self.rows[part] == 0]:
             self.write(part, self.like)
@@ -156,7 +156,7 @@ class TableWriter:
 
 @contextmanager
 def _finishing_alone(folder: Place) -> Iterator[None]:
-    """Let one process at a time finish a folder of this machine; a killed one lets go."""
+    """Allow one process at a time to finish a folder on this machine; a killed process releases the lock."""
     if isinstance(folder, RemotePath) or os.name != "posix":
         yield
         return

@@ -1,8 +1,8 @@
-"""How a table's rows reach a map and come back corrected, and how rows of the fit are recognised.
+"""Application of a map to the rows of a table, and recognition of rows that were in the fit.
 
-There is one way, for fits, files and audits. A map keeps a digest of every participant's name and the 4096
-smallest digests of rows, which say nothing to whoever does not have the rows. So rows that come back under
-another participant's name are recognised: all of them if the fit had no more, else a share of each person's.
+Fits, files and audits use the same functions. A map stores a hash of every participant's name and the 4096
+smallest hashes of rows, from which rows cannot be recovered. So rows of the fit are recognised under another
+participant's name: all of them if the fit had at most 4096 rows, otherwise a part of the rows of each person.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ CHECKED_ROWS = 200_000
 
 
 def vectors(table: Table, token_layout: str = "mean") -> NDArray[Any]:
-    """Return one vector per row: the embedding; of tokens, their mean or ("joint") all of them."""
+    """Return one vector per row: the embedding, or the mean of the tokens, or ("joint") all tokens."""
     return np.asarray(token_rows(table.X, token_layout)) if table.X.ndim == 3 else table.X
 
 
 def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
-    """Return a table in these coordinates (None: its own); one that is in them already stays as it is."""
+    """Return a table in these coordinates (None: its own); unchanged if it already has these coordinates."""
     if coordinates is None or _is_in(coordinates, table):
         return table
     if (noted := table.info.get("coordinates")) is not None:
@@ -60,20 +60,20 @@ def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
 
 
 def _is_in(coordinates: Coordinates, table: Table) -> bool:
-    """Return whether a table says it is in these coordinates, or is silent and only that fits its width."""
+    """Return whether a table has these coordinates, as stated in its info or implied by its width."""
     noted = table.info.get("coordinates")
     fits = table.X.shape[-1] == coordinates.n_coordinates != coordinates.n_raw
     return bool(noted == coordinates.digest or (noted is None and fits))
 
 
 def rows_for(m: CorrectionMap, table: Table) -> Table:
-    """Return a table as a map takes it: embeddings of its encoder, in its coordinates.
+    """Return a table in the form for a map: embeddings of its encoder, in its coordinates.
 
     Parameters
     ----------
     m : CorrectionMap
     table : Table
-        Raw features, or embeddings that are in the map's coordinates already; vectors or tokens.
+        Raw features, or embeddings in the coordinates of the map; vectors or tokens.
     """
     require_encoder(table.info, {"encoder": m.info.encoder}, "The table", "the map was fitted on")
     names = m.info.feature_names
@@ -83,16 +83,16 @@ def rows_for(m: CorrectionMap, table: Table) -> Table:
 
 
 def apply_to_table(m: CorrectionMap, table: Table, *, force: bool = False) -> Table:
-    """Return the table with corrected embeddings and everything else as it was.
+    """Return the table with corrected embeddings and all other columns unchanged.
 
     Parameters
     ----------
     m : CorrectionMap
-        Source-aware maps read the table's source column.
+        Source-aware maps use the source column of the table.
     table : Table
-        In memory; for files there is :func:`mgpa.tables.apply_to_file`.
+        A table in memory; for files, use :func:`mgpa.tables.apply_to_file`.
     force : bool
-        Correct it although it was corrected before, or comes from sources that the map does not know.
+        Correct a table that was corrected before or that has only sources outside the fit.
 
     Examples
     --------
@@ -135,21 +135,16 @@ def apply_to_file(
     Parameters
     ----------
     m : CorrectionMap
-        The correction; source-aware maps need the table's source column.
+        The correction; source-aware maps need the source column of the table.
     table : path, address or TableFile
-        Where the embeddings are. All other columns are copied.
+        The file with the embeddings. All other columns are copied.
     out : path or address
-        A folder (a name without suffix): written in parts, by several workers if there are. After an
-        interruption, parts by the same map from the same rows, by their digest, are kept. ``.parquet``,
-        ``.npz`` and ``.csv`` are single files, streamed here.
-    overwrite : bool
-        Replace an existing file, or the table in a folder, whose other files stay.
-    force : bool
-        Correct a table that was corrected before, or whose sources the map does not know.
-    client : dask.distributed.Client or None
-        Where to work; None: here.
-    verbose : bool
-        Show progress.
+        A folder (a name without suffix), which is written in parts, possibly by several workers. After an
+        interruption, parts made by the same map from the same rows are kept. ``.parquet``, ``.npz`` and
+        ``.csv`` are single files, written by this process. overwrite : bool Replace an existing file, or the
+        table in a folder, whose other files stay. force : bool Correct a table that was corrected before or
+        that has only sources outside the fit. client : dask.distributed.Client or None Dask client; None
+        works in this process. verbose : bool Show progress.
     """
     file = table if isinstance(table, TableFile) else open_table(table)
     place = as_place(out)
@@ -193,19 +188,19 @@ def apply_to_file(
 
 
 def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
-    """Say whether a table's rows are like those a map was fitted on: all of them, or of parts spread evenly.
+    """Check whether rows of a table are like the fitting rows of a map; large tables are checked in parts.
 
     See :meth:`mgpa.maps.CorrectionMap.check`. Sources are read from ``source`` or, without it, from the
-    column that was the fit's source.
+    column that was the source in the fit.
     """
     X, source, _, why = _some_rows(m, table)
     return replace(m.check(X), not_checked=why) if why else m.check(X, source)
 
 
 def adapt_to_table(m: CorrectionMap, table: Given | TableFile, check: RowCheck) -> CorrectionMap:
-    """Return the map with the devices of a table that no fitted device explains, from its rows alone.
+    """Return the map with unknown devices of a table added, from their rows without pairs.
 
-    ``check`` is what :func:`check_table` found. See :meth:`mgpa.maps.CorrectionMap.adapt`.
+    ``check`` is the result of :func:`check_table`. See :meth:`mgpa.maps.CorrectionMap.adapt`.
     """
     X, source, people, _ = _some_rows(m, table)
     for entry in (entry for entry in check.devices if entry["alarm"]):
@@ -217,9 +212,9 @@ def adapt_to_table(m: CorrectionMap, table: Given | TableFile, check: RowCheck) 
 
 
 def _some_rows(m: CorrectionMap, table: Given | TableFile) -> tuple[Any, Any, Any, str]:
-    """Return rows of a table, all or of parts spread evenly, their sources and participants.
+    """Return rows of a table (all, or evenly spaced parts), their sources and participants.
 
-    And, where the rows have sources that cannot be compared with those of the fit, why.
+    Also return the reason if their sources cannot be compared with those of the fit.
     """
     file = table if isinstance(table, TableFile) else open_table(table)
     file, every = file.carrying(), -(-file.n_rows // CHECKED_ROWS) or 1
@@ -248,7 +243,7 @@ def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) ->
 
 
 def write_corrected(m: CorrectionMap, part: TableFile, writer: Any, i: int) -> Any:
-    """Correct one part and write it, unless an interrupted run has; return what the index says about it."""
+    """Correct and write one part, unless an interrupted run did; return its entry in the index."""
     again, digest = hashlib.sha256(), hashlib.sha256()
 
     def digest_of_rows() -> str:
@@ -261,7 +256,7 @@ def write_corrected(m: CorrectionMap, part: TableFile, writer: Any, i: int) -> A
 
 
 def _digested(part: TableFile, digest: Any) -> Iterator[Table]:
-    """Yield the batches of a part, and have a digest see everything in them."""
+    """Yield the batches of a part, and add their content to a checksum."""
     for table in batches(part):
         columns: dict[str, Any] = {"X": table.X, **table.columns}
         for name, values in columns.items():
@@ -278,7 +273,7 @@ def require_correctable(
 ) -> None:
     """Raise if a table was corrected before, or shares no source with those the map was fitted on.
 
-    ``info`` and ``sources`` are the table's; ``instead`` says what the caller can do.
+    ``info`` and ``sources`` belong to the table; ``instead`` is the advice in the message.
     """
     if "corrected_by" in info:
         raise TableError(
@@ -300,7 +295,7 @@ _INCIDENTAL = ("precision_used", "precision_difference", "braindecode")
 
 
 def _essence(encoder: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tells one encoder from another, in JSON, as files hold it; weights by their checksum."""
+    """Return the identity of an encoder in JSON, with its weights by their checksum."""
     essence = {str(name): value for name, value in encoder.items() if name not in _INCIDENTAL}
     weights = essence.get("checkpoint")
     if isinstance(weights, Mapping) and "sha256" in weights:
@@ -322,7 +317,7 @@ def require_encoder(info: Mapping[str, Any], expected: Mapping[str, Any], what: 
 
 
 def other_signals(info: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    """Return how signals that two ``info`` describe differ, as a sentence; nothing if they do not."""
+    """Return the differences of the signals in two ``info`` as a sentence; empty without differences."""
     got, wanted = info.get("signals") or {}, expected.get("signals") or {}
     differ = [name for name in wanted if name in got and not _alike(got[name], wanted[name])]
     changes = "; ".join(f"{name} {got[name]} instead of {wanted[name]}" for name in differ)
@@ -330,7 +325,7 @@ def other_signals(info: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
 
 
 def _alike(got: Any, wanted: Any) -> bool:
-    """Return whether two settings are the same, whatever file they come from."""
+    """Return whether two settings are equal, for any file format."""
     if isinstance(got, int | float) and isinstance(wanted, int | float):
         return bool(np.isclose(got, wanted, rtol=1e-6, atol=1e-9))
     if isinstance(got, list | tuple) and isinstance(wanted, list | tuple):
@@ -351,14 +346,14 @@ def require_features(info: Mapping[str, Any], expected: Mapping[str, Any], what:
 
 
 def person_digest(name: Any) -> str:
-    """Return a short digest of a participant's name: enough to recognise who is known already."""
+    """Return a short hash of a participant's name, to recognise the participant later."""
     return hashlib.sha256(str(name).encode()).hexdigest()[:12]
 
 
 def row_digests(X: Any) -> Digests:
-    """Return a digest of each row: BLAKE2b, of 8 bytes, of its values as little-endian float32.
+    """Return a hash of each row: BLAKE2b with 8 bytes of its values as little-endian float32.
 
-    Single precision, so that a table is the same one in either precision; zero has no sign.
+    Single precision makes tables in both precisions equal; zero has no sign.
 
     Examples
     --------
@@ -379,24 +374,24 @@ def row_digests(X: Any) -> Digests:
 
 
 def merge_samples(*samples: Digests) -> Digests:
-    """Return the sample of digests of several batches, independent of their order."""
+    """Return the sample of hashes of several batches, independent of their order."""
     return np.unique(np.concatenate([np.empty(0, np.uint64), *samples]))[:KEPT]
 
 
 def encode_sample(sample: Digests) -> str:
-    """Return digests as text: base64 of little-endian."""
+    """Return hashes as text: base64 of little-endian numbers."""
     return base64.b64encode(sample.astype("<u8").tobytes()).decode()
 
 
 def seen_people(seen: str, digests: Digests, participants: NDArray[Any]) -> tuple[str, ...]:
-    """Return the participants whose rows a map was fitted on.
+    """Return the participants whose rows were in the fit of a map.
 
     Parameters
     ----------
     seen : str
         From :func:`encode_sample`.
     digests, participants : (n,) arrays
-        Of the rows in question. A row that several people share, such as zeros, identifies none of them.
+        Hashes and participants of the rows. A row of several people, such as zeros, identifies none of them.
     """
     names, codes = np.unique(participants, return_inverse=True)
     whose = np.unique(np.stack([digests, codes.astype(np.uint64)]), axis=1)

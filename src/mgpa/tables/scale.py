@@ -1,7 +1,7 @@
-"""Tables larger than memory: work on their parts, here or on a Dask cluster, merged as a tree.
+"""Tables larger than memory: parts are processed here or on a Dask cluster, and merged as a tree.
 
-The tree's shape depends on the number of parts only; so one process, two workers, or a worker lost on the way
-give the same bits.
+The shape of the tree depends only on the number of parts, so results are bit-identical for one process,
+several workers, or a lost worker.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ RETRIES = 3
 
 @contextmanager
 def connect(scheduler: str | None) -> Iterator[Any]:
-    """Yield a Dask client: of a scheduler's address, of a cluster on this machine ("local"), or None.
+    """Yield a Dask client for a scheduler's address or a cluster on this machine ("local"), or None.
 
-    A cluster that is lost while the client is used is a :class:`ClusterError`.
+    A lost cluster raises a :class:`ClusterError`.
     """
     if scheduler is None:
         yield None
@@ -62,7 +62,7 @@ def reduce_parts(
     client: Any = None,
     verbose: bool = False,
 ) -> Any:
-    """Do the jobs, here or where a Dask client works, and return their combined result."""
+    """Run the jobs here or with a Dask client, and return their combined result."""
     if client is None:
         return merge_tree((job() for job in watched(jobs, "reading", verbose)), combine)
     submit = partial(client.submit, pure=False, retries=RETRIES)
@@ -71,7 +71,7 @@ def reduce_parts(
 
 
 def merge_tree(results: Iterable[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """Combine in pairs, then pairs of pairs, holding no more than one result of each level.
+    """Combine results in pairs, then pairs of pairs, with at most one result per level in memory.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def merge_tree(results: Iterable[Any], combine: Callable[[Any, Any], Any]) -> An
 
 
 def batches(part: TableFile) -> Iterator[Table]:
-    """Yield about 8 MiB at a time; float64 copies of a batch take several times that."""
+    """Yield batches of about 8 MiB; float64 copies of a batch take several times as much."""
     return part.batches(max(1, part.block_rows // 4))
 
 

@@ -1,4 +1,4 @@
-"""Embeddings with known answers: people, a task, and devices that leave a signature."""
+"""Simulated embeddings with people, a task, and known device effects."""
 
 from __future__ import annotations
 
@@ -26,35 +26,32 @@ def simulate_table(
     random_state: int = 0,
     **columns: Any,
 ) -> Table:
-    """Simulate embeddings of events that several devices have seen.
+    """Simulate embeddings of events that several devices recorded.
 
-    The task changes embeddings along one direction, the device along another; every participant has an
-    offset, and every measurement some noise. In HEAD, in EVAL and in every sixth event all devices record
-    the same event (``pair_id``); elsewhere only one does, mostly that of the class in FIT and VAL.
-    A method that erases whatever predicts the device therefore erases part of the task; pairs tell the two
-    apart.
+    The task changes embeddings along one direction, the device along another. Every participant has an
+    offset, and every measurement has noise. For HEAD and EVAL participants, and in every sixth event, all
+    devices record the event (``pair_id``). Other events are recorded by one device, which is associated with
+    the class for FIT and VAL participants. A method that erases everything that predicts the device therefore
+    erases part of the task; pairs separate the two.
 
     Parameters
     ----------
     n_people, events : int
-        Participants, and events of each.
+        Number of participants, and number of events per participant.
     d : int
-        Width of the embedding.
+        Number of features.
     n_sources, n_classes : int
-        Devices (at most four) and classes.
+        Number of devices (at most four) and classes.
     tokens : int
-        Tokens per event; 0 makes vectors.
+        Number of tokens per event; 0 for vectors.
     association : float
-        How often, in FIT and VAL, the class decides the device.
+        The share of FIT and VAL events in which the class determines the device.
     device_effect : float
         Shift from one device to the next, in standard deviations of the noise.
     overlap : float
-        Cosine between the device's direction and the task's: at 0 a decoder of one device works on the
-        others, above it does not.
-    random_state : int
-        Seed.
-    **columns
-        Columns to set instead (``label=None`` leaves the task out).
+        Cosine between the directions of device and task. At 0, a decoder of one device works on the others;
+        above 0, it does not. random_state : int Seed. **columns Columns to replace (``label=None`` omits the
+        task).
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Embedding tables: rows of embeddings or tokens, and what is known about each row.
+"""Embedding tables: rows of embeddings or tokens, with source, participant and other columns.
 
-One schema serves fitting, auditing and studies: an embedding (n, d) or tokens (n, t, d), and for every row
-its source, participant, task label, pair id and role, each where it is known, and any other columns. A
-participant has one role: fits and scores are of different participants. :mod:`mgpa.tables.files` reads
-and writes them.
+Fits, audits and studies use one schema: an embedding (n, d) or tokens (n, t, d), and for every row its
+source, participant, task label, pair id and role, if known, and any other columns. A participant has only one
+role, so models are fitted and scored on different participants. :mod:`mgpa.tables.files` reads and writes
+them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_SHOWN, ENOUGH = 5, 10_000  # values of a column in a notebook, and rows the
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Embeddings and what is known about each of them.
+    """Embeddings with source, participant, label and other columns of each row.
 
     Every column except X is optional; :meth:`require` raises if a needed one is missing.
 
@@ -53,23 +53,18 @@ class Table:
     source : (n,) array or None
         Acquisition condition.
     participant : (n,) array or None
-        Who was measured; compared as text.
+        The person or sample that was measured; compared as text.
     role : (n,) array or None
         FIT, VAL, HEAD or EVAL.
     label : (n,) array or None
         The task.
     pair_id : (n,) array or None
-        Rows that share an id are views of one event, of one participant and label; negative or empty:
-        unpaired.
-    info : dict
-        Anything worth keeping about where the table comes from; ``feature_names`` are compared with those
-        of a map.
-    other : dict of name to (n,) array
-        Any other columns: numbers, booleans or text. Dates and times become ISO 8601 text. File types that
-        NumPy lacks (nulls, categories, lists and so on) are passed on unchanged.
-    kept : dict
-        Columns of the names above that have gaps, such as labels of only some rows. They are passed on, but
-        :meth:`require` refuses them.
+        Rows with the same id are views of one event, with one participant and label; negative or empty means
+        unpaired. info : dict Any information on the origin of the table; ``feature_names`` are compared with
+        those of a map. other : dict of name to (n,) array Other columns: numbers, booleans or text. Dates and
+        times become ISO 8601 text. Types that NumPy does not have (nulls, categories, lists and so on) are
+        passed on unchanged. kept : dict Standard columns with missing values, such as labels of only some
+        rows. They are passed on, but :meth:`require` refuses them.
 
     Examples
     --------
@@ -155,7 +150,7 @@ class Table:
         return np.unique(self.require("source").source)
 
     def rows(self, *roles: str) -> Self:
-        """Return the rows of some roles, in their order. Any other name is an error."""
+        """Return the rows of some roles, in their order. Unknown roles raise an error."""
         return self.take(np.isin(self.require("role").role, check_roles(np.array(roles, dtype=str))))
 
     def take(self, rows: Any) -> Self:
@@ -222,11 +217,11 @@ class Table:
         Parameters
         ----------
         frame : data frame
-            Anything that pyarrow can read.
+            Any data frame that pyarrow can read.
         X : array or None
             The embeddings, if they are not in the frame.
         embedding, columns, rename
-            Which of the frame's columns are what; see :func:`mgpa.tables.open_table`.
+            Selection and names of columns; see :func:`mgpa.tables.open_table`.
         info : dict or None
             See :class:`Table`.
 
@@ -252,7 +247,7 @@ class Table:
 
     @property
     def digest(self) -> str:
-        """A checksum of everything in the table that can change a result; ``other`` and ``info`` cannot."""
+        """A checksum of all content that can change a result, without ``other`` and ``info``."""
         digest = hashlib.sha256()
         for name in ("X", *COLUMNS):
             values = getattr(self, name)
