@@ -1,7 +1,7 @@
-"""Did it work, what did it cost, how sure are we: the paper's measurement protocol for any correction.
+"""Audits: measure the effect, cost and uncertainty of any correction with the paper's protocol.
 
-:func:`run` measures methods on a table; everything it is made of can be called alone. Importing this loads
-nothing; each name brings in what it needs.
+:func:`run` measures methods on a table; its steps are also available as functions. Importing this package
+loads nothing; each name imports only the modules that it needs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Association shift (appendix B): what happens to a head when device and label go together, then come apart.
+"""Association shift (appendix B): scores of a head when the association of device and label changes.
 
-Every event was recorded by both devices. Choosing which recording a head sees, with a probability that
-depends on the label, makes the device predict the label: one way (ξ = 1), not at all (ξ = 0), or the other
-way (ξ = -1). The signals never change. A head trained at ξ = 1 learns the shortcut; its AUROC over ξ in
-[-1, 1], and above all the lowest point of that curve, tells how much the shortcut costs.
+Every event was recorded by both devices. For each event, one recording is drawn, with a probability that
+depends on the label. So the device predicts the label in one direction (ξ = 1), not at all (ξ = 0), or in the
+other direction (ξ = -1). The signals do not change. A head trained at ξ = 1 learns the shortcut. Its AUROC
+over ξ in [-1, 1], in particular the minimum, shows the cost of the shortcut.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MANY = 2**22
 def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
     """Return the associated (source, label) of two sources and two labels; both, if not associated.
 
-    Rows whose association is none to speak of (Cramér's V, corrected for chance, below .1) have no direction.
-    The label is the rarer one, or that of the first row, so that names do not matter.
+    Rows with an association below .1 (Cramér's V, corrected for chance) have no direction. The label is the
+    rarer one, or that of the first row, so that names do not matter.
     """
     names, first = np.unique(source, return_index=True)
     classes, counts = np.unique(label, return_counts=True)
@@ -57,10 +57,10 @@ def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
 def choose_directions(
     stated: tuple[Any, Any] | None, fit: Table, head: Table, evaluation: Table
 ) -> tuple[tuple[tuple[Any, Any], ...], str]:
-    """Return the (source, label) pairs that shortcuts learn, and where they come from.
+    """Return the (source, label) pairs of the shortcuts, and their origin.
 
-    No direction, where association shift cannot be measured: it needs events of two sources and two classes
-    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more with such events.
+    There is no direction if association shift cannot be measured. It needs two sources, two classes, events
+    that both sources recorded in HEAD and in EVAL, and at least two HEAD participants with such events.
     """
     labels = np.unique([] if head.label is None else head.label)
     if head.paired_views() is None or evaluation.paired_views() is None or len(labels) != 2:
@@ -100,14 +100,14 @@ def paired_events(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def views_of(table: Table, flat: NDArray[Any], direction: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
-    """Return events through the other source and the direction's, which have its label, and whose."""
+    """Return events under the other source and the direction's source, their labels and participants."""
     (source, label), views = direction, paired_events(table)
     first, second = views if table.sources[1] == source else views[::-1]
     return flat[first], flat[second], table.label[first] == label, table.participant[first]
 
 
 def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
-    """Return Pr(U = 1 | y, p; ξ), the probability that an event is seen through device 1.
+    """Return Pr(U = 1 | y, p; ξ), the probability that the recording of device 1 is used.
 
     ½ + .4 ξ (y - π) / max(π, 1 - π), where π is the share of positive events (label 1) of the participant and
     ξ the association, from -1 to 1. Half of each participant's events are expected on each device at every ξ.
@@ -128,11 +128,12 @@ def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
 def assign_endpoints(
     y: Any, participants: Any, xi: float, seed: int | np.random.Generator = 1017
 ) -> NDArray[np.int64]:
-    """Draw the device, 0 or 1, through which each event is seen.
+    """Draw the device, 0 or 1, whose recording of each event is used.
 
-    Quotas rather than coin flips. Of each participant's n events, ⌊n / 2⌋ get device 1; among the positive
-    ones as many as :func:`assignment_probability` adds up to, rounded (half up), the rest among the negative
-    ones. Which events, chance decides: participants in string order, positives before negatives.
+    Quotas are used instead of independent draws. Of the n events of a participant, ⌊n / 2⌋ get device 1. The
+    number among positive events is the sum of :func:`assignment_probability`, rounded (half up); the others
+    are negative events. The events are drawn at random: participants in string order, positives before
+    negatives.
 
     Examples
     --------
@@ -164,7 +165,7 @@ def association_auroc(
     """Return the participants and their AUROC (P, 3) at ξ = -1, 0 and 1, exactly (nothing is drawn).
 
     ``scores0[i]`` and ``scores1[i]`` are a head's scores of two recordings of event i, with label 0 or 1.
-    Both count, each with the probability of being the one seen.
+    Both recordings are used, weighted by the probability of being drawn.
 
     Examples
     --------
@@ -190,16 +191,16 @@ def association_auroc(
 def fit_association_heads(X0: Any, X1: Any, y: Any, participants: Any) -> tuple[Pipeline, Pipeline]:
     """Fit the shortcut (ξ = 1) and the control head (ξ = 0) on one view of each event.
 
-    Both are balanced logistic regressions on scaled features, every participant weighing the same. C is the
-    one of ``C_GRID`` with the best AUROC of the control head on participants left out in turn, both their
-    views counting equally; ties go to the smaller C.
+    Both are balanced logistic regressions on scaled features, with equal weights of participants. C is the
+    value of ``C_GRID`` with the best AUROC of the control head on left-out participants, with equal weights
+    of both views; ties go to the smaller C.
 
     Parameters
     ----------
     X0, X1 : (n, d) arrays
-        Original features of the events through device 0 and device 1; row i of both is the same event.
+        Original features of the events recorded by device 0 and device 1; row i of both is the same event.
     y, participants : (n,) arrays
-        Task labels, 0 or 1, and who each event is from: two or more, each with both labels.
+        Task labels, 0 or 1, and participants: two or more, each with both labels.
     """
     X0, X1, labels = check_rows(X0, "X0"), check_rows(X1, "X1"), _labels(y)
     people = _people(participants, len(labels))

@@ -1,8 +1,8 @@
 """Intervals over participants: the shared bootstrap draws of the paper (appendix B).
 
-Participants, not trials or seeds, are what a result should generalise over, so they are what is redrawn. In
-every draw the whole statistic is computed again, the maximum over readers and the minimum over associations
-included, then averaged over fits. All methods share the draws, so differences are paired.
+Results should generalise to new participants, so participants are resampled, not trials or seeds. In every
+draw, the complete statistic is computed again, including the maximum over readers and the minimum over
+associations, and averaged over fits. All methods share the draws, so differences are paired.
 
 =============  ===============================  ========================================================
 statistic      values                           computed in every draw, for every fit
@@ -14,16 +14,16 @@ statistic      values                           computed in every draw, for ever
 a function     [fit, participant, k]            means over participants (..., k) in, one number each (...) out
 =============  ===============================  ========================================================
 
-The largest of many means is above .5 where no reader reads anything, because the reader that is lucky on
-these participants is taken: :func:`optimism` estimates by how much, and "best", which audits use, takes it
-off. The paper uses "max".
+The largest of many means is above .5 even if no reader finds anything, because the best reader on these
+participants is chosen. :func:`optimism` estimates this bias, and "best", which audits use, subtracts it. The
+paper uses "max".
 
-Further leading axes are fits too; one fit needs no fit axis. Participants must be in the same order
-everywhere: sorted as text, for the draws to be those of the paper.
+Further leading axes are also fits; a single fit needs no fit axis. Participants must be in the same order
+everywhere: sorted as text, to repeat the draws of the paper.
 
-By default participants are drawn as in the paper: all alike, percentiles as they are. Audits draw within
-cells (of source and label in a nested design, each weighing the same) and widen the intervals, which are too
-narrow with few participants.
+By default, participants are drawn as in the paper, with equal probabilities and plain percentile intervals.
+Audits draw within cells (of source and label in a nested design, with equal weights) and widen the intervals,
+which are too narrow with few participants.
 """
 
 from __future__ import annotations
@@ -56,10 +56,9 @@ MANY, FEWEST_GROUPS = 2_000, 100
 
 
 def number(x: float, spec: str = ".3f") -> str:
-    """Return a number as every output prints it: rounded here and nowhere else.
+    """Return a number as text for all outputs; rounding is done only here.
 
-    The zero before the point is left out unless the format asks for it, which also prints the digits as they
-    are: those of the paper's tables were not rounded twice.
+    The zero before the decimal point is omitted, unless the format requires it.
 
     Examples
     --------
@@ -119,17 +118,13 @@ def estimate(
     values, statistic : array, {"mean", "max", "best", "worst"} or callable
         See the table at the top of this module.
     strata : (P,) array or None
-        The cell of each participant: draws keep the size of every cell, and all cells weigh the same. None:
-        one cell.
-    leverage : float
-        What a participant's value moves the statistic by, relative to its share in the mean. An AUROC between
-        participants is a mean over both sides of each comparison, so every participant counts twice (2).
-    widen : bool
-        Widen intervals by √(n / (n - 1)) · t / 1.96, with n the mean size of a cell and t the quantile of
-        Student's distribution with one degree of freedom less per cell; t intervals where those are wider,
-        and, of one cell, Hall's intervals for skewed participants at the ends where those are wider.
-    n_draws : int
-        Draws; the default is the paper's.
+        The cell of each participant. Draws keep the size of every cell, and all cells have equal weights.
+        None is one cell. leverage : float The influence of a participant's value on the statistic, relative
+        to its share in the mean. An AUROC between participants is a mean over both sides of each comparison,
+        so the leverage is 2. widen : bool Widen intervals by √(n / (n - 1)) · t / 1.96, with n the mean size
+        of a cell and t the quantile of Student's distribution with one degree of freedom less per cell. If t
+        intervals are wider, they are used. With one cell, Hall's intervals for skewed participants are used
+        at the ends at which they are wider. n_draws : int Number of draws; the default is that of the paper.
 
     Examples
     --------
@@ -159,8 +154,8 @@ def contrast(
 ) -> Estimate:
     """Return the statistic of a minus that of b, and the interval of the difference in shared draws.
 
-    Each side takes its own maximum or minimum in every draw, and is averaged over its own fits. Both are of
-    the same participants; the other parameters are those of :func:`estimate`.
+    In every draw, the maximum or minimum is computed for each side separately, and each side is averaged over
+    its fits. Both sides have the same participants; the other parameters are those of :func:`estimate`.
 
     Examples
     --------
@@ -180,12 +175,12 @@ def contrast(
 
 
 def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
-    """Return by how much the largest mean over readers overstates what its reader reads on new participants.
+    """Return the bias of the largest mean over readers, compared with this reader on new participants.
 
-    In every draw of participants a reader is chosen as S chooses it; how much better it looks there than on
-    all participants is what choosing adds (Efron 1983). Where readers are equally good, the draw scatters
-    about means that have been lucky already, and shows 1 / √2 of it; where one reader is best, there is
-    none. In simulations without an effect, S exceeds .5 by at most .004 with eight or more participants.
+    In every draw of participants, the best reader is chosen as for S. The bias is the difference of its mean
+    in the draw and over all participants (Efron 1983). If readers are equally good, draws vary about means
+    that are already selected and show 1 / √2 of the bias. If one reader is clearly best, there is no bias. In
+    simulations without an effect, S exceeds .5 by at most .004 with eight or more participants.
 
     Examples
     --------
@@ -222,8 +217,9 @@ def simultaneous(
 ) -> list[Estimate]:
     """Return the differences of several (a, b), with intervals that hold for all of them at once (max-t).
 
-    Each shared draw gives the largest deviation of a difference from its value, in standard errors. The 95 %
-    quantile of these replaces 1.96. The other parameters are those of :func:`contrast`.
+    For each shared draw, the largest deviation of a difference from its value is computed, in standard
+    errors. The 95 % quantile of these deviations replaces 1.96. The other parameters are those of
+    :func:`contrast`.
 
     Examples
     --------
@@ -253,14 +249,14 @@ def simultaneous(
 
 
 def with_spread(e: Estimate, values: Sequence[float]) -> Estimate:
-    """Return an estimate whose interval also contains the spread of independent values, e.g. of refits."""
+    """Return an estimate whose interval includes the variance of independent values, for example refits."""
     spread = float(np.std(values, ddof=1) * stdtrit(len(values) - 1, (1 + LEVEL) / 2))
     below, above = (float(np.hypot(end - e.value, spread)) for end in (e.low, e.high))
     return replace(e, low=e.value - below, high=e.value + above)
 
 
 def caution(participants: int, skewness: float) -> float:
-    """Return how many times as long as an interval, on its side, a claim needs it to be.
+    """Return the factor by which a claim lengthens one side of an interval.
 
     A claim is one-sided and may be wrong in .05. If the values of n participants have the skewness γ against
     it, their mean in standard errors falls below -q in .05 where, to first order (Johnson 1978),
@@ -268,7 +264,8 @@ def caution(participants: int, skewness: float) -> float:
         q = t + γ (2t² + 1) / (6 √n),
 
     with t the one-sided quantile of Student's distribution. A sample seldom shows its tail, so γ is assumed.
-    It matters less, the more participants there are; none is ever below the two-sided interval.
+    Its effect decreases with the number of participants. The interval is never shorter than the two-sided
+    interval.
 
     Examples
     --------
@@ -283,18 +280,18 @@ def caution(participants: int, skewness: float) -> float:
 
 
 def _widening(n: int, n_cells: int) -> float:
-    """Return by how much percentile intervals of few participants are too narrow."""
+    """Return the factor by which percentile intervals of few participants are too narrow."""
     return _quantile(n, n_cells) / float(ndtri((1 + LEVEL) / 2))
 
 
 def _quantile(n: int, n_cells: int) -> float:
-    """Return the t quantile of few participants, times √n / √(n - 1): draws spread by that much less."""
+    """Return the t quantile of few participants, times √n / √(n - 1), as draws have a smaller variance."""
     size, freedom = n / n_cells, max(n - n_cells, 1)
     return float(stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(size / max(size - 1, 0.5)))
 
 
 def leave_one_out(values: Any, statistic: Statistic, strata: Any = None, leverage: float = 1.0) -> Floats:
-    """Return the statistic without each participant in turn; the rest of the cell gets the weight."""
+    """Return the statistic without each participant in turn; the rest of the cell gets its weight."""
     fits = _read(values, statistic)
     n = fits.shape[1]
     counts = np.ones((n, n))
@@ -325,8 +322,8 @@ def shares(strata: Any, n: int) -> Floats:
 def curve_coefficients(values: Any) -> Floats:
     """Return (a, b, c) of the AUROC curve aξ² + bξ + c through the values (..., 3) at ξ = -1, 0 and 1.
 
-    The curve is exactly quadratic: a positive event's weight is linear in ξ, a negative one's too, their
-    totals do not depend on ξ, and AUROC adds up products of the two.
+    The curve is exactly quadratic: weights of positive and negative events are linear in ξ, their totals do
+    not depend on ξ, and AUROC is a sum of products of both.
     """
     reverse, independent, aligned = np.moveaxis(np.asarray(values, dtype=np.float64), -1, 0)
     half = (aligned + reverse) / 2
@@ -334,10 +331,9 @@ def curve_coefficients(values: Any) -> Floats:
 
 
 def curve_minimum(coefficients: Any) -> tuple[Any, Any]:
-    """Return the lowest value of the curve on [-1, 1], and the ξ where it is reached.
+    """Return the minimum of the curve on [-1, 1], and its position ξ.
 
-    The candidates are -1, 0, 1 and, if a > 0 and -2a ≤ b ≤ 2a, the vertex -b / 2a; the first of them wins a
-    tie.
+    The candidates are -1, 0, 1 and, if a > 0 and -2a ≤ b ≤ 2a, the vertex -b / 2a; ties go to the first.
 
     Examples
     --------
@@ -375,7 +371,7 @@ def _read(values: Any, statistic: Statistic, name: str = "values") -> Floats:
 def _evaluator(
     fits: Floats, statistic: Statistic, strata: Any = None, leverage: float = 1.0
 ) -> Callable[[Floats], Floats]:
-    """Return the statistic, averaged over fits, as a function of how often (B, P) each participant counts."""
+    """Return the statistic, averaged over fits, as a function of the counts (B, P) of participants."""
     n_fits, n, k = fits.shape
     flat = fits.transpose(1, 0, 2).reshape(n, n_fits * k)
     weight: Any = shares(strata, n)
@@ -401,10 +397,10 @@ def _evaluator(
 
 
 def _in_groups(fits: Floats, strata: Any) -> tuple[Floats, Any]:
-    """Return values and strata of groups of participants, at random within cells, where there are many.
+    """Return values and strata of random groups of participants within cells, if there are many.
 
-    Means of groups are redrawn with the spread of participants; thousands of these leave no other trace. So
-    draws take the same time and memory for any number of participants.
+    Means of groups are resampled with the spread of participants, so draws take the same time and memory for
+    any number of participants.
     """
     n = fits.shape[1]
     if n <= MANY:
@@ -431,9 +427,9 @@ def _interval(
     n_draws: int,
     luck: float | None,
 ) -> Estimate:
-    """Return the sum of the sides' statistics, by their signs, and its interval over bootstrap draws.
+    """Return the signed sum of the statistics of the sides, and its interval over bootstrap draws.
 
-    ``luck`` is taken off the value. In draws, where it counts twice, they are centred on what remains.
+    ``luck`` is subtracted from the value. Draws, which contain it twice, are centred on the result.
     """
     once = np.ones((1, sides[0][1].shape[1]))
     value = sum(sign * float(_evaluator(fits, statistic, strata)(once)[0]) for sign, fits in sides)
@@ -462,9 +458,9 @@ def _interval(
 def _skewed_ends(value: float, left_out: Floats, quantile: float) -> tuple[float, float]:
     """Return the ends of Hall's interval (1992), from the values without each participant.
 
-    Where few participants lose much, a sample seldom has them, and an interval that is as long on both sides
-    ends too soon on theirs. T + γT²/3√n + γ²T³/27n + γ/6√n, with γ the skewness of participants, is nearly
-    normal; its inverse is exact.
+    If few participants lose much, a sample seldom contains them, and a symmetric interval is too short on
+    their side. T + γT²/3√n + γ²T³/27n + γ/6√n, with γ the skewness of participants, is nearly normal; its
+    inverse is exact.
     """
     n = len(left_out)
     own = (n - 1) * (left_out.mean() - left_out)  # how far each participant moves the value, times n
@@ -482,9 +478,9 @@ def _skewed_ends(value: float, left_out: Floats, quantile: float) -> tuple[float
 
 
 def _counts(cells: list[NDArray[np.intp]], n: int, n_draws: int) -> Iterable[Floats]:
-    """Return how often each participant occurs in each draw, blocks of draws (B, n) at a time.
+    """Yield the counts of each participant in blocks of draws (B, n).
 
-    Every cell is drawn by itself; together, the draws of one are ``default_rng(SEED).integers``.
+    Cells are drawn separately; the draws of a single cell are ``default_rng(SEED).integers``.
     """
     if n * n_draws > KEPT:
         return _drawn(cells, n, n_draws)
@@ -493,7 +489,7 @@ def _counts(cells: list[NDArray[np.intp]], n: int, n_draws: int) -> Iterable[Flo
 
 @lru_cache(maxsize=4)
 def _kept_draws(cells: tuple[tuple[int, ...], ...], n: int, n_draws: int) -> tuple[Floats, ...]:
-    """Return the blocks of draws of few participants, which all metrics and methods share."""
+    """Return the blocks of draws of few participants, shared by all metrics and methods."""
     return tuple(_drawn([np.array(cell) for cell in cells], n, n_draws))
 
 

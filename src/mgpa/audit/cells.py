@@ -1,4 +1,4 @@
-"""The cells of an audit: fits, their measurements and decoders, each computed once and kept."""
+"""The cells of an audit: fits, their measurements and decoders, each computed once and stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A computation: what messages call it, where it may be found finished, and how it is done."""
+    """A computation: its name in messages, its stored result, and its function."""
 
     what: str
     stored: Callable[[], T | None]
@@ -47,7 +47,7 @@ class Call(Generic[T]):
 
 @dataclass(eq=False)
 class Turn:
-    """One assignment of roles: what methods are fitted and measured on, and what came out."""
+    """One assignment of roles: the data for fits and measurements, and the results."""
 
     data: FittingData
     ground: Ground
@@ -66,8 +66,8 @@ class Turn:
 class Engine:
     """Fits and measures every method in one split or in several together.
 
-    Splits that are computed together have their cells side by side (``n_jobs``); on a GPU the networks of all
-    of them are one program.
+    Cells of splits that are computed together run in parallel (``n_jobs``); on a GPU, all their networks are
+    trained together.
     """
 
     fits: list[Fit]
@@ -81,7 +81,7 @@ class Engine:
     verbose: bool = True
 
     def run(self, turns: Sequence[Turn], name: str) -> None:
-        """Compute the unfinished cells of some splits; ``name`` is what messages call these."""
+        """Compute the unfinished cells of some splits; ``name`` is used in messages."""
         self._fit(turns, name)
         self._fit_unseen(turns, name)
         self._measure(turns, name)
@@ -89,7 +89,7 @@ class Engine:
             self._decode(turns, name)
 
     def say(self, text: str) -> None:
-        """Write a line to stderr, if this is wanted."""
+        """Write a line to stderr, if verbose."""
         if self.verbose:
             sys.stderr.write(f"audit: {printable(text)}\n")
             sys.stderr.flush()
@@ -114,7 +114,7 @@ class Engine:
         return Call(what, stored, partial(fit_one, fit, data, self.store, key))
 
     def _beyond_reach(self, fits: Sequence[Fit]) -> tuple[dict[str, str], dict[str, list[int]]]:
-        """Return methods to leave out, with why, and how many of their fits miss the budget, of how many."""
+        """Return methods to leave out, with reasons, and the number of fits that miss the budget."""
         omitted: dict[str, str] = {}
         unattained = {name: [0, 0] for name in self.budgets}
         for fit in (fit for fit in fits if fit.method in self.budgets):
@@ -138,11 +138,11 @@ class Engine:
         return stored_fit(fit, self.store, at) or cut_back(fit, budget, data, self.store, at)
 
     def _fit_unseen(self, turns: Sequence[Turn], name: str) -> None:
-        """Fit methods without the rows of each source: what a new device would meet.
+        """Fit methods without the rows of each source, to test them on a new device.
 
-        Where there are three sources or more, the first fit of every method that is fitted here, on the
-        table's own pairs, and needs no source; except where its pairs then do not link the other sources, or
-        its reference is the source.
+        With three sources or more, this is done for the first fit of every source-blind method that is fitted
+        here on pairs of the table, except if the pairs then do not link the other sources, or if the source
+        is the reference of the method.
         """
         made: list[tuple[Turn, Any, str]] = []
         calls: dict[str, Call[Fit]] = {}
@@ -218,9 +218,9 @@ class Engine:
             ]
 
     def _train(self, cells: Mapping[str, tuple[Ground, Any]], name: str) -> dict[str, Scores]:
-        """Return the scores of readers that are trained on a GPU, for all cells as one program.
+        """Return the scores of readers that are trained on a GPU together for all cells.
 
-        None elsewhere: each cell has its own then.
+        Return None without a GPU; each cell then trains its readers.
         """
         grounds = [ground for ground, _ in cells.values()]
         if not grounds or grounds[0].tokens or not self.on_gpu:
@@ -259,7 +259,7 @@ class Engine:
 
     @property
     def together(self) -> bool:
-        """Whether splits are computed side by side rather than one after another."""
+        """Whether splits are computed in parallel."""
         return self.n_jobs != 1 or self.on_gpu
 
     @property
@@ -274,7 +274,7 @@ class Engine:
     def _complete(
         self, calls: Mapping[str, Call[T]], turns: Sequence[Turn], name: str, what: str
     ) -> dict[str, T]:
-        """Return every call's result by its key: stored before, or computed now."""
+        """Return the result of every call by its key, stored or computed."""
         results, missing = self._finished(calls, name, what)
         return results | self._compute(missing, turns, name, what)
 
@@ -290,7 +290,7 @@ class Engine:
     def _compute(
         self, calls: Mapping[str, Call[T]], turns: Sequence[Turn], name: str, what: str
     ) -> dict[str, T]:
-        """Return every call's result, computed now."""
+        """Compute and return the result of every call."""
         if not calls:
             return {}
         # First: that a head cannot be fitted is better known before the maps are.
@@ -310,6 +310,6 @@ class Engine:
 def _cell(
     what: str, store: Store, key: str, measures: Callable[..., Arrays], ground: Ground, of: Any, **more: Any
 ) -> Arrays:
-    """Measure a cell and keep it."""
+    """Measure a cell and store it."""
     with explain(f"measuring {what}", store), threadpool_limits(ground.n_threads):
         return store.put(key, measures(ground, of, **more))

@@ -1,4 +1,4 @@
-"""The chance level of a method's S: which units and readers enter it (the permutations are in ``ranks``)."""
+"""The chance level of a method's S: its units and readers (the permutations are in ``ranks``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 def chance_level(result: MethodResult, metric: str, readers: list[int]) -> Chance:
-    """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.ranks`)."""
+    """Return the chance level of a metric of readers from permuted sources (:mod:`mgpa.audit.ranks`)."""
     # Repeated deals score the same rows, so that their permutations may not be averaged: the deal counts
     # in which chance reaches furthest.
     n = result.n_fits // result.repeats
@@ -42,7 +42,7 @@ def _chance_of(result: MethodResult, fits: slice, metric: str, readers: list[int
 
 
 def exchanged_sources(result: MethodResult) -> Floats:
-    """What every reader reaches, on average over units, with sources exchanged, (F, draws, R)."""
+    """The mean AUROC of every reader over units with permuted sources, (F, draws, R)."""
     by_fit: list[Any] = [[] for _ in range(result.n_fits)]
     for i, cell in zip(result.cell_fits, result.cells, strict=True):
         scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))

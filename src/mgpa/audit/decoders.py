@@ -1,7 +1,7 @@
-"""End-to-end comparators in an audit: they replace the head, so they have a score on the task and no other.
+"""End-to-end comparators in an audit: they replace the head, so only their task score is measured.
 
-A decoder of unlabelled target rows, or of pairs, is trained for every transfer from one source to another and
-scored as refitted heads are (T_r); one of all sources together as pooled heads are (T_p).
+A decoder that uses unlabelled target rows or pairs is trained for every transfer from one source to another
+and scored like refitted heads (T_r). A decoder of all sources together is scored like pooled heads (T_p).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .store import Arrays
 
 @dataclass(frozen=True)
 class OnSource:
-    """A decoder, told that all rows come from one source."""
+    """A decoder for rows of one given source."""
 
     model: Any
     source: Any
@@ -38,7 +38,7 @@ class OnSource:
 
 
 def decode(ground: Ground, model: Any) -> Arrays:
-    """Train a decoder on HEAD rows and score it on every EVAL unit; all that is measured of it."""
+    """Train a decoder on HEAD rows and return its scores on every EVAL unit."""
     design, head, held = ground.design, ground.head, ground.evaluation
     name, classifies = type(model).__name__, is_classifier(model)
     if len(design.heads) < 2:

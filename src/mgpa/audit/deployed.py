@@ -1,4 +1,4 @@
-"""Heads from files: a user's own model, scored as it is on uncorrected and corrected rows."""
+"""Heads from files: a model of the user, scored without refitting on uncorrected and corrected rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import UsageError
 
 
 class _OnnxHead(BaseEstimator):  # type: ignore[misc]
-    """A model in an ONNX file, with one input (n, d). It is fitted; copies cannot be fitted again."""
+    """A fitted model in an ONNX file with one input (n, d); it cannot be refitted."""
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = content
@@ -30,7 +30,7 @@ class _OnnxHead(BaseEstimator):  # type: ignore[misc]
         return "an ONNX model"
 
     def fit(self, X: Any, y: Any = None) -> Any:
-        """Raise: an ONNX model is what it is."""
+        """Raise an error, because an ONNX model cannot be refitted."""
         raise UsageError("An ONNX model cannot be fitted again.")
 
     def _outputs(self, X: Any) -> list[NDArray[Any]]:
@@ -51,7 +51,7 @@ class _OnnxHead(BaseEstimator):  # type: ignore[misc]
 
 
 class OnnxClassifier(ClassifierMixin, _OnnxHead):  # type: ignore[misc]
-    """An ONNX classifier whose last output holds a score of every class."""
+    """An ONNX classifier whose last output contains the scores of all classes."""
 
     def __init__(self, content: bytes = b"", classes: Any = ()) -> None:
         super().__init__(content)
@@ -88,9 +88,9 @@ class OnnxRegressor(RegressorMixin, _OnnxHead):  # type: ignore[misc]
 
 
 def open_head(path: Path, labels: Any, *, numbers: bool, trust: bool = False) -> Any:
-    """Return the head in a file: .onnx, or .joblib and .pkl, which can run code, if they are trusted.
+    """Return the head in a file: .onnx, or .joblib and .pkl, which can run code, if trusted.
 
-    ``labels`` are those of the table: classes of an ONNX head are in their sorted order.
+    ``labels`` are those of the table; the classes of an ONNX head are assumed to be in sorted order.
     """
     if not path.is_file():
         raise FileNotFoundError(f"No file {path}.")

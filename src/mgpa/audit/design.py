@@ -1,12 +1,13 @@
-"""The design of a study: which units have which sources and labels, hence what can be compared.
+"""The design of a study: the sources and labels of each unit, which determine possible comparisons.
 
-A unit is whatever the participant column names: participant, patient, sample, lot. In a **crossed** design
-every unit has every source, and everything is computed within units, as in the paper. In a **nested** design
-each unit has one source: sources are compared between units, within classes of the label, so that reading the
-label does not count as reading the source. In a **mixed** design some units travelled, and both are told.
+A unit is a value of the participant column: a participant, patient, sample or lot. In a **crossed** design,
+every unit has every source, and scores are computed within units, as in the paper. In a **nested** design,
+each unit has one source. Sources are then compared between units, within classes of the label, so that
+reading the label does not count as reading the source. In a **mixed** design, some units travelled, and both
+comparisons are reported.
 
-Roles are taken from the table, or rotate over folds of units: in every fold other units are EVAL, others
-again HEAD and VAL, and the rest FIT; results are about all of them.
+Roles come from the table or rotate over folds of units. In every fold, other units are EVAL, HEAD and VAL,
+and the rest is FIT; results include all units.
 """
 
 from __future__ import annotations
@@ -46,27 +47,27 @@ Kind = Literal["crossed", "nested", "mixed"]
 
 @dataclass(frozen=True)
 class Design:
-    """Which comparisons a table's units allow (:func:`find_design`).
+    """The comparisons that the units of a table allow (:func:`find_design`).
 
     Attributes
     ----------
     kind : {"crossed", "nested", "mixed"}
         Whether all units, none, or some have several sources.
     unit : str
-        What a unit is called: the name of the user's column, without "_id" or "No.".
+        The word for a unit: the name of the user's column, without "_id" or "No.".
     task : {"", "classification", "regression"}
-        What labels are: none, classes or numbers.
+        The kind of labels: none, classes or numbers.
     labels : {"", "within", "between"}
-        Whether every unit has every class, or units differ in their labels.
+        Whether labels differ within units or only between units.
     units : dict of str to tuple of tuples
         The sources and the classes of every unit.
     cells : dict of (source, class) to int
-        Units in each cell.
+        Number of units in each cell.
     heads : tuple
-        Sources with units of every class: task heads go from one of them to another.
+        Sources with units of every class; task heads are transferred between them.
     incomplete : int
-        Units of a crossed design that lack some combination of source and class. They are scored in what
-        they have.
+        Number of units of a crossed design that lack a combination of source and class. They are scored on
+        the other combinations.
     """
 
     kind: Kind
@@ -82,9 +83,8 @@ class Design:
     def within(self) -> bool:
         """Whether S is that of units with several sources.
 
-        Between units, S also contains how the units of one source differ from those of another. In a mixed
-        design units that travelled come first, if there are enough of them, or if the others cannot be
-        compared.
+        Between units, S also contains differences between the units of two sources. In a mixed design, S is
+        computed on units that travelled, if there are enough of them or if the others cannot be compared.
         """
         alone = [(sources[0], classes) for sources, classes in self.units.values() if len(sources) == 1]
         if len(self.units) - len(alone) >= TOO_FEW or not alone:
@@ -108,7 +108,7 @@ class Design:
 
     @cached_property
     def stratum(self) -> dict[str, str]:
-        """The cell that each unit is drawn from, in bootstraps and for folds."""
+        """The cell of each unit, for bootstraps and folds."""
         by_source, by_label = self.kind != "crossed", self.labels == "between"
         names: dict[Any, str] = {}
         for has in set(self.units.values()):
@@ -117,7 +117,7 @@ class Design:
         return {unit: names[has] for unit, has in self.units.items()}
 
     def strata(self, units: Iterable[str]) -> NDArray[Any] | None:
-        """Return the cells of units; None, if all are alike."""
+        """Return the cells of units; None if there is only one cell."""
         if self.kind == "crossed" and self.labels != "between":
             return None
         return np.array([self.stratum[unit] for unit in units])
@@ -139,7 +139,7 @@ class Design:
 
     @cached_property
     def sentence(self) -> str:
-        """The design in a sentence."""
+        """The design as a sentence."""
         n, many = len(self.units), self.plural
         alone = [sources[0] for sources, _ in self.units.values() if len(sources) == 1]
         counts = ", ".join(f"{source} {alone.count(source)}" for source in self.sources)
@@ -167,7 +167,7 @@ class Design:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be balanced, and what a comparison between units contains, a sentence each."""
+        """Sentences on imbalances and on the interpretation of comparisons between units."""
         lines = [
             f"No {self.unit} of source {source} has label {label}: {source} is compared with other sources "
             f"in the other classes only, and no task head uses {source}."
@@ -188,13 +188,13 @@ class Design:
         return tuple(lines)
 
     def smallest_cell(self, units: Iterable[str]) -> tuple[str, int]:
-        """Return the cell with the fewest of these units, and how many it has."""
+        """Return the cell with the fewest of these units, and its number of units."""
         names, counts = np.unique([self.stratum[unit] for unit in units], return_counts=True)
         return str(names[counts.argmin()]), int(counts.min())
 
 
 def pooled(designs: Sequence[Design]) -> Design:
-    """Return the common design of several splits: the same one, or that of all units."""
+    """Return the common design of several splits, or the design of all units."""
     first = designs[0]
     if all(design.units == first.units for design in designs):
         return first
@@ -205,14 +205,14 @@ def pooled(designs: Sequence[Design]) -> Design:
 
 
 def find_design(table: Table, task: str | None = None) -> Design:
-    """Return the design that a table has.
+    """Return the design of a table.
 
     Parameters
     ----------
     table : Table
-        With source and participant; label, if there is a task.
+        A table with source and participant, and label for a task.
     task : {"classification", "regression"} or None
-        What the labels are; None: numbers of which there are many, differing between units, are a quantity.
+        The kind of labels. None: many distinct numbers that differ between units are a regression target.
     """
     if task not in (None, "classification", "regression"):
         raise ParameterError("task", task, "'classification', 'regression' or None")
@@ -255,9 +255,10 @@ def find_design(table: Table, task: str | None = None) -> Design:
 
 
 def are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:
-    """Return whether labels are a quantity: many distinct numbers, each of few units.
+    """Return whether labels are a regression target: many distinct numbers, each with few units.
 
-    A dozen standards with a number each are a quantity too: no class has a single unit.
+    A dozen samples with one number each are also a regression target, because classes need more than one
+    unit.
     """
     if labels.dtype.kind not in "iuf":
         return False
@@ -270,7 +271,7 @@ def are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:
 
 
 def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
-    """Return each row's third (0, 1, 2): units are sorted by their mean label."""
+    """Return the tercile (0, 1, 2) of each row, from units sorted by their mean label."""
     names, who = np.unique(units, return_inverse=True)
     means = np.bincount(who, labels.astype(np.float64)) / np.bincount(who)
     edges = np.quantile(means, np.arange(1, PARTS) / PARTS) if len(names) >= 2 * PARTS else np.empty(0)
@@ -278,7 +279,7 @@ def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def units_with_pairs(table: Table) -> frozenset[str]:
-    """Return the units of which two sources saw an event at once."""
+    """Return the units with an event that two sources recorded."""
     if table.pair_id is None:
         return frozenset()
     rows = np.flatnonzero(is_paired(table.pair_id))
@@ -306,7 +307,7 @@ def require_balanced(design: Design, folds: int) -> None:
 
 
 def require_measurable(design: Design, head: Table, evaluation: Table, fewest: int) -> None:
-    """Raise unless HEAD has the sources and classes that scoring EVAL needs."""
+    """Raise unless HEAD has the sources and classes needed to score EVAL."""
     people = np.unique(evaluation.participant).tolist()
     if len(people) < fewest:
         raise TableError(
@@ -328,7 +329,7 @@ def require_measurable(design: Design, head: Table, evaluation: Table, fewest: i
 
 
 def columns_only(table: Table) -> Table:
-    """Return the table with its first feature only, a cheap copy to inspect columns."""
+    """Return the table with only its first feature, to inspect columns without copying embeddings."""
     info = {k: v for k, v in table.info.items() if k != "feature_names"}
     return replace(table, X=table.X[..., :1], info=info)
 
@@ -336,10 +337,10 @@ def columns_only(table: Table) -> Table:
 def seen_by(
     m: CorrectionMap, people: NDArray[Any], digests: list[NDArray[Any]], scored: Iterable[str]
 ) -> tuple[str, ...] | None:
-    """Return which of the scored participants a map was fitted on, by name or rows.
+    """Return the scored participants who were in the fit of a map, recognised by name or rows.
 
-    None if it does not say, or saw others of ``people``: those who train readers. ``digests`` are those of
-    the rows as they came and, where these differ, in the audit's coordinates.
+    None if the map does not record them, or if others of ``people``, who train readers, were in the fit.
+    ``digests`` are hashes of the original rows and, if these differ, of rows in the audit's coordinates.
     """
     known = frozenset(m.info.people)
     seen = {name for name in np.unique(people).tolist() if person_digest(name) in known}
@@ -352,9 +353,9 @@ def seen_by(
 def duplicates(
     role: NDArray[Any], participant: NDArray[Any], digests: NDArray[Any]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return, for every two roles, how many rows are exact copies of each other; and who is who.
+    """Return the number of rows with exact copies in another role, for every two roles, and their names.
 
-    Mostly a participant is registered twice: "p03 = p17".
+    Usually a participant is registered twice: "p03 = p17".
     """
     counts, names = {}, []
     for earlier, later in itertools.combinations(ROLES, 2):

@@ -1,4 +1,4 @@
-"""Before a correction: what pairs show, and how source, task and participants are associated."""
+"""Diagnostics before a correction: evidence in pairs, and associations of source, task and participants."""
 
 from __future__ import annotations
 
@@ -41,35 +41,29 @@ FOLDS, SHUFFLES = 5, 20  # of pairs; exchanges of views between events
 
 @dataclass(frozen=True)
 class PairCheck:
-    """What pairs show, and whether the rows show it too.
+    """The evidence in pairs, and whether rows show the same effect.
 
     Attributes
     ----------
     sources : dict of str to int
-        Pairs between each two sources.
+        Number of pairs for every two sources.
     n_people : int or None
-        Participants among the pairs; None if they are not known.
+        Number of participants with pairs; None if unknown.
     rank : int
-        Directions that held-out pairs support; 0 if none.
+        Number of directions that held-out pairs support.
     coverage : (k,) array
-        Share of held-out contrasts' directions inside gates of rank 1, 2, …
+        Share of the directional energy of held-out contrasts inside gates of rank 1, 2, …
     shuffled : (n, k) array
-        Coverage of permuted pairs, whose views were exchanged between events, n times.
+        Coverage of permuted pairs (views exchanged between events), n times.
     closeness : float
-        Spread of the contrasts about their mean, relative to that of mismatched pairs; 1: the ids say
-        nothing about which views belong together.
-    n_features, spread_directions : int
-        Features, and in how many directions MGPA() corrects the spread: the span of the contrasts, or 0.
-    effect : Effect or None
-        How much of the mean contrast the rows of different sources differ by; None if the pairs show none.
-    spread : SpreadEvidence or None
-        What pairs show beyond a shift: gain, rotation, noise.
-    units : str
-        What the table calls participants.
-    examined : PairExamination or None
-        Whether pairs join views of one event; the wrong pairs, and the copies.
-    hidden : tuple of HiddenPair
-        Participants of different sources who may be one person under two names; never used as pairs.
+        Spread of the contrasts about their mean, relative to mismatched pairs. 1 means that the ids do not
+        show which views belong together. n_features, spread_directions : int Number of features, and number
+        of directions in which MGPA() corrects the spread: the span of the contrasts, or 0. effect : Effect or
+        None The share of the mean contrast in the difference between rows of the sources; None if pairs show
+        no shift. spread : SpreadEvidence or None The evidence of pairs for more than a shift: gain, rotation,
+        noise. units : str The table's word for participants. examined : PairExamination or None The test of
+        whether pairs join views of one event, with wrong pairs and copies. hidden : tuple of HiddenPair
+        Participants of different sources who may be one person under two names. They are never used as pairs.
     """
 
     sources: dict[str, int]
@@ -88,7 +82,7 @@ class PairCheck:
 
     @property
     def n_pairs(self) -> int:
-        """How many pairs there are."""
+        """Number of pairs."""
         return sum(self.sources.values())
 
     @property
@@ -98,17 +92,17 @@ class PairCheck:
 
     @property
     def verdict(self) -> str:
-        """The answer in a sentence; what is doubtful about the pairs comes first."""
+        """The result as a sentence; doubts about the pairs come first."""
         return " ".join(filter(None, (self.doubt, self._shown)))
 
     @property
     def doubt(self) -> str:
-        """What is doubtful about the pairs, or wrong; empty if nothing is."""
+        """Doubts about the pairs, or wrong pairs; empty without doubts."""
         return "" if self.examined is None else doubt(self.examined)
 
     @property
     def _shown(self) -> str:
-        """What pairs and rows show, of pairs that are right."""
+        """The evidence of correct pairs, and of rows."""
         if self.effect is None and self.spread is not None and self.spread.is_shown:
             return f"The pairs show no common shift, but {self.spread}."
         if self.effect is None:
@@ -187,11 +181,10 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
     Parameters
     ----------
     table : Table, TableFile or path
-        Rows with their sources; of a table with roles, the FIT rows. Tokens count by their mean.
-    pairs : Table, TableFile, path or None
-        Pairs that are not rows of the table; None: the table's own (``pair_id``).
-    hidden : bool
-        Whether to look for participants of different sources who may be one person under two names.
+        Rows with their sources. Of a table with roles, only FIT rows are used. Tokens are replaced by their
+        mean. pairs : Table, TableFile, path or None Pairs that are not rows of the table; None uses the pairs
+        of the table (``pair_id``). hidden : bool Whether to look for participants of different sources who
+        may be one person under two names.
 
     Examples
     --------
@@ -272,7 +265,7 @@ def _hidden(rows: FitRows, m: Any) -> tuple[HiddenPair, ...]:
 
 
 def _exchanged(blocks: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return positions in which members of a block have changed places, at random."""
+    """Return positions that are randomly permuted within blocks."""
     places = np.arange(len(blocks))
     for block in np.unique(blocks):
         members = np.flatnonzero(blocks == block)
@@ -289,7 +282,7 @@ def _spread(contrasts: Floats, kind: NDArray[Any]) -> float:
 
 
 def count_rows(source: Any, label: Any) -> dict[str, dict[str, int]]:
-    """Return the rows of each source (keys) and label (inner keys)."""
+    """Return the number of rows of each source (keys) and label (inner keys)."""
     (sources, labels), table = crosstab(np.asarray(source).astype(str), np.asarray(label).astype(str))
     return {
         name: dict(zip(labels.tolist(), line.tolist(), strict=True))
@@ -298,9 +291,9 @@ def count_rows(source: Any, label: Any) -> dict[str, dict[str, int]]:
 
 
 def cramers_v(counts: Mapping[str, Mapping[str, int]]) -> float:
-    """Return how far source and label are associated: 0 not at all, 1 one determines the other.
+    """Return the association of source and label: 0 is none, 1 means that one determines the other.
 
-    This is Cramér's V with what chance alone gives taken off (Bergsma 2013).
+    This is Cramér's V, corrected for chance (Bergsma 2013).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The fits of an audit: the list, their data, and those stored before."""
+"""List, run and reload the fits of an audit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SINGLES = r"\d+ of \d+ pair ids occur once"
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One fit, the n-th of a method: the estimator or map that was passed, its map, and facts about it."""
+    """One fit of a method: the given estimator or map, the fitted map, and facts about it."""
 
     method: str
     number: int
@@ -56,7 +56,7 @@ class Fit:
 
 
 def list_fits(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], device: str) -> Iterator[Fit]:
-    """Yield every fit of every method, the identity first; fitted ones have their maps."""
+    """Yield all fits of all methods, the identity first; fitted estimators have their maps."""
     if isinstance(methods, str):
         raise TypeError(f"methods must be a list of names or a dict; got the single text {methods!r}.")
     named = dict(methods) if isinstance(methods, Mapping) else {name: name for name in methods}
@@ -87,7 +87,7 @@ def is_decoder(model: Any) -> bool:
 
 
 def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[Any]:
-    """Return a fitted method as it is, and of any other unfitted copies, one for every seed it needs."""
+    """Return a fitted method unchanged, and unfitted copies of other methods, one per seed."""
     if isinstance(model, CorrectionMap):
         return [model]
     if hasattr(model, "tags") and model.tags.acts_on == "signals":
@@ -161,7 +161,7 @@ def needs_pairs(model: Any) -> bool:
 
 
 def has_pairs(rows: Table) -> bool:
-    """Return whether any event was seen by two sources."""
+    """Return whether two sources recorded any event."""
     if rows.pair_id is None:
         return False
     ids = rows.pair_id[is_paired(rows.pair_id)]
@@ -190,7 +190,7 @@ def contrasts(rows: Table, token_layout: str, scale: NDArray[Any]) -> NDArray[np
 
 
 def coverage(gate: Any, differences: NDArray[Any]) -> float | None:
-    """Return the share of the directional energy of contrasts inside a gate, whatever it was fitted on.
+    """Return the share of the directional energy of contrasts inside a gate, fitted on any data.
 
     None if no contrast differs from zero.
     """
@@ -201,7 +201,7 @@ def coverage(gate: Any, differences: NDArray[Any]) -> float | None:
 
 
 def pairs_in(coordinates: Any, pairs: Any) -> Any:
-    """Return pairs of raw features in other coordinates: for all methods, or (a dict) for each."""
+    """Return pairs of raw features in other coordinates, for all methods or (dict) for each method."""
     if isinstance(pairs, Mapping):
         return {name: pairs_in(coordinates, sides) for name, sides in pairs.items()}
     if pairs is None or isinstance(pairs, Table):
@@ -210,7 +210,7 @@ def pairs_in(coordinates: Any, pairs: Any) -> Any:
 
 
 def read_calibration(pairs: Any) -> Any:
-    """Return calibration pairs, tables of them in memory: for all methods, or (a dict) for each."""
+    """Return calibration pairs with tables in memory, for all methods or (dict) for each method."""
     if isinstance(pairs, Mapping):
         return {name: read_calibration(of) for name, of in pairs.items()}
     if pairs is None or isinstance(pairs, (tuple, list)):
@@ -221,7 +221,7 @@ def read_calibration(pairs: Any) -> Any:
 
 
 def count_pairs(pairs: Any) -> Any:
-    """Return how many calibration pairs there are: for all methods, or (a dict) for each; None without."""
+    """Return the number of calibration pairs, for all methods or (dict) for each; None without pairs."""
     if isinstance(pairs, Mapping):
         return {name: count_pairs(of) for name, of in pairs.items()}
     if isinstance(pairs, Table):
@@ -232,7 +232,7 @@ def count_pairs(pairs: Any) -> Any:
 
 
 def tables_of(pairs: Any, own: Table) -> list[Table]:
-    """Return the tables with participants that pairs are from, the audit's own where it has the pairs."""
+    """Return the tables with participants of the pairs; the audit's table if it contains the pairs."""
     each = [own, *pairs.values()] if isinstance(pairs, Mapping) else [own if pairs is None else pairs]
     return [one for one in each if isinstance(one, Table) and one.participant is not None]
 
@@ -248,7 +248,7 @@ def held_in(pairs: Any, rows: Table) -> Any:
 
 
 def among_rows(pairs: Any, digests: list[NDArray[Any]]) -> bool:
-    """Return whether pairs that name no participants are rows of the table."""
+    """Return whether pairs without participants are rows of the table."""
     each = list(pairs.values()) if isinstance(pairs, Mapping) else [] if pairs is None else [pairs]
     for one in each:
         if isinstance(one, Table):
@@ -263,8 +263,8 @@ def among_rows(pairs: Any, digests: list[NDArray[Any]]) -> bool:
 class FittingData:
     """The fitting data: a table's FIT and VAL rows, and pairs for all methods or for each.
 
-    Rows of a role are copied where they are used, and not kept: the table may be large. ``coordinates`` are
-    those that the rows are in; maps carry them.
+    Rows of a role are copied for use and not stored, because the table may be large. ``coordinates`` are
+    those of the rows; maps store them.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class FittingData:
         return self.pairs.get(method) if isinstance(self.pairs, Mapping) else self.pairs
 
     def key(self, fit: Fit) -> str:
-        """Return the name of a stored fit."""
+        """Return the storage key of a fit."""
         pairs = self.pairs_for(fit.method)
         if "rows" not in self._digests:
             self._digests["rows"] = " ".join(self.rows.rows(role).digest for role in ("FIT", "VAL"))
@@ -317,7 +317,7 @@ class FittingData:
 
 @contextmanager
 def explain(what: str, store: Store) -> Iterator[None]:
-    """Add to any error what was computed, and where finished cells are kept."""
+    """Add the name of the computation and the folder of finished cells to any error."""
     try:
         yield
     except Exception as error:
@@ -334,7 +334,7 @@ def stored_fit(fit: Fit, store: Store, key: str) -> Fit | None:
 
 
 def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
-    """Fit a method, unless it is fitted, and store its map and facts."""
+    """Fit a method, unless it is already fitted, and store its map and facts."""
     with explain(f"fitting {fit.method}", store), warnings.catch_warnings():
         warnings.filterwarnings("ignore", SINGLES)  # the audit says so once
         model, m, missing = fit.model, fit.map, ""
@@ -363,7 +363,7 @@ def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
 
 
 def cut_back(fit: Fit, budget: float, data: FittingData, store: Store, key: str) -> Fit:
-    """Return a copy of a fit, weakened until VAL rows move as far as the budget."""
+    """Return a copy of a fit with a strength at which VAL rows move by the budget."""
     with explain(f"cutting {fit.method} back to a movement of {budget:g}", store):
         val, where = data.val, data.standardizer_for(fit.map)
         H = vectors(val, fit.map.info.token_layout)
@@ -373,7 +373,7 @@ def cut_back(fit: Fit, budget: float, data: FittingData, store: Store, key: str)
 
 
 def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
-    """Return how far a map moves VAL rows, in all and after every stage; nothing without such rows."""
+    """Return the movement of VAL rows by a map, in total and after every stage; empty without VAL rows."""
     val = data.val
     if not len(val):
         return {}
@@ -387,7 +387,7 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
 
 
 def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData, pairs: Any) -> Arrays:
-    """Return the gate in FIT's coordinates, and how much it covers of FIT's and of VAL's contrasts."""
+    """Return the gate in FIT's coordinates, and its coverage of contrasts of FIT and VAL."""
     facts = {
         "gate_basis": np.asarray(gate.basis_, dtype=np.float64),
         "gate_scale": np.asarray(m.scale, dtype=np.float64),

@@ -1,4 +1,4 @@
-"""Roles that rotate over folds: in every fold other units are EVAL, others HEAD and VAL, the rest FIT."""
+"""Roles that rotate over folds: in every fold, other units are EVAL, HEAD and VAL, and the rest is FIT."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def fold_roles(
     fixed: frozenset[str] = frozenset(),
     repeat: int = 0,
 ) -> list[dict[str, str]]:
-    """Return each unit's role in every fold; an empty list if the table keeps its own roles.
+    """Return the role of each unit in every fold; an empty list if the roles of the table are kept.
 
-    1 keeps the table's roles; None makes folds where fewer than twelve units have the role EVAL, or the table
-    has no roles. Folds of a nested or mixed design are balanced over its cells. With ``can_rotate`` False
-    the table's roles are kept unless folds are asked for. ``paired`` are units with pairs, if a method needs
-    them, which are for FIT: where they are few, all of them are FIT in every fold, or all but those that S is
-    measured on. ``fixed`` units are FIT in every fold. Another ``repeat`` deals the units out anew.
+    1 keeps the roles of the table. None makes folds if fewer than twelve units are EVAL or the table has no
+    roles. Folds of a nested or mixed design are balanced over its cells. If ``can_rotate`` is False, the
+    roles of the table are kept unless ``folds`` is given. ``paired`` are units with pairs, if a method needs
+    pairs. If they are few, all of them are FIT in every fold, or all except those on whom S is measured.
+    ``fixed`` units are FIT in every fold. Another ``repeat`` divides the units again at random.
     """
     if design.kind != "crossed" and not design.within and 2 * len(paired) <= len(design.units):
         fixed |= paired
@@ -63,7 +63,7 @@ def fold_roles(
 
 
 def _number_of_folds(table: Table, design: Design, folds: int | None, crossed: bool, can_rotate: bool) -> int:
-    """Return how many folds are made; 1 if the table keeps its roles."""
+    """Return the number of folds; 1 if the roles of the table are kept."""
     n, unit = len(design.units), design.unit
     least, most = (FEWEST, n // 2) if n > len(ALONE_OF_SIX) or not crossed else (n, n)
     if folds is None:
@@ -86,7 +86,7 @@ def _number_of_folds(table: Table, design: Design, folds: int | None, crossed: b
 def _turns(
     design: Design, folds: int, paired: frozenset[str], crossed: bool, repeat: int
 ) -> list[dict[str, str]]:
-    """Return the roles of every fold, before those with pairs are brought into FIT."""
+    """Return the roles of every fold, before units with pairs are moved to FIT."""
     people, n = sorted(design.units), len(design.units)
     if not crossed:
         return [_turn(design, fold, folds, repeat) for fold in range(folds)]
@@ -101,7 +101,7 @@ def _turns(
 
 
 def _kept_complete(table: Table, design: Design, crossed: bool) -> bool:
-    """Return whether whoever gave the roles kept complete participants for EVAL, others being incomplete."""
+    """Return whether the given roles have complete participants in EVAL and incomplete ones elsewhere."""
     evaluation = table.rows("EVAL")
     if crossed:
         return is_crossed(evaluation) and not is_crossed(table)
@@ -128,11 +128,11 @@ def _has_all(people: Any, keys: list[Any]) -> bool:
 
 
 def _fit_on_pairs(roles: dict[str, str], paired: frozenset[str], crossed: bool) -> dict[str, str]:
-    """Return the roles of a fold changed such that FIT has pairs.
+    """Return the roles of a fold, changed so that FIT has pairs.
 
-    Where few units have pairs, all of these but the EVAL ones are FIT, as long as others can be HEAD (of a
-    mixed design, those of HEAD stay: the others have one source each). A single unit with pairs is never
-    scored.
+    If few units have pairs, all of them except those in EVAL become FIT, if other units can be HEAD (in a
+    mixed design, those in HEAD are kept, because the others have one source each). A single unit with pairs
+    is never scored.
     """
     roles = dict(roles)
 
@@ -154,13 +154,13 @@ def _fit_on_pairs(roles: dict[str, str], paired: frozenset[str], crossed: bool) 
 
 
 def _turn(design: Design, rotation: int, folds: int, repeat: int = 0) -> dict[str, str]:
-    """Return the roles of one fold, the units of every cell dealt out in turn."""
+    """Return the roles of one fold, with the units of every cell assigned in turn."""
     strata = {unit: design.stratum[unit] for unit in sorted(design.units)}
     return _dealt(strata, rotation, folds, 1 if folds < NESTED_FOLDS else 2, repeat)
 
 
 def _dealt(strata: dict[str, str], rotation: int, folds: int, readers: int, seed: int) -> dict[str, str]:
-    """Return the roles of one fold, every stratum dealt out in turn; ``readers`` folds are HEAD."""
+    """Return the roles of one fold, with every stratum assigned in turn; ``readers`` folds are HEAD."""
     rng = np.random.default_rng(seed)
     members: dict[str, list[str]] = {}
     for unit, stratum in strata.items():

@@ -1,4 +1,4 @@
-"""What every correction is measured on: HEAD and EVAL rows, and the heads that exist before it."""
+"""The data for measuring corrections: HEAD and EVAL rows, and existing heads."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ SMALL = 2**22
 
 
 class Ground:
-    """What every method is measured on: HEAD and EVAL rows in FIT's coordinates, and their heads.
+    """The data for measuring all methods: HEAD and EVAL rows in FIT's coordinates, and their heads.
 
-    Rows are read from the table when they are needed, in blocks: reading again costs less than the memory.
-    The table is in the audit's coordinates and the input's units; the standardizer is that of the FIT rows
-    (of their tokens, for tokens). A fitted ``task_head`` is used as it is, on rows in the input's units,
-    where heads are frozen, as the head of ``head_source`` if that is known; any other is cloned for every
-    fit. With ``pooled``, heads are also refitted on the rows of all sources together. ``directions`` are the
-    (source, label) that go together where shortcut heads are trained; curves of several are averaged.
+    Rows are read from the table in blocks when they are needed, to save memory. The table is in the audit's
+    coordinates and the units of the input; the standardizer is that of the FIT rows (for tokens, of their
+    tokens). A fitted ``task_head`` is used without refitting as existing head, on rows in the units of the
+    input, for ``head_source`` if that is given. Other heads are cloned for every fit. With ``pooled``, heads
+    are also refitted on the rows of all sources together. ``directions`` are the associated (source, label)
+    pairs on which shortcut heads are trained; curves of several are averaged.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Ground:
 
     @cached_property
     def scored(self) -> NDArray[np.bool_]:
-        """Which EVAL rows task heads can be right about: in a fold, HEAD may lack a rare class."""
+        """The EVAL rows with a class that occurs in HEAD; a fold may lack a rare class."""
         if self.design.task != "classification":
             return np.ones(len(self.evaluation), bool)
         return np.asarray(np.isin(self.evaluation.label, self.head.label))
 
     @cached_property
     def key(self) -> str:
-        """A digest of the above, part of the names of measured cells."""
+        """A checksum of these data, part of the keys of measured cells."""
         scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
         head = joblib.hash(self.task_head) if self.deployed else self.task_head
         settings = (head, self.head_source, self.pooled, self.device, self.bank, self.directions)
@@ -109,8 +109,8 @@ class Ground:
     def read(self, role: str, m: CorrectionMap | None = None) -> NDArray[Any]:
         """Return the rows of a role in FIT's coordinates, uncorrected or corrected by a map.
 
-        Features that were constant in FIT are there too, centred: maps leave them in the rows that users
-        deploy, where readers find them.
+        Features that are constant in FIT are included and centred, because they also remain in deployed rows,
+        where readers can use them.
         """
         X, rows = self.table.X, self.positions[role]
         H = np.empty((len(rows), *X.shape[1:]), X.dtype)
@@ -121,7 +121,7 @@ class Ground:
         return H
 
     def in_input_units(self, H: NDArray[Any]) -> NDArray[Any]:
-        """Return rows in the units in which the table came, which deployed heads know."""
+        """Return rows in the original units of the table, for deployed heads."""
         return (H * self.standardizer.scale + self.standardizer.center).astype(H.dtype)
 
     def standardized(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -188,17 +188,17 @@ class Ground:
 
     @cached_property
     def residual_reading(self) -> Scores:
-        """Scores of readers that see only differences between tokens; a common shift cannot change them."""
+        """Scores of readers of differences between tokens, which a common shift does not change."""
         return self.run_residual_readers(self.read("HEAD"), self.read("EVAL"))
 
     def run_residual_readers(self, head: NDArray[Any], held: NDArray[Any]) -> Scores:
-        """Return the scores that readers of centred HEAD tokens give EVAL tokens, corrected or not."""
+        """Return the scores of readers of centred HEAD tokens for EVAL tokens, corrected or not."""
         schedule = {name: value for name, value in self.bank.items() if name != "bank"}
         return run_residual_readers(head, self.head.source, held, device=self.device, **schedule)
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
-        """EVAL rows to draw, their mean and their two leading directions before any correction."""
+        """EVAL rows for plots, their mean and their two leading directions before any correction."""
         rows = np.sort(np.random.default_rng(0).permutation(len(self.evaluation))[:PICTURE_ROWS])
         H = self.sized(self.standardized(self.table.X[self.positions["EVAL"][rows]])).astype(np.float64)
         mean = H.mean(axis=0)
@@ -206,7 +206,7 @@ class Ground:
 
     @property
     def n_threads(self) -> int | None:
-        """1 for few rows, where parallel libraries slow each other down; else None."""
+        """1 for few rows, for which threads are slower; else None."""
         return 1 if len(self.head) * self.table.X[:1].size < SMALL else None
 
     def run_readers(
@@ -214,7 +214,7 @@ class Ground:
     ) -> Scores:
         """Return the source readers' scores of corrected EVAL rows.
 
-        ``trained`` are those of logistic readers and networks, if these were trained before with others.
+        ``trained`` are scores of logistic readers and networks that were already trained.
         """
         if trained is not None:
             reading = Reading(C_head, source_codes(self.head.source, len(C_head))[0], C_eval, self.whose)
@@ -229,7 +229,7 @@ class Ground:
         return run_token_readers(C_head, source, C_eval, residual=residual, **how)
 
     def reading(self, of: CorrectionMap | NDArray[Any]) -> Reading:
-        """Return what source readers read: rows as a map corrects them, or what a gate preserves of them."""
+        """Return the rows for source readers: corrected by a map, or the part that a gate preserves."""
         head, held = (
             self.preserved(role, of) if isinstance(of, np.ndarray) else self.read(role, of)
             for role in ("HEAD", "EVAL")
@@ -239,12 +239,12 @@ class Ground:
 
     @property
     def whose(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Whose the HEAD and EVAL rows are; units of one source have nothing to compare their rows with."""
+        """The units of HEAD and EVAL rows."""
         nested = self.design.kind == "nested"
         return None if nested else (self.head.participant, self.evaluation.participant)
 
     def preserved(self, role: str, basis: NDArray[Any]) -> NDArray[Any]:
-        """Return what a gate preserves of the rows of a role; its ``basis`` is in FIT's coordinates."""
+        """Return the preserved part of the rows of a role; the gate's ``basis`` is in FIT's coordinates."""
         H = self.read(role)
         tokens_alike = self.tokens and len(basis) == H.shape[-1]
         for start in range(0, len(H), BLOCK):
@@ -257,24 +257,24 @@ class Ground:
         return H
 
     def preserves(self, basis: NDArray[Any]) -> bool:
-        """Return whether a gate leaves anything out; of tokens, differences between them always stay."""
+        """Return whether a gate preserves anything; differences between tokens are always preserved."""
         varies = int(self.standardizer.varies.sum())
         width = len(self.standardizer.varies)
         of_means = self.tokens and len(basis) == width
         return bool(of_means or basis.shape[1] < varies * (len(basis) // width))
 
     def prepare(self) -> dict[str, Any]:
-        """Fit everything shared, so that workers need not fit it again, and return it by name."""
+        """Fit all shared objects, so that workers need not fit them again, and return them by name."""
         shared = ["frozen_heads", "association_heads", "picture", *["residual_reading"] * self.tokens]
         with threadpool_limits(self.n_threads):
             return {name: getattr(self, name) for name in shared}
 
     @property
     def prepared(self) -> bool:
-        """Whether everything shared has been fitted."""
+        """Whether all shared objects are fitted."""
         return "picture" in vars(self)
 
 
 def flat_mean(H: NDArray[Any]) -> NDArray[Any]:
-    """Return rows, of tokens their means."""
+    """Return rows, or the means of tokens."""
     return np.asarray(token_mean(H)) if H.ndim == 3 else H

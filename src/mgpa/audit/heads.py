@@ -1,7 +1,7 @@
-"""Task heads: whether a correction keeps the task, and the cost of a learned shortcut.
+"""Task heads: decoders that measure whether a correction keeps the task.
 
-A head is trained on HEAD rows of one source and scores EVAL rows of another. Frozen heads (T_f) are fitted
-on uncorrected rows, once, and used for every method; refitted ones (T_r) on corrected rows.
+A head is trained on HEAD rows of one source and tested on EVAL rows of another. Existing heads (T_f) are
+fitted once on uncorrected rows and used for all methods; refitted heads (T_r) are fitted on corrected rows.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     epochs : int
-        Passes through the rows.
+        Number of epochs.
     device : str
-        "auto" is CUDA if torch sees it.
+        "auto" is CUDA if available.
     random_state : int, RandomState or None
         Seed of the initial weights and of the order of rows.
     """
@@ -110,16 +110,16 @@ def fit_heads(
     Parameters
     ----------
     X : (n, d) array, or tokens (n, t, d)
-        HEAD rows: uncorrected for frozen heads, corrected for refitted ones.
+        HEAD rows: uncorrected for existing heads, corrected for refitted heads.
     y, source : (n,) labels
         Task and source of each row. Every source needs every class.
     head : scikit-learn classifier or regressor, or None
         Copies of it are fitted. Classifiers need ``decision_function`` or ``predict_proba``, and sorted
         ``classes_``. None: :func:`ridge_head` for vectors, a network for tokens, ridge for numbers.
     seed : int
-        Of every ``random_state`` that the head leaves at None: ``seed`` + 10 + k for the k-th source.
+        Seed for every ``random_state`` of the head that is None: ``seed`` + 10 + k for the k-th source.
     task, device : str
-        "classification" or "regression"; where a network trains if ``head`` is None.
+        "classification" or "regression"; the device on which a network is trained if ``head`` is None.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def fit_pooled_head(
 
 
 def _template(head: Any, task: str, ndim: int, device: str) -> Any:
-    """Return the head to fit copies of: the one passed, or the default of rows, tokens or numbers."""
+    """Return the head to copy: the given head, or the default for rows, tokens or numeric labels."""
     if head is None and task == "regression":  # the ridge by leave-one-out
         head = make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-4, 4, 17)))
     elif head is None:
@@ -163,7 +163,7 @@ def _template(head: Any, task: str, ndim: int, device: str) -> Any:
 
 
 def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> NDArray[Any]:
-    """Return labels as scikit-learn takes them; every source needs every class, and there must be two."""
+    """Return labels for scikit-learn; every source needs every class, and there must be two classes."""
     classes, targets = encode_source(y, len(codes), "y")
     for k, name in enumerate(names):
         present = np.unique(targets[codes == k])
@@ -177,7 +177,7 @@ def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> NDArray
 
 
 def check_head(head: Any, task: str) -> None:
-    """Raise if a head cannot do the task."""
+    """Raise if a head does not fit the task."""
     scores = hasattr(head, "decision_function") or hasattr(head, "predict_proba")
     if task == "regression" and (not hasattr(head, "predict") or is_classifier(head)):
         raise ValueError(f"Labels are numbers and {type(head).__name__} does not predict numbers.")
@@ -188,7 +188,7 @@ def check_head(head: Any, task: str) -> None:
 
 
 def _seeded(head: Any, seed: int) -> Any:
-    """Return an unfitted copy whose open random states are set, so that an audit can be repeated."""
+    """Return an unfitted copy with all random states set, so that an audit can be repeated."""
     copy = clone(head)
     states = {k: v for k, v in copy.get_params().items() if k.rpartition("__")[2] == "random_state"}
     return copy.set_params(**{name: seed for name, value in states.items() if value is None})
@@ -199,8 +199,9 @@ def transfer_scores(
 ) -> dict[tuple[Any, Any], tuple[NDArray[np.intp], Floats, NDArray[Any]]]:
     """Score the EVAL rows of every source with the head of every other one.
 
-    ``heads`` are from :func:`fit_heads`; sources without one are left out. For each ordered pair (a, b) of
-    sources: the rows of b, and what :func:`score_rows` returns of them for a's head.
+    ``heads`` are from :func:`fit_heads`; sources without a head are left out. The result has, for each
+    ordered pair (a, b) of sources, the rows of b, and the result of :func:`score_rows` for them with the head
+    of a.
     """
     rows = check_rows(X_eval, "X_eval")
     sources, codes = encode_source(source_eval, len(rows), "source_eval")
@@ -213,10 +214,10 @@ def transfer_scores(
 
 
 def score_rows(head: Any, rows: NDArray[Any]) -> tuple[Floats, NDArray[Any]]:
-    """Return the scores that a head gives rows, and the numbers of the classes it predicts.
+    """Return the scores of a head for rows, and the positions of the predicted classes.
 
-    Scores are (n,) for two classes, higher meaning the second, or (n, K). Where labels are numbers, both are
-    what the head predicts.
+    Scores are (n,) for two classes (higher means the second) or (n, K). For numeric labels, both are the
+    predictions.
     """
     predicted = np.asarray(head.predict(rows)).reshape(len(rows))
     if hasattr(head, "decision_function") or hasattr(head, "predict_proba"):
@@ -225,7 +226,7 @@ def score_rows(head: Any, rows: NDArray[Any]) -> tuple[Floats, NDArray[Any]]:
 
 
 def outputs(head: Any, rows: NDArray[Any]) -> Floats:
-    """Return what a head puts out for rows: probabilities (n, K), votes (n, K), or numbers (n, 1)."""
+    """Return the outputs of a head: probabilities (n, K), predicted classes (n, K), or numbers (n, 1)."""
     if hasattr(head, "predict_proba"):
         return np.asarray(head.predict_proba(rows), dtype=np.float64)
     predicted = np.asarray(head.predict(rows)).reshape(len(rows))
@@ -237,7 +238,7 @@ def outputs(head: Any, rows: NDArray[Any]) -> Floats:
 def _scores(head: Any, X: Any) -> Floats:
     """Return a fitted head's scores: (n,) for two classes, (n, K) for more.
 
-    Two classes: ``decision_function`` if there is one. More: probabilities, if it gives them.
+    Two classes: ``decision_function`` if there is one. More classes: probabilities, if available.
     """
     classes = np.asarray(getattr(head, "classes_", []))
     K = len(classes)

@@ -1,12 +1,12 @@
-"""Hidden pairs: participants of two sources, under two names, whose rows look like one person's.
+"""Hidden pairs: participants of two sources, under two names, whose rows look like one person.
 
 Means of participants' rows are compared between sources, along axes in which rows vary within participants:
 
-    one person:    difference ~ N(0, v),  v = the variance of means of that many rows, and a share τ of B
+    one person: difference ~ N(0, v), v = the variance of means of that many rows, and a share τ of B
     two people:    difference ~ N(0, v + 2 B),  B = the variance between participants of one source
 
-The likelihood ratio (mean over τ) exceeds c for two people with a probability of 1 / c at most. Pairs are
-proposed only: who was who is known to whoever recorded the rows.
+The likelihood ratio (mean over τ) exceeds c for two people with a probability of at most 1 / c. Pairs are
+only suggested; the people who recorded the data must check them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BALL = 0.02  # of the variance within participants, shared by all directions
 
 @dataclass(frozen=True)
 class HiddenPair:
-    """Two participants who may be one person; ``log10_evidence``: how many times likelier that makes them."""
+    """Two participants who may be one person; ``log10_evidence`` is the log10 likelihood ratio."""
 
     sources: tuple[str, str]
     participants: tuple[str, str]
@@ -41,14 +41,14 @@ class HiddenPair:
 
 
 def find_hidden_pairs(X: Any, source: Any, participant: Any) -> tuple[HiddenPair, ...]:
-    """Return participants of different sources who may be one person under two names, likeliest first.
+    """Return participants of different sources who may be one person, the most likely first.
 
     Parameters
     ----------
     X : (n, d) array
-        Corrected rows: what sources differ by hides who is who.
+        Corrected rows, because differences between sources make people harder to recognise.
     source, participant : (n,) arrays
-        Labels; participants who are in several sources need no search.
+        Labels of the rows; participants with several sources are not searched.
 
     Examples
     --------

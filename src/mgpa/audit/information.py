@@ -1,14 +1,14 @@
-"""Source information in bits, and whether participants can still be told apart.
+"""Source information in bits, and whether participants can still be recognised.
 
-Equation (2) of the paper splits the source information in corrected rows R(H) by what the gate preserves, Q:
+Equation (2) of the paper splits the source information in corrected rows R(H), with Q the preserved part:
 
     I(U; R(H)) = I(U; Q) + I(U; R(H) | Q)
 
-No correction inside the gate changes the first term; the second is what a correction is for. Both are
-measured by conditional probing (Hewitt, Ethayarajh, Liang and Manning 2021; Xu and others 2020): the
-cross-entropy of the best reader of Q less that of the best reader of Q and R(H) together. Readers are trained
-on HEAD participants and made into probabilities on other EVAL participants than those that are scored, so
-I(U; Q) and the sum are, but for chance, at most what the rows hold. A row's cross-entropy is in bits.
+No correction inside the gate changes the first term; a correction should lower the second. Both are measured
+by conditional probing (Hewitt, Ethayarajh, Liang and Manning 2021; Xu and others 2020): the cross-entropy of
+the best reader of Q minus that of the best reader of Q and R(H) together. Readers are trained on HEAD
+participants, and their scores are converted to probabilities on other EVAL participants than those that are
+scored. So I(U; Q) and the sum are, except for chance, lower bounds. Cross-entropies are in bits per row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SourceInformation:
     Attributes
     ----------
     participants : tuple of str
-        The first axis of the others.
+        The first axis of the arrays.
     preserved, editable : (P,) arrays
         I(U; Q) and I(U; R(H) | Q): means over the participant's rows.
     """
@@ -60,12 +60,12 @@ class SourceInformation:
 
     @property
     def I_Q(self) -> Estimate:
-        """I(U; Q) with its interval over participants: what no correction in the gate can change."""
+        """I(U; Q) with its interval over participants, which no correction in the gate can change."""
         return estimate(self.preserved, widen=True)
 
     @property
     def I_R(self) -> Estimate:
-        """I(U; R(H) | Q) with its interval over participants: what a correction is for."""
+        """I(U; R(H) | Q) with its interval over participants, which a correction should lower."""
         return estimate(self.editable, widen=True)
 
     @property
@@ -86,19 +86,19 @@ def source_information(
     """Return I(U; Q) and I(U; R(H) | Q) of rows, in bits, by conditional probing.
 
     Reference: Hewitt, Ethayarajh, Liang, Manning, "Conditional probing: measuring usable information beyond a
-    baseline", EMNLP 2021; the baseline is what the gate preserves.
+    baseline", EMNLP 2021; the baseline is the part that the gate preserves.
 
-    Needs a gate, sources, and EVAL participants to train probabilities on some and score others. No task.
+    Needs a gate, sources, and EVAL participants, some to fit probabilities and others to score. No task.
 
-    What it cannot do: find what none of its readers finds. I(U; Q) and the sum are lower bounds; what readers
-    miss in Q alone, but not in whole rows, is counted in the second term.
+    What it cannot do: find information that none of its readers finds. I(U; Q) and the sum are lower bounds;
+    information that readers miss in Q alone, but not in complete rows, is included in the second term.
 
     Parameters
     ----------
     X_head, source_head, X_eval, source_eval : arrays
         Corrected (or uncorrected) HEAD and EVAL rows (n, d), and their sources.
     participants : (n_eval,) array
-        Whose the EVAL rows are.
+        Participants of the EVAL rows.
     gate : (d, r) array
         Orthonormal basis of the gate, in the coordinates of the rows: ``model.gate_.basis_`` where these are
         standardised as the model standardises them.
@@ -139,7 +139,7 @@ def _stacked(scores: Scores) -> NDArray[Any]:
 def information_of_scores(
     of_preserved: NDArray[Any], of_all: NDArray[Any], codes: Codes, units: Codes
 ) -> tuple[Floats, Floats]:
-    """Return each unit's I(U; Q) and I(U; R(H) | Q) in bits from what readers score its rows.
+    """Return I(U; Q) and I(U; R(H) | Q) of each unit in bits from scores of readers.
 
     Parameters
     ----------
@@ -151,9 +151,9 @@ def information_of_scores(
 
     Notes
     -----
-    Of each bank the readers with the largest AUROC on other units are taken; a logistic regression, fitted
-    on other units, makes them probabilities. The readers of Q and R(H) together include the scores read from
-    Q, so that the second term is below zero only by chance.
+    From each bank, the readers with the largest AUROC on other units are used; a logistic regression, fitted
+    on other units, converts their scores to probabilities. The readers of Q and R(H) together include the
+    scores from Q, so that the second term is below zero only by chance.
     """
     n_units, n_sources = int(units.max()) + 1, int(codes.max()) + 1
     bits = np.full((2, n_units), np.nan)
@@ -177,7 +177,7 @@ def information_of_scores(
 
 
 def of_floor(cell: Mapping[str, Any], floor: Mapping[str, Any] | None) -> dict[str, Floats]:
-    """Return bits from what an audit's readers scored corrected rows and what a gate preserves of them."""
+    """Return bits from scores of an audit's readers for corrected rows and for their preserved part."""
     if floor is None:
         return {}
     scores = floor["source_scores"], cell["source_scores"]
@@ -186,7 +186,7 @@ def of_floor(cell: Mapping[str, Any], floor: Mapping[str, Any] | None) -> dict[s
 
 
 def _logits(scores: NDArray[Any], codes: Codes, rows: NDArray[np.bool_]) -> Floats:
-    """Return the scores of the readers that are best on some rows, standardised on them, one column each.
+    """Return the scores of the readers that are best on some rows, standardised on these rows.
 
     For more than two sources, the log-probabilities of every source.
     """
@@ -236,23 +236,23 @@ def multinomial(X: Floats, codes: Codes, n_sources: int) -> Floats:
 def identity_auroc(
     X_head: Any, people_head: Any, X_eval: Any, people_eval: Any, events: Any = None, seed: int = 98
 ) -> Floats:
-    """Return how well each EVAL participant's rows are told from other people's, (P,): .5 is not at all.
+    """Return the AUROC for recognising each EVAL participant's rows among other people's, (P,).
 
     Half of a participant's events are the reference; each row of the other half should be closer to it than
     to the references of up to 32 other participants, at random. Distances are those of a linear discriminant:
     rows are whitened by the covariance within HEAD participants, so that directions in which people differ
-    count. A correction that lowers the source's AUROC and leaves this alone keeps who is who; one that lowers
-    it removes people with the device, which a re-identification study wants and a study of people does not.
-    Time is linear in rows. NaN for participants with fewer than four rows.
+    have a large weight. A correction that lowers the AUROC of the source but not this one preserves
+    differences between people; one that lowers both also removes information about people, which may or may
+    not be desired. Time is linear in rows. NaN for participants with fewer than four rows.
 
     Parameters
     ----------
     X_head, people_head, X_eval, people_eval : (n, d) and (n,) arrays
-        Rows and whose they are, of HEAD and EVAL.
+        Rows of HEAD and EVAL, and their participants.
     events : (n_eval,) array or None
         Rows of one event stay in one half (``pair_id``).
     seed : int
-        Which others a row is compared with.
+        Seed for the choice of other participants.
     """
     head, held = (np.asarray(to_numpy(X), dtype=np.float64) for X in (X_head, X_eval))
     who = encode_source(people_head, len(head), name="people_head")[1]

@@ -28,7 +28,7 @@ Transfer = tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]
 def measure(ground: Ground, m: CorrectionMap, trained: Scores | None = None) -> Arrays:
     """Return every measurement of one correction.
 
-    ``trained`` are the scores of those source readers that were trained before, with other corrections'.
+    ``trained`` are the scores of source readers that were already trained together with others.
     """
     C_head, C_eval = ground.read("HEAD", m), ground.read("EVAL", m)
     result = source_accessibility(ground, C_head, C_eval, trained)
@@ -52,8 +52,8 @@ def movement_by_group(
 ) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     """Return the groups, sorted as text, and ‖H' - H‖_F / ‖H‖_F within each, in standardised coordinates.
 
-    ``varies`` says which features varied in the fitting rows (None: all). The units of the others are
-    arbitrary, so they have no size; where they move, that counts all the same.
+    ``varies`` marks the features that varied in the fitting rows (None: all). The units of other features are
+    arbitrary, so they do not contribute to the size, but their movement counts.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def source_accessibility(
 ) -> Arrays:
     """Return each reader's AUROC on every EVAL unit, and its scores.
 
-    Units with several sources are compared within themselves, the others with each other.
+    Units with several sources are compared within units, the others between units.
     """
     reading = ground.run_readers(C_head, C_eval, trained)
     scores, units = np.stack(list(reading.values()), axis=1), ground.unit_codes
@@ -108,12 +108,12 @@ def present_only(scores: NDArray[Any], codes: NDArray[Any]) -> tuple[NDArray[Any
 
 
 def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
-    """Return what task heads do to every EVAL unit, each source apart.
+    """Return the scores of task heads on every EVAL unit, separately for each source.
 
-    ``frozen`` and ``refitted`` heads go from one source to another ("directions"); ``home`` is an existing
-    head on its own source ("homes"); a ``pooled`` head learned from the corrected rows of all sources. For
-    classes: AUROC and accuracy at the heads' own threshold. For numbers: the mean error and the mean squared
-    error. Units without rows of the source a head goes to have NaN.
+    ``frozen`` (existing) and ``refitted`` heads are transferred from one source to another ("directions").
+    ``home`` is an existing head on its own source ("homes"). A ``pooled`` head was trained on corrected rows
+    of all sources. For classes, the scores are AUROC and accuracy at the threshold of the head; for numbers,
+    the mean error and the mean squared error. Units without rows of the target source have NaN.
     """
     design = ground.design
     if not design.task or len(design.heads) < 2:
@@ -156,7 +156,7 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
 
 
 def class_recall(ground: Ground, transfers: Sequence[Transfer]) -> NDArray[np.float64]:
-    """Return the share of every unit's rows of each class that heads get right, (P, K), over transfers."""
+    """Return the share of correctly classified rows of each class and unit, (P, K), over transfers."""
     classes, n = np.array(ground.design.classes), len(ground.units)
     shares = [np.full((n, len(classes)), np.nan)]
     for rows, _, predicted in transfers:
@@ -168,7 +168,7 @@ def class_recall(ground: Ground, transfers: Sequence[Transfer]) -> NDArray[np.fl
 
 
 def measure_unseen(ground: Ground, maps: dict[Any, CorrectionMap]) -> Arrays:
-    """Return what heads do on a source that neither the map nor the head has seen, for every source.
+    """Return the scores of heads on each source that was left out of the fits of map and head.
 
     ``maps`` were fitted without the source.
     """
@@ -183,9 +183,9 @@ def measure_unseen(ground: Ground, maps: dict[Any, CorrectionMap]) -> Arrays:
 def unseen_utility(
     ground: Ground, corrected: Callable[[Any], tuple[NDArray[Any], NDArray[Any]] | None]
 ) -> Arrays:
-    """Return what heads of corrected HEAD rows of the other sources do on each source.
+    """Return the scores on each source of heads trained on corrected HEAD rows of the other sources.
 
-    ``corrected`` returns HEAD and EVAL rows as a correction fitted without the source makes them, or None.
+    ``corrected`` returns HEAD and EVAL rows after a correction fitted without the source, or None.
     """
     regression, goals = ground.design.task == "regression", ground.design.heads
     measures = numbers_measured if regression else classes_measured
@@ -209,11 +209,11 @@ def unseen_utility(
 
 
 def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
-    """Return how far existing heads put out different things for one unit through two sources.
+    """Return differences between outputs of existing heads for the same unit under two sources.
 
-    For every EVAL unit with several sources: ``flips``, the share of its events (without paired events, of
-    its classes) for which the predicted class differs; ``output_change``, by how much the probabilities or
-    numbers differ.
+    For every EVAL unit with several sources, ``flips`` is the share of events (without paired events, of
+    classes) with different predicted classes, and ``output_change`` is the difference of probabilities or
+    numbers.
     """
     design = ground.design
     if not design.task or not ground.frozen_heads or not ground.travelled.any():
@@ -256,17 +256,17 @@ def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
 
 
 def _present_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
-    """Return the mean of the values that are not NaN; NaN where all are."""
+    """Return the mean of the values that are not NaN; NaN if all are."""
     present = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(present, values, 0.0).sum(axis=axis) / present.sum(axis=axis))
 
 
 def classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
-    """Return AUROC, what a head without error has, and balanced accuracy of every unit that was scored.
+    """Return AUROC, the AUROC of a perfect head, and balanced accuracy of every scored unit.
 
-    For two classes also the share of rows assigned to the second class minus its true share: a shift can
-    move rows across a head's threshold without changing its AUROC.
+    For two classes, also return the share of rows assigned to the second class minus its true share, because
+    a shift can move rows across a threshold without changing the AUROC.
     """
     n, kinds = len(ground.units), ("", "_perfect", "_accuracy", "_shift")
     if transfer is None:
@@ -301,7 +301,7 @@ def classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
 
 
 def numbers_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
-    """Return mean error, mean squared error, and that relative to the labels' variance, of every unit."""
+    """Return mean error, mean squared error, and the latter relative to the variance of labels, by unit."""
     n = len(ground.units)
     if transfer is None:
         return dict.fromkeys(("_bias", "_square", "_relative"), np.full(n, np.nan))
@@ -345,9 +345,9 @@ def gate_basis(facts: Arrays, scale: NDArray[Any]) -> NDArray[Any]:
 
 
 def measure_floor(ground: Ground, basis: NDArray[Any], trained: Scores | None = None) -> Arrays:
-    """Read the source from what the gate preserves, which no correction in the gate can change.
+    """Read the source from the part that the gate preserves, which no correction in the gate can change.
 
-    ``basis`` is the gate's, orthonormal in FIT's coordinates.
+    ``basis`` is the basis of the gate, orthonormal in FIT's coordinates.
     """
     return source_accessibility(
         ground, ground.preserved("HEAD", basis), ground.preserved("EVAL", basis), trained

@@ -63,29 +63,23 @@ class MethodResult:
     Attributes
     ----------
     participants, readers, directions, homes : tuples of str
-        What the axes of the arrays stand for.
+        Names along the axes of the arrays.
     source_auroc : (F, P, R) array
         Each reader's AUROC on each EVAL participant.
     movement : (F, P) array
     heads : dict of name to (F, P, D) array
-        What task heads do: AUROC ("frozen", "refitted" in every direction of transfer, "home" on the source
-        of the head, "pooled" and "unseen" on every source), "_accuracy" and "_shift" at their own threshold,
-        "recall" of every class; of numbers "_bias", "_square" and "_relative" errors. NaN: the unit has none.
-    shortcut, control : (F, P, 3) arrays or None
-        AUROC at association -1, 0 and 1. NaN: the unit has no paired events of both labels.
-    flips, output_change : (F, P) arrays or None
-        How much the outputs of existing heads differ for one unit between two sources.
-    floor_auroc : (F, P, R) array or None
-        Readers of what the gate preserves.
-    facts, cells : lists of dict
-        Per fit: facts about it (movement of VAL rows, gate), and everything else that was measured.
-    fitted_on : tuple of str or None
-        EVAL participants that a fit is known to have seen; None: the map does not record its participants,
-        or was fitted on HEAD participants.
-    cell_fits : tuple of int
-        The fit of every cell: pooled splits have a cell of each.
-    repeats : int
-        How often participants were divided into folds; the fits of each division follow each other.
+        Scores of task heads: AUROC ("frozen", "refitted" in every direction of transfer, "home" on the source
+        of the head, "pooled" and "unseen" on every source), "_accuracy" and "_shift" at their threshold, and
+        "recall" of every class; for numbers, "_bias", "_square" and "_relative" errors. NaN if the unit has
+        no score. shortcut, control : (F, P, 3) arrays or None AUROC at association -1, 0 and 1. NaN if the
+        unit has no paired events of both labels. flips, output_change : (F, P) arrays or None Differences
+        between outputs of existing heads for one unit under two sources. floor_auroc : (F, P, R) array or
+        None AUROC of readers of the part that the gate preserves. facts, cells : lists of dict Facts about
+        every fit (movement of VAL rows, gate), and all other measurements. fitted_on : tuple of str or None
+        EVAL participants who were in a fit. None if the map does not record its participants, or was fitted
+        on HEAD participants. cell_fits : tuple of int The fit of every cell; pooled splits have one cell
+        each. repeats : int Number of divisions of participants into folds; the fits of each division are
+        consecutive.
     """
 
     name: str
@@ -124,7 +118,7 @@ class MethodResult:
     ) -> MethodResult:
         """Stack the cells of a method's fits; ``fields`` sets further fields.
 
-        Bits are split at the fit's own gate; of a fit without one at another's, whose floor is ``shared``.
+        Bits are split at the gate of the fit or, without a gate, at another gate with the floor ``shared``.
         """
         gates = [floor or shared for floor in floors]
         cells = [cell | of_floor(cell, gate) for cell, gate in zip(cells, gates, strict=True)]
@@ -191,7 +185,7 @@ class MethodResult:
 
     @classmethod
     def repeat(cls, deals: Sequence[MethodResult]) -> MethodResult:
-        """Return the results of several deals of the same participants as further fits."""
+        """Return the results of several divisions of the same participants into folds as further fits."""
         first, n = deals[0], deals[0].n_fits
         shared = [name for name in first.heads if all(name in deal.heads for deal in deals)]
 
@@ -210,7 +204,7 @@ class MethodResult:
         )
 
     def of_each_repeat(self, metric: str) -> list[float]:
-        """Return the metric in every deal of the participants to folds."""
+        """Return the metric for every division of the participants into folds."""
         statistic, values, sampling = self.sample(metric)
         n = len(values) // self.repeats
         parts = (values[r * n : (r + 1) * n] for r in range(self.repeats))
@@ -218,7 +212,7 @@ class MethodResult:
 
     @property
     def _perfect(self) -> Floats:
-        """What a reader without error has of every unit; in one split the mean over cells is 1."""
+        """The values of a perfect reader for every unit; in one split, the mean over cells is 1."""
         if self.travelled.all():
             return np.ones(len(self.participants))
         cell = self.cells[0]
@@ -231,10 +225,10 @@ class MethodResult:
         return values
 
     def _rescaled(self, perfect: Floats) -> MethodResult:
-        """Return pooled splits such that an AUROC between units ends at 1.
+        """Return pooled splits, rescaled so that an AUROC between units has the maximum 1.
 
-        With three or more sources, units of a source with many units count for more, and splits differ in
-        that.
+        With three or more sources, units of a source with many units have larger weights, which differ
+        between splits.
         """
         alone = ~self.travelled & ~np.isnan(perfect)
         if not alone.any():
@@ -245,7 +239,7 @@ class MethodResult:
         return replace(self, source_auroc=self.source_auroc / scale, floor_auroc=floor)
 
     def _heads_rescaled(self) -> MethodResult:
-        """Return pooled splits such that an AUROC of heads between units ends at 1."""
+        """Return pooled splits, rescaled so that an AUROC of heads between units has the maximum 1."""
         heads = dict(self.heads)
         for name in [name for name in heads if f"{name}_perfect" in heads]:
             # A unit is scored in the directions that lead to its own source.
@@ -268,13 +262,13 @@ class MethodResult:
 
     @cached_property
     def strata(self) -> NDArray[Any] | None:
-        """The cell of every unit; cells have equal weights. None if all units are alike."""
+        """The cell of every unit; cells have equal weights. None if there is one cell."""
         return None if self.design is None else self.design.strata(self.participants)
 
     def sample(self, metric: str) -> tuple[Statistic, Floats, dict[str, Any]]:
         """Return the statistic of a metric, the values of units that have it, and settings of the bootstrap.
 
-        The last are ``strata``, ``leverage`` and ``widen`` of :func:`mgpa.audit.estimate`.
+        The settings are ``strata``, ``leverage`` and ``widen`` of :func:`mgpa.audit.estimate`.
         """
         statistic, values = self.values(metric)
         flat = values.reshape(*values.shape[:2], -1)
@@ -288,7 +282,7 @@ class MethodResult:
     def compares_units(self, metric: str, units: NDArray[Any]) -> bool:
         """Return whether a metric compares these units with each other.
 
-        Their values are then contributions to one AUROC, not AUROCs of their own, and may exceed 1.
+        Their values are then contributions to one AUROC, which may exceed 1.
         """
         compares = find_metric(metric).compares
         if compares == "labels":
@@ -322,12 +316,12 @@ class MethodResult:
 
     @cached_property
     def reference(self) -> str:
-        """The source that all maps of the method take rows to, if they name one; else nothing."""
+        """The source to which all maps of the method map rows, if they name one; else empty."""
         named = {info.reference or str(info.parameters.get("reference") or "") for info in self.provenance}
         return named.pop() if len(named) == 1 else ""
 
     def directions_of(self, heads: str) -> tuple[str, ...]:
-        """Return what the last axis of some heads' measures stands for."""
+        """Return the names along the last axis of measurements of heads."""
         kind = heads.partition("_")[0]
         if kind in ("pooled", "unseen") and self.design is not None:
             return tuple(map(str, self.design.heads))
@@ -337,7 +331,7 @@ class MethodResult:
 
     @cached_property
     def beyond_linear(self) -> bool:
-        """Whether other readers find more than linear ones, by more than .01 (95 %)."""
+        """Whether nonlinear readers exceed linear readers by more than .01 (95 %)."""
         statistic, values, sampling = self.sample("S")
         return contrast(values, values[..., self._linear], statistic, **sampling).low > 0.01
 
@@ -347,7 +341,7 @@ class MethodResult:
 
     @cached_property
     def by_chance(self) -> Floats:
-        """What every reader reaches, on average over units, with sources exchanged, (F, draws, R)."""
+        """The mean AUROC of every reader over units with permuted sources, (F, draws, R)."""
         return exchanged_sources(self)
 
     @cached_property
@@ -400,7 +394,7 @@ class MethodResult:
         return self._measured(metric) is not None
 
     def influence(self, metric: str) -> Floats:
-        """Return the metric without each participant in turn: does one participant drive the result?"""
+        """Return the metric without each participant in turn, to show whether one drives the result."""
         statistic, values, sampling = self.sample(metric)
         return leave_one_out(values, statistic, sampling["strata"], sampling["leverage"])
 
@@ -421,7 +415,7 @@ class MethodResult:
 
     @cached_property
     def floor_explains(self) -> bool:
-        """Whether S is within .01 of the floor, what readers reach from the preserved part alone."""
+        """Whether S is within .01 of the floor, the AUROC of readers of the preserved part."""
         if self.floor_auroc is None:
             return False
         statistic, values, sampling = self.sample("S")
@@ -436,9 +430,9 @@ class MethodResult:
     def by_participant(self, metric: str) -> Floats:
         """Return a metric of every participant, averaged over fits; their mean is the metric itself.
 
-        For S these are AUROCs of the reader that sets it, less what choosing it adds; for the worst
-        association AUROCs at the association that is worst on average; where units are compared with each
-        other, their contributions to it. A bias or shift is positive in the direction of the mean's.
+        For S, these are AUROCs of the best reader, minus the bias from choosing it. For the worst
+        association, they are AUROCs at the association that is worst on average. If units are compared with
+        each other, they are contributions to the AUROC. The sign of a bias or shift is relative to the mean.
         Root mean squared errors and R² do not average to the metric.
         """
         statistic, values = self.values(metric)
@@ -473,9 +467,9 @@ class MethodResult:
 
 
 def described(fit: Fit) -> MapInfo:
-    """Return the provenance of a fit's map, with the share of contrast energy inside its gate.
+    """Return the provenance of the map of a fit, with the share of contrast energy inside its gate.
 
-    A gate that was not fitted on contrasts does not know it: what it covers of them was measured.
+    For a gate that was not fitted on contrasts, the measured coverage is used.
     """
     covered, info = fit.facts.get("contrast_coverage"), fit.map.info
     if info.gate_energy is not None or covered is None:

@@ -1,4 +1,4 @@
-"""A methods paragraph of an audit, ready to paste, from its settings and results alone."""
+"""A methods paragraph for a paper, from the settings and results of an audit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _refits(audit: Audit) -> list[str]:
 
 
 def _recordings(audit: Audit) -> list[str]:
-    """Return channels, rate, reference and pairs of epochs, where the table says them."""
+    """Return channels, rate, reference and pairs of epochs, if the table contains them."""
     signals, pairing = audit.settings.signals, audit.settings.pairing
     if not signals or not pairing:
         return []
@@ -122,7 +122,7 @@ def _roles(audit: Audit) -> str:
 
 
 def _rows_of_maps(audit: Audit) -> str:
-    """Return on how many rows and contrasts maps that came fitted were fitted, as the maps say."""
+    """Return the numbers of rows and contrasts in the fits of given maps."""
     infos = [info for name in audit.methods[1:] for info in audit[name].provenance if info.n_rows]
     if not infos:
         return ""
@@ -225,7 +225,7 @@ def _results(audit: Audit) -> list[str]:
 
 
 def _area(audit: Audit) -> str:
-    """Return what S is, in this design."""
+    """Return the definition of S in this design."""
     unit = audit.design.unit
     area = f"{unit}-mean AUROC" if audit.design.within else f"AUROC between {audit.design.plural}"
     return area if len(audit.settings.sources) < 3 else f"{area} (each source against the others, averaged)"

@@ -1,6 +1,6 @@
-"""What an audit measures: every metric once, with its words, its direction, and where its values come from.
+"""The list of all metrics of an audit, with names, directions, and the origin of their values.
 
-Tables, verdicts, figures, the report and study files read this list; there is no other.
+Tables, verdicts, figures, the report and study files use this list.
 """
 
 from __future__ import annotations
@@ -32,26 +32,20 @@ SKEWED_GAINS, SKEWED_LOSSES = 8 / 3, 6.2
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One thing that is measured.
+    """One metric of an audit.
 
     Attributes
     ----------
     name, title, subject : str
         The name in code, the title on axes, and the subject in sentences.
     unit : str
-        "AUROC", for which .5 is guessing, "balanced accuracy", "units of the label", "bits", "share", or
-        nothing.
-    better : "lower", "higher" or "neither"
-        Which way is good.
-    kept : float or None
-        A change counts as kept if its interval excludes a loss of more than this.
-    statistic, values : "mean", "max", "worst" or function, function of a MethodResult
-        What is computed in every draw (:mod:`mgpa.audit.bootstrap`), and of what: fits first, then units.
-        None if it was not measured, NaN for units without any.
-    missing : str
-        Why the metric may not have been measured.
-    part_of : str
-        The metric it is a part of; parts have no column of their own.
+        "AUROC" (chance .5), "balanced accuracy", "units of the label", "bits", "share", or empty. better :
+        "lower", "higher" or "neither" The better direction. kept : float or None A metric is called kept if
+        the interval of its change excludes a loss of more than this. statistic, values : "mean", "max",
+        "worst" or function, function of a MethodResult The statistic of every draw
+        (:mod:`mgpa.audit.bootstrap`), and its values: fits first, then units. None if the metric was not
+        measured, NaN for units without values. missing : str The possible reason if the metric was not
+        measured. part_of : str The metric of which this is a part; parts have no separate column.
     """
 
     name: str
@@ -67,7 +61,7 @@ class Metric:
 
     @property
     def compares(self) -> str:
-        """What the metric compares between units: "sources", "labels", or "" for nothing."""
+        """The quantity that the metric compares between units: "sources", "labels", or "" for none."""
         if self.statistic == "max":
             return "sources"
         return "labels" if self.unit == "AUROC" and self.kept is not None else ""
@@ -79,7 +73,7 @@ class Metric:
 
     @property
     def hint(self) -> str:
-        """The subject, and which direction is better."""
+        """The subject and the better direction."""
         return self.subject if self.better == "neither" else f"{self.subject}, {self.better} is better"
 
     @property
@@ -89,10 +83,10 @@ class Metric:
         return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
-        """Classify a change of this metric; one that prints as .000 is none.
+        """Classify a change of this metric; a change that prints as .000 is no change.
 
-        A gain is claimed if the interval excludes none, and a metric is kept if it excludes the loss. For
-        both the interval is made longer, as participants may be skewed
+        A gain is claimed if the interval excludes zero gain, and a metric is kept if it excludes the loss. In
+        both cases the interval is lengthened, because participants may have a skewed distribution
         (:func:`~mgpa.audit.bootstrap.caution`).
         """
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
@@ -107,7 +101,7 @@ class Metric:
 
 
 def _readers(pattern: str) -> Values:
-    """Return the AUROC of the readers that have such names."""
+    """Return the AUROC of the readers with these names."""
 
     def values(result: MethodResult) -> Floats | None:
         chosen = [i for i, reader in enumerate(result.readers) if re.fullmatch(pattern, reader)]
@@ -117,13 +111,13 @@ def _readers(pattern: str) -> Values:
 
 
 def _paper_readers(result: MethodResult) -> Floats | None:
-    """Return the AUROC of the paper's readers, if there are others besides."""
+    """Return the AUROC of the paper's readers, if there are also other readers."""
     further = [reader.rpartition(" ")[2] in FURTHER for reader in result.readers]
     return result.source_auroc[..., ~np.array(further)] if any(further) else None
 
 
 def _measured(name: str) -> Values:
-    """Return what was measured of every unit; None if it was of none."""
+    """Return the measurements of every unit; None if there are none."""
 
     def values(result: MethodResult) -> Floats | None:
         measured = result.heads.get(name)
@@ -133,7 +127,7 @@ def _measured(name: str) -> Values:
 
 
 def _transfer(heads: str, direction: str | None = None) -> Values:
-    """Return what heads do to units in one direction of transfer, or on average over all that they have."""
+    """Return the scores of heads on units in one direction of transfer, or on average over all."""
 
     def values(result: MethodResult) -> Floats | None:
         measured, axis = result.heads.get(heads), result.directions_of(heads)
@@ -149,7 +143,7 @@ def _transfer(heads: str, direction: str | None = None) -> Values:
 
 
 def _chosen(axis: tuple[str, ...], direction: str) -> list[int]:
-    """Return where a direction is on an axis; "phone → *" is every one from there."""
+    """Return the positions of a direction on an axis; "phone → *" is every direction from phone."""
     start = direction.removesuffix("*")
     return [
         i for i, way in enumerate(axis) if way == direction or (start != direction and way.startswith(start))
@@ -157,7 +151,7 @@ def _chosen(axis: tuple[str, ...], direction: str) -> list[int]:
 
 
 def _each_direction(heads: str) -> Values:
-    """Return values of every direction whose means over units are those of the units that have it."""
+    """Return values of every direction, with means over the units that have this direction."""
 
     def values(result: MethodResult) -> Floats | None:
         measured = result.heads.get(heads)
@@ -173,7 +167,7 @@ def _each_direction(heads: str) -> Values:
 
 
 def _group(travelled: bool, values: Values) -> Values:
-    """Return values of units that travelled, or that did not; NaN for the others, None if all are alike."""
+    """Return values of units that travelled, or that did not; NaN for the others, None in other designs."""
 
     def chosen(result: MethodResult) -> Floats | None:
         measured, group = values(result), result.travelled == travelled
@@ -185,7 +179,7 @@ def _group(travelled: bool, values: Values) -> Values:
 
 
 def _primary(values: Values, of: Literal["sources", "labels"] = "labels") -> Values:
-    """Return values of the group of a mixed design that comes first; of any other design, all."""
+    """Return values of the primary group in a mixed design, or of all units in other designs."""
 
     def chosen(result: MethodResult) -> Floats | None:
         within = result.within if of == "sources" else result.heads_within
@@ -287,7 +281,7 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
 
 
 def mean_size(means: Floats) -> Floats:
-    """Return the mean size over directions, whose signs may differ."""
+    """Return the mean absolute value over directions, whose signs may differ."""
     return np.asarray(np.abs(means).mean(axis=-1))
 
 

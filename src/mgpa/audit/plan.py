@@ -1,4 +1,4 @@
-"""An audit that is checked and can run: its methods, design, roles, and what comes out."""
+"""A checked audit: its methods, design and roles, and the function that runs it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ FEWEST_REFITS = 3
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One assignment of roles: the table without its features, shortcuts, and what the result says of it."""
+    """One assignment of roles: the table without its features, the shortcuts, and the description."""
 
     table: Table
     directions: tuple[tuple[Any, Any], ...]
@@ -85,13 +85,13 @@ class Split:
 
 
 class AuditPlan:
-    """A checked audit that has not run yet; its arguments are those of :func:`run`.
+    """A checked audit that has not been run; its arguments are those of :func:`run`.
 
     Attributes
     ----------
     splits : list of Split
-        The folds of the first deal, then those of every other; one split where the table keeps its roles.
-    settings : Settings
+        The folds of the first division of participants, then those of the others; one split if the roles of
+        the table are kept. settings : Settings
 
     Examples
     --------
@@ -121,7 +121,7 @@ class AuditPlan:
             self.engine.say(line)
 
     def _prepare(self, table: Table, methods: Iterable[str] | Mapping[str, Any]) -> None:
-        """Check everything, and find the design and the splits."""
+        """Check all arguments, and find the design and the splits."""
         o = self.options
         self.table, self.pairs = table, read_calibration(o.pairs)
         self.bank, self.device = bank_of(o.readers), resolve_device(o.device)
@@ -179,7 +179,7 @@ class AuditPlan:
         )
 
     def _place(self, table: Table) -> Table:
-        """Return the rows in the audit's coordinates."""
+        """Return the rows in the coordinates of the audit."""
         stated = self.options.coordinates
         if stated is not None and table.info.get("coordinates") != stated.digest:
             raise TableError(
@@ -194,7 +194,7 @@ class AuditPlan:
         return rows
 
     def _check_design(self) -> bool:
-        """Find the design, check the task head, and return whether that is fitted."""
+        """Find the design, check the task head, and return whether the head is fitted."""
         o = self.options
         self.design = find_design(self.table, o.task)
         if len(self.design.units) < FEWEST_PEOPLE:
@@ -209,7 +209,7 @@ class AuditPlan:
         return deployed
 
     def _rotated(self) -> list[list[dict[str, str]]]:
-        """Return the roles in every fold, for every deal; an empty list if the table keeps its roles."""
+        """Return the roles in every fold and repeat; an empty list if the roles of the table are kept."""
         o = self.options
         fitted = [fit.map for fit in self.fits if fit.map is not None]
         # Those whom a map was fitted on stay FIT, and are never scored.
@@ -242,7 +242,7 @@ class AuditPlan:
         return any(fit.map is None and needs_pairs(fit.model) for fit in self.fits)
 
     def _folds(self, rotated: list[list[dict[str, str]]]) -> list[Split]:
-        """Return a split for every fold; association shift is measured in all of them or in none."""
+        """Return a split for every fold; association shift is measured in all folds or in none."""
         columns = columns_only(self.table)
         # One EVAL participant is enough: intervals are over the participants of all folds.
         splits = [self._split(with_roles(columns, roles), fewest=1) for deal in rotated for roles in deal]
@@ -257,7 +257,7 @@ class AuditPlan:
         return splits
 
     def _settings(self, features: tuple[int, ...], no_networks: bool, deployed: bool) -> Settings:
-        """Return what the result says about how it was made; what depends on roles comes later."""
+        """Return the settings in the result that do not depend on roles."""
         o, bank, info = self.options, self.bank, self.table.info
         return Settings(
             version=__version__,
@@ -289,7 +289,7 @@ class AuditPlan:
         )
 
     def _split(self, columns: Table, fewest: int = 2) -> Split:
-        """Check that everything asked for can be done with a table's roles, and note what they are."""
+        """Check that all measurements are possible with the roles of a table, and record the roles."""
         require_applicable(self.fits, columns, self.width, self.pairs)
         parts = {role: columns.rows(role) for role in ROLES}
         for role in self.needed:
@@ -365,13 +365,13 @@ class AuditPlan:
         return replace(result, paired_rows=self._paired_rows(), pairs=checked)
 
     def _run_each(self, splits: Sequence[Split]) -> list[Audit]:
-        """Return the result of every split: one after another, or all side by side where that saves time."""
+        """Return the result of every split, computed one after another or in parallel."""
         if self.engine.together:
             return self.run_splits(splits)
         return [self.run_split(split) for split in splits]
 
     def _refitted(self, number: int) -> dict[str, dict[str, float]]:
-        """Return differences from the identity where methods were fitted on half of the FIT participants."""
+        """Return differences from the identity for methods fitted on half of the FIT participants."""
         rng = np.random.default_rng(number)
         halves = [
             replace(
@@ -396,17 +396,17 @@ class AuditPlan:
         return table.take(np.flatnonzero(~np.isin(table.participant, dropped)))
 
     def _paired_rows(self) -> Table | None:
-        """Return the rows whose pairs methods were fitted on; all, where each has been FIT in some fold."""
+        """Return the rows of the pairs in the fits; all paired rows if each was FIT in some fold."""
         fit = self._fit_rows()
         return fit if self.pairs is None and has_pairs(fit) else None
 
     def _fit_rows(self) -> Table:
-        """Return the rows that methods were fitted on; all, where each has been FIT in some fold."""
+        """Return the rows in the fits; all rows if each was FIT in some fold."""
         fit = replace(self.table, role=None) if self.settings.folds > 1 else self.table.rows("FIT")
         return in_coordinates(self.where, fit)
 
     def _check_pairs(self) -> PairCheck | None:
-        """Return what the pairs show that methods were fitted on; None without, or with too few."""
+        """Return the check of the pairs in the fits; None without pairs or with too few."""
         own = isinstance(self.pairs, Table)
         rows = self._fit_rows() if own else self._paired_rows()
         if rows is None:
@@ -423,7 +423,7 @@ class AuditPlan:
         return self.run_splits([split])[0]
 
     def run_splits(self, splits: Sequence[Split]) -> list[Audit]:
-        """Compute the unfinished cells of splits, side by side, and return the result of each."""
+        """Compute the unfinished cells of splits in parallel, and return the result of each."""
         started = time.monotonic()
         turns = [self.turn(split) for split in splits]
         name = splits[0].turn if len(splits) == 1 else f"{len(splits)} folds, "
@@ -432,7 +432,7 @@ class AuditPlan:
         return [self._collect(split, turn) for split, turn in zip(splits, turns, strict=True)]
 
     def _collect(self, split: Split, turn: Turn) -> Audit:
-        """Return the result of a split whose cells are computed."""
+        """Return the result of a split from its finished cells."""
         fits, cells, ground = turn.fits, turn.cells, turn.ground
         held, scored = np.isin(split.table.role, ("HEAD", "EVAL")), ground.units
         people, digests = split.table.participant[held], [rows[held] for rows in self._digests(split.table)]
@@ -470,16 +470,16 @@ class AuditPlan:
         )
 
     def _digests(self, table: Table) -> list[Any]:
-        """Return the digests of a split's rows; some participants may have no role in it."""
+        """Return hashes of the rows of a split; some participants may have no role in it."""
         if len(table) == len(self.table):
             return self.digests
         kept = np.isin(self.table.participant, np.unique(table.participant))
         return [digests[kept] for digests in self.digests]
 
     def _counts(self, rows: Any) -> dict[str, dict[str, int]]:
-        """Return the rows of each source and label that maps were fitted on, where labels are classes.
+        """Return the number of fitting rows of each source and label, if labels are classes.
 
-        For maps that were fitted before, only if they say that they were fitted on these rows.
+        For given maps, this is known only if they record that they were fitted on these rows.
         """
         people = sorted(map(person_digest, np.unique(rows.participant).tolist()))
         here = all(
@@ -492,7 +492,7 @@ class AuditPlan:
 
 
 def _by_method(fits: Sequence[Fit]) -> dict[str, list[int]]:
-    """Return where the fits of each method are."""
+    """Return the positions of the fits of each method."""
     places: dict[str, list[int]] = {}
     for i, fit in enumerate(fits):
         places.setdefault(fit.method, []).append(i)
@@ -500,6 +500,6 @@ def _by_method(fits: Sequence[Fit]) -> dict[str, list[int]]:
 
 
 def _with_one_source(rows: Table) -> int:
-    """Return how many participants have rows of one source only."""
+    """Return the number of participants with rows of only one source."""
     seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
     return [*Counter(who for who, _ in seen).values()].count(1)

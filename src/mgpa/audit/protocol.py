@@ -1,4 +1,4 @@
-"""The protocol: fit the methods, correct HEAD and EVAL, measure everything, store finished cells."""
+"""The protocol: fit the methods, correct HEAD and EVAL rows, measure, and store finished cells."""
 
 from __future__ import annotations
 
@@ -34,65 +34,49 @@ def run(
     device: str = "auto",
     verbose: bool = True,
 ) -> Audit:
-    """Measure what corrections do to source, task and movement, on people they were not fitted on.
+    """Measure the effects of corrections on source, task and movement, on held-out participants.
 
     Parameters
     ----------
     table : Table
-        With roles: methods are fitted on FIT (and VAL), readers and heads on HEAD, everything is scored on
-        EVAL. Without, or with few EVAL participants, roles rotate (``folds``).
-    methods : names, or dict of name to method
-        Names as in :func:`mgpa.baselines.list_methods`. A dict's values are names, estimators, fitted
-        estimators, maps, or lists of them (several fits of one method). "identity" is always measured too.
-        Maps with coordinates must share them; the whole audit then takes place there.
-    pairs : Table or path, tuple (A, B), dict of name to either, or None
-        Calibration pairs, if they are not rows of the table (then its ``pair_id`` in FIT is used). If they
-        are a table that names participants, pairs of HEAD and EVAL participants are left out in every fold.
-        In a dict, those of each method; methods it leaves out use the rows.
-    seeds : sequence of int
-        Fits of every method that has a ``random_state`` of None; the others are fitted once.
-    budget : float, dict of name to float, or None
-        Compare at this relative movement of the VAL rows instead of with complete maps: all methods, or those
-        of the dict. A method that does not move as far in every fit is left out, and
-        ``settings["omitted"]`` says why.
-    coordinates : Coordinates or None
-        Those that the table is in (``info["coordinates"]``); fitted maps will carry them.
-    head : scikit-learn classifier or regressor, or None
-        Task head; None: the paper's balanced ridge head, its network for tokens, ridge regression for
-        numbers. One that is fitted, your deployed model, is scored as it is on corrected and uncorrected
-        rows, in the table's own units; copies of it are refitted.
-    task : {"classification", "regression"} or None
-        What labels are. None: many distinct numbers that differ between participants are a quantity.
-    readers : {"full", "paper"} or dict
-        Who tries to read the source: the paper's eleven readers (41 for tokens) alone, or these and those
-        of ``mgpa.audit.readers.FURTHER`` ("full"). A dict has ``bank``, one of these names, and
-        ``restarts`` and ``checkpoints`` for smaller ones.
-    association : tuple (source, label), or None
-        Which source a label is associated with where the heads behind ``worst`` learn their shortcut. None:
-        as in the FIT rows; where these show no association, the curves of both directions are averaged.
-    floor : bool
-        Also read the source from what each gate preserves.
-    standardize : bool
-        Measure in features scaled to unit spread over the FIT rows. False measures in the table's own
-        coordinates: where several tables share them, they are not to be made again from each.
-    cache : path or None
-        Folder for finished cells. Running again with the same data and settings reads them; a run that was
-        killed goes on where it was. After changing a class of your own, take another folder.
-    folds : int or None
-        Let roles rotate over this many folds, so that each participant is EVAL once, scored by models
-        trained on others; 1 keeps the table's roles. None: folds are made if the table has no roles or fewer
-        than twelve EVAL participants, and all methods are fitted here. There are five folds, six if
-        participants have one source or label each, fewer with small cells, and one per participant with
-        three to seven participants.
-    repeats : int or None
-        How often participants are divided into folds; results are means over the divisions. None: 3 with
-        fewer than 24 participants and the whole bank of readers, and 1 otherwise.
-    n_jobs : int
-        Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
-    device : str
-        Where networks are trained, unless a method says so itself; "auto" is CUDA if torch sees it here.
-    verbose : bool
-        Say what is being done.
+        With roles, methods are fitted on FIT (and VAL) participants, readers and heads are trained on HEAD
+        participants, and scores come from EVAL participants. Without roles, or with few EVAL participants,
+        roles rotate (``folds``). methods : names, or dict of name to method Names as in
+        :func:`mgpa.baselines.list_methods`. The values of a dict are names, estimators, fitted estimators,
+        maps, or lists of these (several fits of one method). "identity" is always included. Maps with
+        coordinates must share them; the complete audit then uses these coordinates. pairs : Table or path,
+        tuple (A, B), dict of name to either, or None Calibration pairs that are not rows of the table; by
+        default, ``pair_id`` of FIT rows is used. If they are a table with participants, pairs of HEAD and
+        EVAL participants are left out in every fold. A dict has pairs for each method; other methods use the
+        rows. seeds : sequence of int Seeds for several fits of every method with a ``random_state`` of None;
+        the others are fitted once. budget : float, dict of name to float, or None Compare methods at this
+        relative movement of the VAL rows instead of complete maps: all methods, or those in the dict. A
+        method that cannot move as far in every fit is left out; ``settings["omitted"]`` has the reason.
+        coordinates : Coordinates or None The coordinates of the table (``info["coordinates"]``), which are
+        stored in fitted maps. head : scikit-learn classifier or regressor, or None Task head. None is the
+        paper's balanced ridge classifier, its network for tokens, or ridge regression for numbers. A fitted
+        head, such as your deployed model, is scored without refitting on corrected and uncorrected rows, in
+        the units of the table; copies of it are refitted. task : {"classification", "regression"} or None The
+        kind of labels. None: many distinct numbers that differ between participants are a regression target.
+        readers : {"full", "paper"} or dict The source readers: only the paper's eleven readers (41 for
+        tokens), or also those of ``mgpa.audit.readers.FURTHER`` ("full"). A dict has ``bank``, one of these
+        names, and ``restarts`` and ``checkpoints`` for fewer readers. association : tuple (source, label), or
+        None The association from which the heads for ``worst`` learn their shortcut. None uses the
+        association in the FIT rows; if there is none, the curves of both directions are averaged. floor :
+        bool Also read the source from the part that each gate preserves. standardize : bool Standardise
+        features on the FIT rows for measurements. False uses the coordinates of the table, for example if
+        several tables share them. cache : path or None Folder for finished cells. Another run with the same
+        data and settings reads them, so a killed run continues. After you change a class of your own, use
+        another folder. folds : int or None Rotate roles over this number of folds, so that each participant
+        is EVAL once and is scored by models trained on others; 1 keeps the roles of the table. None: folds
+        are made if the table has no roles or fewer than twelve EVAL participants, and if all methods are
+        fitted here. There are five folds, six if participants have one source or label each, fewer with small
+        cells, and one per participant with three to seven participants. repeats : int or None Number of
+        random divisions of participants into folds; results are means over the divisions. None is 3 with
+        fewer than 24 participants and the full bank of readers, and 1 otherwise. n_jobs : int Number of cells
+        computed in parallel (joblib; ``joblib.parallel_config("dask")`` uses a cluster). device : str Device
+        for training networks, unless a method has its own; "auto" is CUDA if available. verbose : bool Show
+        progress.
 
     Returns
     -------

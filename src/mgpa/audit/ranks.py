@@ -1,13 +1,13 @@
 """AUROC by ranks for all readers and participants at once, and its chance level.
 
-Ties count half. S is a maximum over readers, so guessing does not give .5 but somewhat more: sources are
-exchanged, and the maximum is taken again in every draw. Readers stay as they were trained; which rows or
-units have which source is exchanged, as if scores knew nothing of it.
+Ties count half. S is a maximum over readers, so its chance level is above .5. To estimate it, source labels
+are permuted, and the maximum is computed again in every draw. Readers are not trained again; only the sources
+of rows or units are permuted.
 
-Within units (every unit has several sources) there are two nulls. *Rows*: sources swapped among the rows of a
-unit; right if rows are independent. *Units*: whole units flipped, AUROC → 1 - AUROC; right if
-sessions differ from each other for reasons that have nothing to do with the source. The larger p counts.
-Between units (each has one source), sources are exchanged among whole units with the same labels.
+Within units (every unit has several sources) there are two null models. *Rows*: sources are permuted among
+the rows of a unit, which is valid if rows are independent. *Units*: whole units are flipped, AUROC → 1 -
+AUROC, which is valid if sessions differ for reasons other than the source. The larger p is used. Between
+units (each has one source), sources are permuted among whole units with the same labels.
 """
 
 from __future__ import annotations
@@ -41,12 +41,10 @@ def participant_auroc(
     Parameters
     ----------
     scores : array
-        With two classes (n,), or (n, R) for R readers, larger meaning the second class. With K > 2 classes
-        (n, K), or (n, R, K), one column for each of the sorted classes.
-    labels, participants : (n,) arrays
-        The classes of the rows, and whose rows they are. Every participant needs every class.
-    weight : (n,) array or None
-        Weights of the rows; None: one each.
+        For two classes (n,), or (n, R) for R readers; larger means the second class. For K > 2 classes (n,
+        K), or (n, R, K), with one column for each of the sorted classes. labels, participants : (n,) arrays
+        The classes and participants of the rows. Every participant needs every class. weight : (n,)
+        array or None Weights of the rows; None is 1.
 
     Returns
     -------
@@ -79,7 +77,7 @@ def participant_auroc(
 
 
 def within_auroc(scores: NDArray[Any], codes: Codes, units: Codes, weight: Floats | None = None) -> Floats:
-    """Return each unit's AUROC between its own classes or sources, (P, R); NaN for units with only one.
+    """Return the AUROC of each unit between its classes or sources, (P, R); NaN for units with only one.
 
     ``scores`` are (n, R) or (n, R, K), ``codes`` and ``units`` the number of each row's class and unit.
     """
@@ -95,7 +93,7 @@ def within_auroc(scores: NDArray[Any], codes: Codes, units: Codes, weight: Float
 
 
 def _auroc(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats | None) -> Floats:
-    """Return the AUROC of every column: by ranks or, where rows have weights, by the weight that is below."""
+    """Return the AUROC of every column, by ranks or, for weighted rows, by cumulative weights."""
     if weight is not None:
         right = placements(scores[positive], scores[~positive], weight[~positive])
         return np.asarray(weight[positive] @ right / weight[positive].sum())
@@ -132,9 +130,9 @@ def rank_auroc(total: Any, m: int, n: int) -> Any:
 def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Codes) -> Floats:
     """Return each unit's AUROC against units of other sources, (P, R), within classes of the label.
 
-    Every unit weighs the same. The mean over units of a class and source, then over sources, then over
+    Every unit has the same weight. The mean over units of a class and source, then over sources, then over
     classes, is the AUROC over rows (of one source against the rest, if there are more than two). A unit in
-    several classes has the mean of its values there; one that nothing compares with has NaN.
+    several classes has the mean of its values; a unit without comparison has NaN.
     """
     n_units, columns = int(units.max()) + 1, score_columns(scores)
     total, count = np.zeros((n_units, scores.shape[1])), np.zeros(n_units)
@@ -175,7 +173,7 @@ def placements(scores: NDArray[Any], reference: NDArray[Any], weight: Floats) ->
 
 
 def score_columns(scores: NDArray[Any]) -> list[tuple[int, NDArray[Any]]]:
-    """Return each scored class with its (n, R) scores; of two classes only the second is scored."""
+    """Return each scored class with its (n, R) scores; with two classes, only the second is scored."""
     return [(1, scores)] if scores.ndim == 2 else [(k, scores[..., k]) for k in range(scores.shape[-1])]
 
 
@@ -194,9 +192,9 @@ class Chance:
     Attributes
     ----------
     p : float
-        Share of permutations that reach the measured S.
+        Share of permutations with at least the measured S.
     high : float
-        Value that the ``LEVEL`` share of permutations exceeds.
+        Value that a share ``LEVEL`` of permutations exceeds.
     """
 
     p: float
@@ -211,8 +209,8 @@ class Chance:
 def compare(measured: float, exchanged: Floats, centred: bool = False) -> Chance:
     """Return the chance level of a value from its permutations.
 
-    ``centred`` takes off the level what choosing among readers adds to the mean of the permutations, as it is
-    taken off S; p compares largest values with largest values.
+    With ``centred``, the bias from choosing among readers is subtracted from the level, as it is from S; p
+    compares maxima with maxima.
     """
     at_least = int((exchanged >= measured - 1e-9).sum())
     p = (1 + at_least) / (1 + len(exchanged))
@@ -222,13 +220,13 @@ def compare(measured: float, exchanged: Floats, centred: bool = False) -> Chance
 def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
     """Return the AUROC of readers on participants, (draws, P, R), with sources permuted within participants.
 
-    ``scores`` and ``codes`` are those of :func:`within_auroc`; the same rows are always swapped alike.
+    ``scores`` and ``codes`` are those of :func:`within_auroc`; permutations are the same for the same rows.
     """
     return np.stack(list(_permuted(scores, codes, people, draws)), axis=1)
 
 
 def permuted_mean(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
-    """Return the mean over participants of :func:`permuted_auroc`, (draws, R), one of them at a time."""
+    """Return the mean over participants of :func:`permuted_auroc`, (draws, R), computed one by one."""
     total = np.zeros((draws, scores.shape[1]))
     for areas in _permuted(scores, codes, people, draws):
         total += areas
@@ -251,10 +249,10 @@ def _permuted(scores: NDArray[Any], codes: Codes, people: Codes, draws: int) -> 
 
 
 def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Chance:
-    """Return the chance level with whole units flipped as well; the larger p counts.
+    """Return the chance level that also includes flips of whole units; the larger p is used.
 
-    The level shown beside S is what units that differ as these do would reach around .5. ``by_rows`` is from
-    rows swapped within units, ``auroc`` (F, P, R) that of every fit, unit and reader.
+    The level shown beside S is that of units with the same differences around .5. ``by_rows`` is from rows
+    permuted within units, and ``auroc`` (F, P, R) is the AUROC of every fit, unit and reader.
     """
     signs = np.random.default_rng(SEED).choice([-1.0, 1.0], size=(draws, auroc.shape[1])) / auroc.shape[1]
     best = auroc.mean(axis=1).max(axis=-1).mean()
@@ -274,7 +272,7 @@ def permuted_between(
 ) -> Floats:
     """Return each reader's AUROC between units, (1 + draws, R): measured, then with sources permuted.
 
-    Units weigh the same, comparisons are within classes of the label, and sources are exchanged among the
+    Units have equal weights, comparisons are within classes of the label, and sources are permuted among the
     units of a class. Arguments are those of :func:`between_auroc`.
     """
     rng = np.random.default_rng(SEED)
@@ -302,13 +300,13 @@ def permuted_between(
 
 
 def twin_accuracy(scores: NDArray[Any], codes: Codes, events: NDArray[Any] | None, units: Codes) -> Floats:
-    """Return how often each reader tells which view of an event is which, (P, R); chance is .5.
+    """Return the share of events for which each reader assigns both views correctly, (P, R).
 
-    Given both views of one event, a reader names the source of each: right if the sum of its scores for what
-    they are exceeds that for the views exchanged, half right if they are equal. A paired study, or whoever
-    has a recording twice, sees this; content is the same in both views and so cannot hide the source, as it
-    does in the AUROC over rows of different events. NaN for units without such events; of more than two
-    sources, all pairs of them count alike.
+    Given both views of one event, a reader assigns them to the sources. This is correct if the sum of its
+    scores for the true sources exceeds the sum for exchanged views, and counts half if both are equal; chance
+    is .5. The content of both views is the same, so it does not act as noise, as it does in the AUROC over
+    rows of different events. NaN for units without such events. With more than two sources, all pairs of
+    sources have equal weights.
 
     Parameters
     ----------

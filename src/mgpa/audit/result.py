@@ -1,7 +1,7 @@
-"""What an audit found: estimates with intervals and contrasts between methods.
+"""The result of an audit: estimates with intervals, and contrasts between methods.
 
-An :class:`Audit` is data. Sentences (:mod:`~mgpa.audit.verdict`), figures (:mod:`~mgpa.audit.plots`) and
-reports (:mod:`~mgpa.audit.report`) are functions of it; its methods of those names only call them.
+An :class:`Audit` contains data. Sentences (:mod:`~mgpa.audit.verdict`), figures (:mod:`~mgpa.audit.plots`)
+and reports (:mod:`~mgpa.audit.report`) are functions of it; its methods with these names only call them.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Audit:
     design : Design
         The design (crossed, nested or mixed), and the user's word for a unit.
     pairs : PairCheck or None
-        What the pairs show that methods were fitted on.
+        The check of the pairs in the fits.
     paired_rows : Table or None
         The rows with these pairs, if they are rows of the table.
     decoders : dict of name to MethodResult
-        End-to-end comparators, which have scores on the task and nothing else.
+        End-to-end comparators, which have only task scores.
     refits : tuple of dict of dict
         Differences from the identity, by method and metric, of each refit on half of the FIT participants.
     """
@@ -126,7 +126,7 @@ class Audit:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names, the identity first."""
+        """Names of the methods, the identity first."""
         return tuple(self.results)
 
     @property
@@ -142,11 +142,11 @@ class Audit:
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """Metrics that every method has, of the same sources, except parts of another metric."""
+        """Metrics that every method has for the same sources, except parts of another metric."""
         return tuple(m for m in self.columns if all(self._has(name, m) for name in self.results))
 
     def _has(self, name: str, metric: str) -> bool:
-        """Return whether a method has a metric; of unseen sources, on each that the identity has it on."""
+        """Return whether a method has a metric, for the same unseen sources as the identity."""
         result, identity = self[name], self["identity"]
         ways = identity.directions_of("unseen") if metric in UNSEEN else ()
         missing = any(identity.has(f"{metric} {way}") and not result.has(f"{metric} {way}") for way in ways)
@@ -162,14 +162,14 @@ class Audit:
 
     @cached_property
     def changes(self) -> dict[str, dict[str, Estimate]]:
-        """Every metric of every other method minus the identity's."""
+        """Every metric of every other method minus that of the identity."""
         return {name: {m: self.contrast(name, metric=m) for m in self.metrics} for name in self.methods[1:]}
 
     def served(self, method: str, metric: str) -> str:
-        """Return a metric of existing heads for the source that a method serves; any other as it is.
+        """Return a metric of existing heads for the source of a method's reference; others unchanged.
 
-        A method that moves rows to one source is scored by the heads of that source, and so are methods
-        beside it (:attr:`mgpa.audit.Audit.decoder`): ``"home phone"`` or ``"T_f phone → *"``.
+        A method that maps rows to one source is scored by the heads of that source, and so are the other
+        methods in the table (:attr:`mgpa.audit.Audit.decoder`): ``"home phone"`` or ``"T_f phone → *"``.
         """
         source = self[method].reference or self.decoder
         if not source or metric not in SERVED or source not in self["identity"].homes:
@@ -179,18 +179,18 @@ class Audit:
 
     @staticmethod
     def served_by(source: str, metric: str) -> str:
-        """Return a metric of existing heads for those of one source, such as ``"T_f phone → *"``."""
+        """Return a metric of existing heads for the heads of one source, such as ``"T_f phone → *"``."""
         return f"{metric} {source}" + " → *" * (SERVED[metric] == "frozen")
 
     @cached_property
     def decoder(self) -> str:
-        """The one source that source-blind methods take rows to, whose heads tables show; else empty."""
+        """The source to which all source-blind methods map rows, whose heads tables show; else empty."""
         named = {self[name].reference for name in self.methods if self[name].source_blind} - {""}
         return named.pop() if len(named) == 1 else ""
 
     @cached_property
     def tabled(self) -> dict[str, dict[str, Estimate]]:
-        """Every estimate as tables show it: of existing heads, those of :attr:`decoder` if there is one."""
+        """All estimates for tables: existing heads are those of :attr:`decoder`, if there is one."""
         shown = {name: dict(row) for name, row in self.estimates.items()}
         for name in self.methods if self.decoder in self["identity"].homes else ():
             for metric in shown[name].keys() & SERVED.keys():
@@ -202,7 +202,7 @@ class Audit:
     def contrast(self, a: str, b: str = "identity", metric: str = "S") -> Estimate:
         """Return method a minus method b, paired over participants and draws.
 
-        Against the identity, methods are compared for the heads of the source that they serve.
+        Differences from the identity use the heads of the source that a method maps to.
         """
         metric = self.served(a, metric) if b == "identity" else metric
         key = f"contrast {a!r} {b!r} {metric}"
@@ -222,7 +222,7 @@ class Audit:
 
     @cached_property
     def simultaneous(self) -> dict[str, dict[str, Estimate]]:
-        """Every change again, with intervals that hold for all methods at once (max-t over shared draws)."""
+        """All changes with intervals that hold for all methods at once (max-t over shared draws)."""
         names = self.methods[1:]
         changes: dict[str, dict[str, Estimate]] = {name: {} for name in names}
         for metric in self.metrics if len(names) > 1 else ():
@@ -247,10 +247,10 @@ class Audit:
 
     @cached_property
     def refitted(self) -> dict[str, dict[str, Estimate]]:
-        """Every change again, with intervals over EVAL and FIT participants; empty without refits.
+        """All changes with intervals over EVAL and FIT participants; empty without refits.
 
-        Fits on half of the FIT participants scatter as much as fits on all of them do where others take part
-        (delete-half jackknife); this is added to the spread of EVAL participants.
+        The variance of fits on half of the FIT participants estimates the variance of complete fits with
+        other participants (delete-half jackknife). It is added to the variance over EVAL participants.
         """
         found: dict[str, dict[str, Estimate]] = {}
         for name, changes in self.changes.items() if self.refits else ():
@@ -291,9 +291,9 @@ class Audit:
     def to_frame(self) -> Any:
         """Return every number of the audit in one tidy pandas frame.
 
-        Columns: method; against (the identity, for differences; their intervals hold for this method, for
-        all methods at once, or, refitted, for other FIT participants too); metric; participant and repeat
-        (empty for the whole); value, low and high (95 % interval; empty for a single participant or repeat).
+        Columns: method; against ("identity" for differences, whose intervals hold for this method, for all
+        methods at once, or, refitted, also for other FIT participants); metric; participant and repeat (empty
+        for the mean); value, low and high (95 % interval; empty for a single participant or repeat).
         """
         return _frame(
             self._tidy, ("method", "against", "metric", "participant", "repeat", "value", "low", "high")
@@ -341,15 +341,15 @@ class Audit:
     def participants(self) -> Any:
         """Return a pandas frame with one row per method, participant and metric, averaged over fits.
 
-        If an AUROC compares participants with each other, none has an AUROC of their own. "S contribution"
-        is then what each adds to S; other metrics alike.
+        If an AUROC compares participants with each other, participants have no separate AUROC. "S
+        contribution" is then the contribution of each participant to S, and likewise for other metrics.
         """
         return _frame(self._by_participant, ("method", "participant", "metric", "value"))
 
     def check_pairs(self) -> PairCheck | None:
-        """Return what the pairs in the fitting rows show; None without pairs, or with too few.
+        """Return the check of the pairs in the fitting rows; None without pairs or with too few.
 
-        If methods were fitted on the pairs, this is already known; otherwise it is computed now.
+        If methods were fitted on the pairs, the stored check is returned; otherwise it is computed now.
         """
         if self.pairs is not None or self.paired_rows is None:
             return self.pairs
@@ -360,10 +360,10 @@ class Audit:
         return self._cache["pairs"]  # type: ignore[no-any-return]
 
     def source_split(self) -> Any:
-        """Return the measurement and the sampling part of the sources' difference; None without pairs.
+        """Return the measurement and sampling parts of the difference between sources; None without pairs.
 
-        A :class:`mgpa.baselines.SourceSplit` of the rows that methods were fitted on: pairs among them show
-        the effect of the measurement, and the rest is due to the sampled participants.
+        The result is a :class:`mgpa.baselines.SourceSplit` of the fitting rows. Pairs show the effect of the
+        measurement, and the rest is due to the sampled participants.
         """
         rows = self.paired_rows
         if rows is None:
@@ -421,7 +421,7 @@ class Audit:
         return save_figures(draw_all(self), folder, formats)
 
     def report(self, path: Any, title: str = "Correction audit", **options: Any) -> Path:
-        """Write everything as one HTML file that opens offline (:func:`mgpa.audit.report.html_report`)."""
+        """Write the complete report as one offline HTML file (:func:`mgpa.audit.report.html_report`)."""
         from .report import html_report
 
         return write_atomically(Path(path), html_report(self, title, **options).encode())
@@ -440,7 +440,7 @@ class Audit:
 
 
 def _pooled(every: Sequence[Settings]) -> Settings:
-    """Return the common settings of several splits or deals, with the counts of all."""
+    """Return the common settings of several splits or repeats, with the counts of all."""
     first = every[0]
     missed = [s.unattained for s in every]
     paired = [n for s in every for n in s.pair_participants]

@@ -1,4 +1,4 @@
-"""S as a scorer: how readable the source of corrected rows is, in scikit-learn's cross-validation."""
+"""S as a scorer for scikit-learn's cross-validation."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from .settings import bank_of
 def source_scorer(
     readers: Any = None, *, greater_is_better: bool = True, random_state: int = 0
 ) -> Callable[..., float]:
-    """Return a scorer of S for ``cross_validate`` and ``GridSearchCV``: higher, and less source is read.
+    """Return a scorer of S for ``cross_validate`` and ``GridSearchCV``; higher is less readable.
 
     It corrects the held-out rows with the fitted estimator, trains readers on one half of the held-out
-    participants, scores the other half, and the other way round. The score is 1 - S, so that the best of a
-    search hides the source best; with ``greater_is_better=False`` it is S itself.
+    participants, scores the other half, and then exchanges the halves. The score is 1 - S, so a search
+    maximises 1 - S; with ``greater_is_better=False``, the score is S.
 
     Parameters
     ----------
     readers : str, dict or None
         As in :func:`mgpa.audit.run`; None: the readers without networks.
     greater_is_better : bool
-        Whether a higher score is a less readable source.
+        Whether a higher score means a less readable source.
     random_state : int
-        Of the halves.
+        Seed of the halves.
 
     Returns
     -------
     callable
         Called as ``scorer(estimator, X, y=None, *, source, groups=None)``; returns a float. ``source`` and
-        ``groups`` (participants) come by metadata routing (below). Without groups every row is a participant
-        of its own.
+        ``groups`` (participants) are passed by metadata routing (below). Without groups, every row is a
+        separate participant.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def source_scorer(
 
 
 class _SourceScorer:
-    """What :func:`source_scorer` returns; it asks for its metadata by itself."""
+    """The scorer of :func:`source_scorer`; it requests its metadata."""
 
     def __init__(self, bank: dict[str, Any], greater_is_better: bool, random_state: int) -> None:
         self.bank, self.greater_is_better, self.random_state = bank, greater_is_better, random_state
@@ -74,7 +74,7 @@ class _SourceScorer:
         return f"source_scorer({self.bank['bank']!r})"
 
     def get_metadata_routing(self) -> Any:
-        """Return that scores take ``source`` and ``groups``."""
+        """Return the metadata requests of the scorer: ``source`` and ``groups``."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         request = MetadataRequest(owner=self)
@@ -107,7 +107,7 @@ class _SourceScorer:
         return 1.0 - S if self.greater_is_better else S
 
     def _halves(self, design: Any, names: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which participants train readers first: half of every stratum."""
+        """Return the participants who train readers first: half of every stratum."""
         rng, first = np.random.default_rng(self.random_state), np.zeros(len(names), bool)
         strata = np.array([design.stratum[name] for name in names.tolist()])
         dealt = 0

@@ -1,4 +1,4 @@
-"""What an audit was asked for, and what its result says about how it was made."""
+"""The options of an audit, and the settings stored in its result."""
 
 from __future__ import annotations
 
@@ -46,27 +46,22 @@ class Settings:
     ----------
     rows, participants : dict of role to int
     pair_participants : tuple of int
-        Participants with pairs among those that methods were fitted on: the fewest and the most of all folds.
+        Number of participants with pairs in the fits: minimum and maximum over folds.
     always_fit : int
-        Participants that are FIT in every fold: few have pairs, or a map was fitted on them.
+        Number of participants who are FIT in every fold, because few have pairs or a map was fitted on them.
     one_source : dict of role to int
-        Participants of FIT and HEAD with rows of one source only.
+        Number of FIT and HEAD participants with rows of only one source.
     duplicates : dict of str to int, copied : tuple of str
-        Rows that are copies of rows with another role, and whose they are.
+        Number of rows that are copies of rows with another role, and their participants.
     directions, directions_of : tuple of str, str
-        The shortcuts that association heads learned, and where they come from.
+        The shortcuts that association heads learned, and their origin.
     folds, splits, repeats : int
-        Folds that roles rotated over (1: none), splits that were pooled, and how often roles were dealt anew.
-    turns : dict of tuple to int
-        How many participants have these roles in the folds of the first deal; empty if roles do not rotate.
-    refits : int
-        How often methods were fitted again on half of the FIT participants.
-    omitted, unattained : dict
-        Methods that were left out, and why; how many fits missed their budget, and of how many.
-    outcome : str
-        The metric that methods compete for.
-    map_rows : str
-        Of maps that were fitted elsewhere: on what, as the maps say.
+        Number of folds over which roles rotated (1: none), of pooled splits, and of random divisions into
+        folds. turns : dict of tuple to int Number of participants with these roles in the folds of the first
+        division; empty if roles do not rotate. refits : int Number of refits on half of the FIT participants.
+        omitted, unattained : dict Methods that were left out, with reasons; numbers of fits that missed their
+        budget, and of all fits. outcome : str The metric by which methods are ranked. map_rows : str For maps
+        that were fitted elsewhere, the fitting data that they record.
     """
 
     version: str
@@ -132,7 +127,7 @@ def bank_of(readers: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def budgets_of(budget: float | Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
-    """Return every method's budget, for those that have one; the identity never moves."""
+    """Return the budgets of methods that have one; the identity never moves."""
     if not isinstance(budget, Mapping):
         budget = {} if budget is None else dict.fromkeys(names, budget)
     budgets = {name: float(b) for name, b in budget.items() if name != "identity"}
@@ -148,7 +143,7 @@ def preliminary(bank: Mapping[str, Any]) -> bool:
 
 
 def head_source_of(stated: Any, deployed: bool, table: Table) -> Any:
-    """Return the source that a deployed head was trained on, or None."""
+    """Return the source on which a deployed head was trained, or None."""
     if stated is None:
         return None
     named = {str(source): source for source in table.sources.tolist()}

@@ -39,7 +39,7 @@ def versions() -> dict[str, str | None]:
 
 
 def installed(*packages: str) -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
+    """Return the versions of the installed packages."""
     present = {}
     for name in packages:
         with suppress(PackageNotFoundError):
@@ -48,7 +48,7 @@ def installed(*packages: str) -> dict[str, str]:
 
 
 def resolve_device(device: str) -> str:
-    """Return the device that "auto" means, so that cells of different devices are different cells."""
+    """Return the device for "auto", so that cells of different devices have different keys."""
     if device == "auto" and find_spec("torch") is not None:
         import torch
 
@@ -62,7 +62,7 @@ def cell_key(kind: str, *parts: Any) -> str:
 
 
 def key_of(*parts: Any) -> str:
-    """Return a name for a computation from everything that determines its result."""
+    """Return a key for a computation from all inputs that determine its result."""
     return hashlib.sha256(json.dumps(_describe(parts)).encode()).hexdigest()[:32]
 
 
@@ -76,7 +76,7 @@ def array_digest(*arrays: NDArray[Any]) -> str:
 
 
 def _describe(value: Any) -> Any:
-    """Return a value as JSON can hold it, alike for equal values in every process."""
+    """Return a value in a JSON form that is the same in every process for equal values."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, (list, tuple)):
@@ -99,8 +99,8 @@ def _describe(value: Any) -> Any:
 class Store:
     """A folder with one ``.npz`` file per cell; without a folder nothing is stored.
 
-    Files hold arrays only and are read without pickle, so opening one never runs code. A map is kept beside
-    its cell.
+    Files contain only arrays and are read without pickle, so opening one never runs code. A map is stored
+    beside its cell.
     """
 
     def __init__(self, folder: Any = None) -> None:
@@ -112,7 +112,7 @@ class Store:
         return cell and cell[1]
 
     def get_fit(self, key: str, *, with_map: bool = True) -> tuple[Any, Arrays] | None:
-        """Return the map of a finished cell and the arrays kept with it, or None, as :meth:`get` does."""
+        """Return the map of a finished cell and its arrays, or None, as :meth:`get` does."""
         path = None if self.folder is None else self.folder / f"{key}.npz"
         if path is None or not path.is_file():
             return None

@@ -239,7 +239,7 @@ class Table:
         return cls.from_columns(made, noted | (info or {}))
 
     def paired_views(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """Return the rows, first and second source, of the events both have; None without such events."""
+        """Return the rows (first and second source) of events that both have; None without such events."""
         if self.pair_id is None or self.source is None or len(self.sources) != 2:
             return None
         first, second = matched_rows(np.searchsorted(self.sources, self.source), self.pair_id, 0, 1)
