@@ -97,7 +97,7 @@ class Design:
 
     @cached_property
     def heads_within(self) -> bool:
-        """Whether the task is scored on units that travelled: the majority, or those with every source."""
+        """Whether the task is scored on units that travelled (the majority, or those with all sources)."""
         alone = [sources[0] for sources, _ in self.units.values() if len(sources) == 1]
         return 2 * len(alone) < len(self.units) or not set(self.heads) <= set(alone)
 

@@ -1,7 +1,7 @@
 """The ``mgpa`` command: files in, files out, nothing half-written.
 
-Exit codes: 0 done; 1 something unexpected; 2 a wrong file, column or option, said in one line; 3 done, but
-rows are of a device that was not in the fit; 130 interrupted (Ctrl-C), 143 terminated.
+Exit codes: 0 success; 1 unexpected error; 2 wrong file, column or option, named in one line; 3 success, but
+rows are of a device that was not in the fit; 130 interrupted (Ctrl-C); 143 terminated.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _run(arguments: list[str] | None, signals: list[int]) -> int:
 
 
 def in_shell(text: str, arguments: list[str] | None) -> str:
-    """Return a function's error with the command's options as they are typed: --folds 5 for folds=5."""
+    """Return the error of a function with options as typed in the shell: --folds 5 for folds=5."""
     chain, apps, _ = app.parse_commands(arguments)
     if not chain:
         return text
@@ -129,7 +129,7 @@ def _say(message: Any, *_: Any, **__: Any) -> None:
 
 
 def _about_options(error: CycloptsError) -> str:
-    """Return what is wrong with options."""
+    """Return the problem with options as a sentence."""
     command = " ".join(["mgpa", *(error.command_chain or ())])
     if isinstance(error, UnusedCliTokensError):
         return f"{command} takes no further arguments; got {' '.join(error.unused_tokens or ())}."
@@ -139,7 +139,7 @@ def _about_options(error: CycloptsError) -> str:
 
 
 def _about_missing(error: MissingArgumentError, name: str, command_app: App, command: str) -> str:
-    """Return the name of a missing option, what it is for, and an example."""
+    """Return the name of a missing option, its purpose, and an example."""
     # Only here are options read together with what the docstring says about them.
     options = command_app.assemble_argument_collection(parse_docstring=True)
     [option] = (option for option in options if option.name == name)

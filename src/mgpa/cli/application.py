@@ -24,10 +24,10 @@ NUMBER = r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)"
 
 
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
-    """Return what was typed as the type an option has.
+    """Return a typed value with the type of its option.
 
-    Left alone, cyclopts would round 2.7 to an integer, name Python's types in errors, and take an address
-    for a path and have files written to a folder called ``s3:``.
+    Without this, cyclopts would round 2.7 to an integer, name Python types in errors, and treat a URL as a
+    path, so that files would be written to a folder ``s3:``.
     """
     kinds = {kind, *get_args(kind)}
     if isinstance(tokens, dict):
@@ -49,7 +49,7 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
 
 
 def _names_with_values(token: Token) -> dict[str, str]:
-    """Read the JSON of an option that takes names with values."""
+    """Read the JSON of an option with names and values."""
     try:
         return {str(name): str(value) for name, value in json.loads(token.value).items()}
     except (json.JSONDecodeError, AttributeError):
@@ -57,7 +57,7 @@ def _names_with_values(token: Token) -> dict[str, str]:
 
 
 def _require_numbers(tokens: Sequence[Token], pattern: str, wanted: str) -> None:
-    """Raise if a value that was typed is no such number; cyclopts does not say which option it belongs to."""
+    """Raise if a typed value is not a number; cyclopts does not name the option."""
     for token in tokens:
         if not re.fullmatch(pattern, token.value, re.IGNORECASE):
             value = token.value if len(tokens) == 1 else f"{token.keyword}: {token.value}"
@@ -65,7 +65,7 @@ def _require_numbers(tokens: Sequence[Token], pattern: str, wanted: str) -> None
 
 
 def _shown(default: Any) -> str | None:
-    """Return a default as the help shows it: nothing for an option that is off."""
+    """Return a default for the help; empty for an option that is off."""
     if default is None or default is False:
         return None
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
@@ -112,19 +112,14 @@ class TableOptions:
     Parameters
     ----------
     embedding
-        The column with the embedding, what its columns begin with (f for f0, f1, …), a range (1100:2492),
-        several columns (--embedding alpha beta), or numeric for all columns of numbers.
-    rename
-        As --rename.device source; a name with a dot as --rename '{"Sample No.": "pair_id"}'; an id made of
-        several columns as --rename.site+subject participant; one column that is both as --rename.sample
-        pair_id+participant.
-    columns
-        Keep only these columns besides the embedding, by the names they have in the file.
-    replicates
-        Rows of one source that share a pair_id: average them (mean), or pair the first of one source with
-        the first of another, and so on (pair).
-    skip_rows
-        Lines of a CSV file before the one with the names.
+        The column with the embedding, a prefix of columns (f for f0, f1, …), a range (1100:2492), several
+        columns (--embedding alpha beta), or numeric for all numeric columns. rename New names of columns:
+        --rename.device source. A name with a dot: --rename '{"Sample No.": "pair_id"}'. Several columns
+        joined to one id: --rename.site+subject participant. One column used twice: --rename.sample
+        pair_id+participant. columns Keep only these columns besides the embedding (names in the file).
+        replicates For rows of one source with the same pair_id: average them (mean), or pair the first of one
+        source with the first of another, and so on (pair). skip_rows Number of lines of a CSV file before the
+        line with the column names.
     """
 
     embedding: Names | None = None
@@ -166,11 +161,11 @@ AS_IT_IS = TableOptions()
 
 
 class UserError(Exception):
-    """An error that the user can fix; the message says how."""
+    """An error that the user can fix; the message explains how."""
 
 
 def refuse_existing(path: Place, overwrite: bool, *inputs: Place | None) -> None:
-    """Raise before the work if an output exists, is also an input, or is a device or pipe."""
+    """Raise before any work if an output exists, is also an input, or is a device or pipe."""
     require_distinct_paths(path, *(place for place in inputs if place is not None))
     require_replaceable(path)
     will_write(path)
@@ -186,7 +181,7 @@ def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
 
 
 def with_rank(model: Any, rank: Rank) -> Any:
-    """Return a method with this rank of its gate, if it has a gate."""
+    """Return a method with this gate rank, if it has a gate."""
     if rank is not None and "gate" in model.get_params():
         from .._common.parameters import check_parameters
         from ..gate import MeasurementGate
@@ -197,7 +192,7 @@ def with_rank(model: Any, rank: Rank) -> Any:
 
 
 def set_reference(methods: Mapping[str, Any], reference: str | None) -> None:
-    """Let the methods that have a reference take rows to this source."""
+    """Set the reference of methods that have one."""
     if reference is None:
         return
     having = [model for model in methods.values() if "reference" in getattr(model, "get_params", dict)()]
@@ -209,7 +204,7 @@ def set_reference(methods: Mapping[str, Any], reference: str | None) -> None:
 
 
 def with_tokens(model: Any, tokens: str, file: Any) -> Any:
-    """Return a method that corrects the tokens of an opened table together, or by their mean."""
+    """Return a method that corrects the tokens of a table together, or by their mean."""
     from ..estimators.tokens import TOKENS
 
     if tokens == "mean":  # how tables of tokens are fitted anyway

@@ -55,69 +55,39 @@ def audit(
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     json_: AsJson = False,
 ) -> None:
-    """Measure what corrections do, on participants they were not fitted on, and write a report.
+    """Measure the effects of corrections on held-out participants, and write a report.
 
     Example: mgpa audit recordings.parquet --out audit --methods leace mgpa iterative_mgpa
 
     Parameters
     ----------
     table
-        With source and participant columns; label for task utility, pair_id for pairs. Roles rotate over
-        folds if the table has none. Also by an address (s3://…, gs://…, https://…, hf://…).
-    out
-        Folder for report.html, table.csv and figures.
-    methods
-        Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
-        Where roles rotate, participants that a stored map was fitted on are never scored.
-    pairs
-        A second table with paired rows (pair_id), if the pairs are not in the first. In every fold, pairs of
-        participants who are scored or train readers are left out.
-    head
-        Your own decoder, scored as it is: an .onnx file, or .joblib with --trust. Labels of an ONNX
-        classifier are the table's, sorted.
-    head_source
-        The source that this head was trained on, to tell home from away.
-    trust
-        Open a .joblib head, which runs code of whoever made it.
-    quick
-        One reader network and 12 epochs: a preliminary look.
-    readers
-        Which readers try to read the source: `full`, or `paper` for the paper's eleven alone.
-    folds
-        Rotate roles over this many folds, so that each participant is EVAL once; 1 keeps the table's roles.
-        By default five where fewer than twelve participants are EVAL, or the table has no roles, if
-        possible; with three to seven participants, one fold each.
-    repeats
-        How often participants are divided into folds; results are means over the divisions. By default 3
-        with fewer than 24 participants, and 1 otherwise or with --quick.
-    refits
-        How often methods are fitted again on half of the FIT participants, so that intervals contain the
-        fit; 8 or more are of use.
-    seeds
-        Fits of methods that draw random numbers.
-    reference
-        For MGPA and other methods that have one: the device whose decoder stays.
-    rank
-        For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or auto.
-    tokens
-        As in `mgpa fit`, for all methods; stored maps know how they take tokens.
-    budget
-        Compare at this relative movement of the VAL rows instead of with complete maps.
-    association
-        A source and the label it is associated with in the HEAD rows that the shortcut head (metric
-        `worst`) learns from; by default as in the FIT rows.
-    task
-        What labels are; by default numbers of which there are many are a quantity.
-    cache
-        Folder of finished cells; by default inside the output folder. Running again continues there.
-    jobs
-        Cells at a time.
-    require
-        What every method must reach, such as "S<=.6 and loss<=.01"; otherwise the exit status is 1.
-    verbose
-        Print every column and every sentence; the report has them anyway.
-    open_
-        Open the report in a browser when it is written.
+        A table with source and participant columns; label for the task, pair_id for pairs. Without roles,
+        roles rotate over folds. Also a URL (s3://…, gs://…, https://…, hf://…). out Folder for report.html,
+        table.csv and figures. methods Names (`mgpa methods`) or stored maps (*.safetensors); by default
+        leace, and mgpa if there are pairs. If roles rotate, participants on whom a stored map was fitted are
+        never scored. pairs A second table with paired rows (pair_id), if the first has no pairs. In every
+        fold, pairs of HEAD and EVAL participants are left out. head Your own decoder, scored without
+        refitting: an .onnx file, or .joblib with --trust. The classes of an ONNX classifier are the sorted
+        labels of the table. head_source The source on which this head was trained, to separate home from
+        away. trust Load a .joblib head, which runs code of its author. quick Preliminary audit with one
+        reader network and 12 epochs. readers Source readers: `full`, or `paper` for only the paper's eleven
+        readers. folds Number of folds over which roles rotate, so that each participant is EVAL once; 1 keeps
+        the roles of the table. By default five if fewer than twelve participants are EVAL or the table has no
+        roles, if possible; with three to seven participants, one fold each. repeats Number of random
+        divisions of participants into folds; results are means over the divisions. By default 3 with fewer
+        than 24 participants, and 1 otherwise or with --quick. refits Number of refits on half of the FIT
+        participants, for intervals that include the variation of the fit; use 8 or more. seeds Seeds for
+        several fits of methods that draw random numbers. reference For MGPA and other methods with a
+        reference: the device of your existing decoder. rank For MGPA: number of directions in the gate (3),
+        share of the contrast energy (0.9), or auto. tokens As in `mgpa fit`, for all methods; stored maps
+        record their use of tokens. budget Compare methods at this relative movement of the VAL rows instead
+        of complete maps. association A source and its associated label in the HEAD rows for the shortcut head
+        (metric `worst`); by default as in the FIT rows. task Kind of labels; by default, many distinct
+        numbers are a regression target. cache Folder of finished cells, by default inside the output folder.
+        Another run continues from these cells. jobs Cells at a time. require Requirement for every method,
+        such as "S<=.6 and loss<=.01"; otherwise the exit status is 1. verbose Print all columns and
+        sentences; the report always contains them. open_ Open the report in a browser.
     """
     from ..audit import AuditPlan
     from ..audit.verdict import read_requirement, text, unmet
@@ -164,7 +134,7 @@ def audit(
 
 
 def _without_pairs(rows: Table, unit: str) -> str:
-    """Return that MGPA is left out, and the option that makes pairs of a table with one row for each view."""
+    """Return a sentence that MGPA is left out, with the option that pairs rows of the table."""
     left_out = "audit: without a pair_id column, MGPA is left out."
     seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
     if len({*rows.participant.tolist()}) < len(seen) == len(rows):  # one row for every source
@@ -236,7 +206,7 @@ def _facts(result: Audit) -> dict[str, Any]:
 def _named(entries: list[str]) -> dict[str, str]:
     """Return methods and stored maps by the names they are shown under, all different.
 
-    A map is called like its file, unless that is a method's name or another map's: then by its path.
+    The name of a map is its file name or, if a method or another map has this name, its path.
     """
     from ..baselines.registry import canonical_name, list_methods
 
@@ -265,16 +235,16 @@ def check_pairs(
     reading: TableOptions = AS_IT_IS,
     json_: AsJson = False,
 ) -> None:
-    """Check whether pairs show an effect, and whether the rows show it too.
+    """Check whether pairs show an effect, and whether rows show the same effect.
 
     Example: mgpa check-pairs recordings.parquet
 
     Parameters
     ----------
     table
-        Embeddings with a source for every row; if it has roles, its FIT rows are used.
+        Embeddings with a source for every row; with roles, FIT rows are used.
     pairs
-        A second table with paired rows (pair_id), if the pairs are not in the first.
+        A second table with paired rows (pair_id), if the first has no pairs.
     """
     file = reading.open(table)
     with waiting("check-pairs: fitting"):
@@ -298,11 +268,11 @@ def demo(
     Parameters
     ----------
     out
-        Folder for everything that is made: mgpa-demo, or mgpa-demo-eeg with --eeg.
+        Folder for all outputs: mgpa-demo, or mgpa-demo-eeg with --eeg.
     eeg
-        Begin with raw EEG files instead of embeddings.
+        Start from raw EEG files instead of embeddings.
     open_
-        Open the report in a browser; by default if this is a terminal.
+        Open the report in a browser; by default in a terminal.
     """
     out = out or Path("mgpa-demo-eeg" if eeg else "mgpa-demo")
     claim(out)

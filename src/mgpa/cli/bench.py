@@ -27,31 +27,26 @@ def bench(
     page: Flag = False,
     against: Existing = None,
 ) -> None:
-    """Compare corrections where several devices recorded the same events, and write one page.
+    """Compare corrections on events recorded by several devices, and write one page.
 
     Example: mgpa bench --quick
 
     Parameters
     ----------
     out
-        Folder of the results. Finished cells stay there: run again to continue.
+        Folder of the results and finished cells; run again to continue.
     quick
-        A few simulated settings, one round each, readers without networks: about a minute.
+        A few simulated settings, one round each, without networks: about a minute.
     data
-        Folder with files of the real data sets; without it, those that can be downloaded are.
+        Folder with files of the real data sets; other data sets are downloaded, if possible.
     only
         Data sets (worlds, headsets, phone_watch, …), or a word in the names of settings.
     methods
-        Names of methods, or a word that only one name has; by default all. Methods that are not installed
-        are shown as dashes.
-    jobs
-        Cells at a time.
-    again
-        Measure the methods anew where --out has them, such as after a change of one of them.
-    page
-        Rebuild the page from the results in --out without measuring.
-    against
-        Folder of other results, such as docs/bench: print how many values agree, and the largest difference.
+        Names of methods, or a word that occurs in only one name; by default all. Methods that are not
+        installed are shown as dashes. jobs Cells at a time. again Measure the methods again, for example
+        after a change of a method. page Rebuild the page from the results in --out without measuring. against
+        Folder of other results, such as docs/bench, to compare with; prints the number of equal values and
+        the largest difference.
     """
     from ..bench.datasets import find_settings
     from ..bench.methods import find_methods
@@ -73,7 +68,7 @@ def bench(
 
 
 def _commit() -> str:
-    """Return the commit of the checkout that this package is in, or nothing."""
+    """Return the commit of the package's checkout; empty without one."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

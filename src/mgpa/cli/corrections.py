@@ -58,31 +58,20 @@ def fit(
     Parameters
     ----------
     table
-        Embeddings with a source for every row (.npz, .parquet, .csv, a folder of .parquet), also by an
-        address (s3://…, gs://…, https://…, hf://…). With a role column only FIT rows are fitted on, and VAL
-        rows decide when iterative methods stop.
-    out
-        Where to store the map.
-    method
-        As listed by `mgpa methods`.
-    reference
-        Correct all rows to this source, the device that your decoder or calibration was trained on. Its own
-        rows stay, as far as they can be recognised. Without it, MGPA corrects to the mean of all sources.
-    rank
-        For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or what held-out
-        pairs support (auto). For NCM, which has no gate: the directions it removes.
-    pairs
-        A second table with paired rows (pair_id), if the pairs are not in the first. If it has roles, its
-        FIT rows are used.
-    components
-        Correct this many principal components of the features, fitted on FIT rows and stored with the map:
-        `mgpa apply` then takes raw features and gives corrected components. FIT rows must fit in memory.
-    tokens
-        For a table of tokens: correct their mean and shift all alike (mean), or all tokens of a row together
-        (joint).
-    everyone
-        Fit on the rows of every role: the last step, after an audit. The audit was of fits on FIT rows; this
-        map cannot be audited, since no participant is left who was not in its fit.
+        Embeddings with a source for every row (.npz, .parquet, .csv, a folder of .parquet), also a URL
+        (s3://…, gs://…, https://…, hf://…). With a role column, FIT rows are used for fitting, and VAL rows
+        for early stopping of iterative methods. out File for the map. method A name from `mgpa methods`.
+        reference Map all rows to this source, the device on which your decoder or calibration was trained.
+        Rows recognised as this source do not move. Without it, MGPA maps rows to the mean of all sources.
+        rank For MGPA: number of directions in the gate (3), share of the contrast energy (0.9), or the rank
+        that held-out pairs support (auto). For NCM, which has no gate: number of removed directions. pairs A
+        second table with paired rows (pair_id), if the first has no pairs. With roles, its FIT rows are used.
+        components Number of principal components to correct, fitted on FIT rows and stored with the map:
+        `mgpa apply` then reads raw features and writes corrected components. FIT rows must fit in memory.
+        tokens For a table of tokens: correct their mean and shift all tokens equally (mean), or correct all
+        tokens of a row together (joint). everyone Fit on the rows of all roles: the last step, after an
+        audit. The audit refers to fits on FIT rows. This map cannot be audited, because all participants were
+        in its fit.
     """
     with waiting("fit: loading"):
         from ..baselines import make_method
@@ -139,13 +128,13 @@ def apply(
     scheduler: shared.Scheduler = None,
     json_: AsJson = False,
 ) -> None:
-    """Correct every row of a table; all other columns are kept as they are.
+    """Correct all rows of a table; other columns do not change.
 
     Example: mgpa apply adapter.safetensors recordings.parquet --out corrected.parquet
 
     Rows are streamed, so memory does not grow with the table. In a folder (a name without suffix), finished
-    parts are kept, and the same command continues there. The exit status is 3 if rows look like those of a
-    device that was not in the fit.
+    parts are kept, and the same command continues an interrupted run. The exit status is 3 if rows look like
+    rows of a device that was not in the fit.
 
     Parameters
     ----------
@@ -156,18 +145,18 @@ def apply(
     out
         A .parquet, .npz or .csv file, or a folder (a name without suffix); also an address (s3://…, gs://…).
     strength
-        Apply this multiple of the correction.
+        Factor of the correction.
     source
-        The source of all rows, where the table has no such column.
+        The source of all rows, if the table has no such column.
     force
-        Correct a table that was corrected before, or whose sources the map does not know.
+        Correct a table that was corrected before or that has only sources outside the fit.
     strict
-        Write nothing, and fail, if rows are not like those the map was fitted on. Without it, a line says so.
+        Fail and write nothing if rows are not like the fitting rows. Without it, this is only reported.
     unknown
-        What to do with rows of a device that was not in the fit: correct them all the same; adapt to them, as
-        `mgpa adapt` does; or leave them as they are, if all rows are such. Choose adapt for a model that was
-        trained on corrected rows, and leave for one trained on uncorrected rows; `mgpa leave-one-out`
-        measures both.
+        Treatment of rows of a device that was not in the fit: correct them; adapt the map to them, as in
+        `mgpa adapt`; or leave them uncorrected, if all rows are of such devices. Choose adapt for a model
+        that was trained on corrected rows, and leave for a model trained on uncorrected rows;
+        `mgpa leave-one-out` measures both.
     """
     from ..maps import AffineMap, PosteriorMap, load_map
     from ..tables import apply_to_file, check_table
@@ -211,7 +200,7 @@ def apply(
 
 
 def _report_differences(check: Any, other_signals: str, strict: bool) -> None:
-    """Print how signals were prepared otherwise than those of the fit; ``strict``: refuse such rows."""
+    """Print differences in signal preparation from the fit; with ``strict``, refuse such rows."""
     if strict and (problems := other_signals or " ".join([] if check.ok else check.problems)):
         raise UserError(problems)
     if other_signals:
@@ -219,7 +208,7 @@ def _report_differences(check: Any, other_signals: str, strict: bool) -> None:
 
 
 def _of_source(m: Any, file: Any, source: str, force: bool) -> Any:
-    """Return the correction of one source; raise if the map does not know it, or the table says another."""
+    """Return the correction of one source; raise if it was not in the fit or the table has another."""
     if "source" in file.columns:
         raise UserError(f"{file.path} has a source column; leave --source out, or rename that column.")
     if source not in m.info.source_names and not (force and m.source_blind):
@@ -238,7 +227,7 @@ def select(
     overwrite: Overwrite = False,
     json_: AsJson = False,
 ) -> None:
-    """Store the part of a correction that moves validation rows by a given share.
+    """Store a correction with a given relative movement of validation rows.
 
     Example: mgpa select adapter.safetensors recordings.parquet --budget 0.05 --out adapter-05.safetensors
 
@@ -247,7 +236,7 @@ def select(
     map
         A stored correction.
     table
-        Movement is measured on its VAL rows; on all rows, if it has no roles.
+        Movement is measured on VAL rows, or on all rows without roles.
     budget
         Relative movement, for instance 0.05.
     out
@@ -287,7 +276,7 @@ def export(map: AnyPlace, *, out: shared.Out, overwrite: Overwrite = False) -> N
     map
         A stored correction.
     out
-        Where to write it, such as adapter.onnx.
+        Output file, such as adapter.onnx.
     """
     from ..maps import load_map
 
@@ -316,7 +305,7 @@ def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
 
 
 def map_facts(m: Any) -> dict[str, Any]:
-    """Return what a map knows about itself, as commands print it in JSON."""
+    """Return the facts of a map, as commands print them in JSON."""
     info = m.info
     facts = {
         "kind": m.kind,

@@ -31,9 +31,9 @@ def adapt(
 
     Example: mgpa adapt adapter.safetensors hospital6.parquet --out adapter6.safetensors
 
-    Without --known, the level of the new device is estimated from its rows alone, as if their content were
-    mixed as in the fit. With --known, rows of that device with the same pair_id are compared with them, which
-    assumes nothing about content and also corrects gains and rotations.
+    Without --known, the level of the new device is estimated from its rows alone, which assumes the same mix
+    of content as in the fit. With --known, they are compared with rows of that device with the same pair_id,
+    which makes no assumption about content and also corrects gains and rotations.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ def adapt(
     table
         Uncorrected rows of the new device and, with --known, of a fitted one.
     out
-        Where to store the new map.
+        File for the new map.
     name
-        What to call the new device; by default its name in the source column, else new.
+        Name of the new device; by default its name in the source column, else new.
     known
-        The fitted device that saw the same events.
+        The fitted device that recorded the same events.
     """
     from ..maps import load_map
 
@@ -68,7 +68,7 @@ def adapt(
 
 
 def _rows_of_devices(m: CorrectionMap, table: AnyPlace, reading: TableOptions) -> Table:
-    """Return the rows of a table, its source column perhaps named as in the table of the fit."""
+    """Return the rows of a table; its source column may have the original name, as in the fit."""
     from ..tables.rows import rows_for
 
     file, column = reading.open(table, m.info.feature_names), m.info.source_column
@@ -79,7 +79,7 @@ def _rows_of_devices(m: CorrectionMap, table: AnyPlace, reading: TableOptions) -
 
 
 def _new_device(m: CorrectionMap, rows: Table, table: AnyPlace) -> str:
-    """Return what the table calls the device that was not in the fit; raise where there are several."""
+    """Return the name of the device that was not in the fit; raise if there are several."""
     here = [] if rows.source is None else [str(label) for label in rows.sources]
     fresh = [label for label in here if label not in m.info.source_names]
     if len(fresh) > 1:
@@ -88,7 +88,7 @@ def _new_device(m: CorrectionMap, rows: Table, table: AnyPlace) -> str:
 
 
 def _adapted_to_rows(m: CorrectionMap, rows: Table, name: str) -> tuple[RowCheck, CorrectionMap]:
-    """Return what the map says of a device's rows (all, if none has its name), and the map after."""
+    """Return the check of a device's rows (all rows, if none has its name), and the new map."""
     from ..tables.rows import vectors
 
     if rows.source is not None and name in rows.source.astype(str):
@@ -101,7 +101,7 @@ def _adapted_to_rows(m: CorrectionMap, rows: Table, name: str) -> tuple[RowCheck
 def _adapted_to_pairs(
     m: CorrectionMap, rows: Table, name: str, known: str, table: AnyPlace
 ) -> tuple[RowCheck, CorrectionMap]:
-    """Return what the map says of a device's rows, and the map adapted to pairs with a known device."""
+    """Return the check of a device's rows, and the map adapted to pairs with a known device."""
     from ..tables.rows import vectors
 
     for what, values in (("source", rows.source), ("pair_id", rows.pair_id)):
@@ -139,7 +139,7 @@ def pairs_needed(
     reading: TableOptions = AS_IT_IS,
     json_: AsJson = False,
 ) -> None:
-    """Say how many paired events a correction needs, from those a table has.
+    """Estimate the number of paired events that a correction needs.
 
     Example: mgpa pairs-needed recordings.parquet
 
@@ -148,11 +148,11 @@ def pairs_needed(
     table
         Embeddings with source and pair_id; with a role column, its FIT rows.
     method
-        As listed by `mgpa methods`: one that uses pairs.
+        A name from `mgpa methods`, of a method that uses pairs.
     sizes
         Numbers of events to fit with; by default five up to all.
     repeats
-        Fits of each size, with other events.
+        Number of fits of each size, with different events.
     """
     from ..baselines import make_method
     from ..estimators.pairs_needed import pairs_needed as needed
@@ -178,7 +178,7 @@ def leave_one_out(
     reading: TableOptions = AS_IT_IS,
     json_: AsJson = False,
 ) -> None:
-    """Fit without each source in turn, and say what becomes of its rows: corrected, left alone, adapted to.
+    """Leave each source out of the fit, and compare its rows corrected, uncorrected and adapted to.
 
     Example: mgpa leave-one-out recordings.parquet
 

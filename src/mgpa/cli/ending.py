@@ -1,4 +1,4 @@
-"""How a command ends: done, refused, or stopped by a signal; one line says which, and one exit code."""
+"""The end of a command: finished, refused, or stopped by a signal, with one line and an exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def will_write(path: Place) -> None:
 
 
 def _version(path: Place) -> Any:
-    """Return what tells a file from the one that was in its place; of a folder, its index."""
+    """Return the identity of a file version; for a folder, that of its index."""
     if not isinstance(path, Path):
         return path.exists()
     from ..tables.layout import INDEX
@@ -41,13 +41,13 @@ def _version(path: Place) -> Any:
 
 
 def written() -> list[Place]:
-    """Return the outputs that the command has put in their places, which happens at once and whole."""
+    """Return the outputs that the command has completely written."""
     return [path for path, before in _outputs.items() if _version(path) not in (None, False, before)]
 
 
 @contextmanager
 def stoppable() -> Iterator[list[int]]:
-    """Turn the first signal into an exception; a second one ends the process. Yield those that came."""
+    """Convert the first signal to an exception; a second one ends the process. Yield the signals."""
     _outputs.clear()
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -79,7 +79,7 @@ def stoppable() -> Iterator[list[int]]:
 
 
 def about_signal(came: list[int]) -> tuple[int, str]:
-    """Return the exit code and the line of a command that was stopped; done, if its output is in place."""
+    """Return exit code and message of a stopped command; success if its output is complete."""
     if paths := written():
         return 0, f"interrupted after {', '.join(map(str, paths))} was complete."
     word = "interrupted" if came[:1] == [signal.SIGINT] or not came else "terminated"

@@ -26,7 +26,7 @@ PURPOSES = {
 
 @app.command
 def methods(*, json_: AsJson = False) -> None:
-    """List the methods that can be fitted, and what each needs.
+    """List all methods and their requirements.
 
     Example: mgpa methods
     """
@@ -76,7 +76,7 @@ def doctor(*, json_: AsJson = False) -> None:
 
 
 def _listed(versions: Mapping[str, str | None], broken: Mapping[str, str]) -> list[str]:
-    """Return a line for each package, below what it is for."""
+    """Return a line for each package, grouped by purpose."""
     lines = []
     for purpose, names in PURPOSES.items():
         lines += ["", purpose]
@@ -105,7 +105,7 @@ for name in sys.argv[1:]:
 
 
 def import_failures(packages: list[str]) -> dict[str, str]:
-    """Return why packages cannot be imported; they are tried in another process, which may crash."""
+    """Return reasons why packages cannot be imported; imports are tried in another process."""
     modules = {"scikit-learn": "sklearn", "braindecode": "mgpa.eeg.braindecode"}
     names = [modules.get(name, name.replace("-", "_")) for name in packages]
     command = [sys.executable, "-W", "ignore", "-c", _IMPORT_ALL, *names]

@@ -20,7 +20,7 @@ def simulate(
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a table of simulated embeddings with a known device effect, to try things on.
+    """Write a table of simulated embeddings with a known device effect.
 
     Example: mgpa simulate --out recordings.parquet
 
@@ -31,7 +31,7 @@ def simulate(
     people
         Number of participants.
     sources
-        Number of devices that recorded each of them, from 2 to 4.
+        Number of devices that recorded each participant, from 2 to 4.
     tokens
         Tokens per event; 0 for vectors.
     """

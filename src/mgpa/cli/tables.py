@@ -64,15 +64,12 @@ def convert(
     Parameters
     ----------
     table
-        A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
+        A .csv, .tsv or .txt file, or any table; also a URL (s3://…, gs://…, https://…, hf://…).
     more
-        More files with the same columns, one per instrument or site, say: their rows follow. Without a source
-        column, the name of a file is the source of its rows.
-    out
-        A .parquet, .npz or .csv file; also by an address (s3://…, gs://…).
-    roles
-        Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL. Participants with the same
-        sources and labels, with pairs and without, are spread evenly over the roles.
+        More files with the same columns, for example one per instrument or site, to concatenate. Without a
+        source column, the file name is the source of its rows. out A .parquet, .npz or .csv file; also a URL
+        (s3://…, gs://…). roles Assign one role to every participant: 40 % FIT, 20 % each VAL, HEAD and EVAL.
+        The roles are balanced over sources, labels and the presence of pairs.
     """
     from dataclasses import replace
 
@@ -98,7 +95,7 @@ def convert(
 
 
 def _strata_of(rows: Any) -> list[str]:
-    """Return what each row's participant has: sources, labels, and whether there are pairs."""
+    """Return the sources, labels and presence of pairs of each row's participant."""
     from ..audit.design import columns_only, find_design, units_with_pairs
 
     units, paired = find_design(columns_only(rows)).units, units_with_pairs(rows)
@@ -106,7 +103,7 @@ def _strata_of(rows: Any) -> list[str]:
 
 
 def _about_stacked(rows: Any, files: list[Any]) -> str:
-    """Return what was taken for the source and the pairs of rows from several files."""
+    """Return a sentence on the origin of source and pairs of rows from several files."""
     names = [file.stem for file in files]
     by_name = sorted({*names}) == rows.sources.tolist()
     text = f"The rows of {len(files)} files follow each other; "
@@ -119,7 +116,7 @@ def _about_stacked(rows: Any, files: list[Any]) -> str:
 
 
 def _shortened(value: Any) -> Any:
-    """Return what a file says about itself, with five names of a long list and one line of a text."""
+    """Return the info of a file, with long lists and texts shortened."""
     if isinstance(value, dict):
         return {key: _shortened(inner) for key, inner in value.items()}
     if isinstance(value, str) and "\n" in value:
@@ -130,7 +127,7 @@ def _shortened(value: Any) -> Any:
 
 
 def _counts(file: Any) -> dict[str, dict[str, int]]:
-    """Return how many rows each source, role and label has, over all parts."""
+    """Return the number of rows of each source, role and label over all parts."""
     counts = {name: Counter[str]() for name in ("source", "role", "label") if name in file.columns}
     for part in file.parts:
         columns = part.read().columns

@@ -1,4 +1,4 @@
-"""The package braindecode, imported whole or with the reason why not."""
+"""Import of the package braindecode, with a clear error if it fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._common.extras import missing
 
 
 def import_braindecode() -> Any:
-    """Return the package braindecode, its models imported, or raise an ImportError that says what to do."""
+    """Return the package braindecode with its models; an ImportError names the solution."""
     if importlib.util.find_spec("braindecode") is None:
         raise missing("An encoder", "braindecode", "torch")
     try:
@@ -33,11 +33,11 @@ def import_braindecode() -> Any:
 
 
 def _import_torchaudio() -> None:
-    """Import torchaudio, if it is installed: whole, or without its compiled part where that does not load.
+    """Import torchaudio, if installed, without its compiled part if that part does not load.
 
-    braindecode imports torchaudio, whose compiled part loads only beside the torch it was built for: PyPI's
-    fails beside a CPU build of torch. All that braindecode uses of it has a Python form, which torchaudio
-    takes where its compiled part is absent.
+    braindecode imports torchaudio, whose compiled part loads only with the torch build for which it was
+    compiled: the one on PyPI fails with a CPU build of torch. braindecode only uses functions with a Python
+    version, which torchaudio uses without its compiled part.
     """
     try:
         importlib.import_module("torchaudio")
@@ -57,7 +57,7 @@ def _import_torchaudio() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what braindecode and its dependencies say about their own future."""
+    """Suppress deprecation warnings of braindecode and its dependencies."""
     with warnings.catch_warnings():
         for category in (DeprecationWarning, FutureWarning, PendingDeprecationWarning):
             warnings.simplefilter("ignore", category)

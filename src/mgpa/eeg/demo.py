@@ -1,8 +1,8 @@
 """A demonstration from raw files: simulated recordings of two amplifiers, in files that MNE opens.
 
-Both see the same simulated brains, whose alpha rhythm is stronger with eyes closed. They differ in their
-settings: one is set up as for research, the other as the sleep scoring manual of the American Academy of
-Sleep Medicine recommends (0.3 to 35 Hz, 200 samples a second). Both are stored against their average.
+Both record the same simulated brain signals, with a stronger alpha rhythm if eyes are closed. One amplifier
+has settings for research, the other those of the sleep scoring manual of the American Academy of Sleep
+Medicine (0.3 to 35 Hz, 200 samples per second). Both recordings have the average reference.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write_demo(folder: str | Path, *, n_people: int = 30, n_events: int = 24, ra
 
 
 def demo_table(folder: str | Path, **settings: Any) -> Table:
-    """Return the table of the recordings in a folder; simulate them if it is empty.
+    """Return the table of the recordings in a folder; simulate recordings if it is empty.
 
     Trials of both devices are paired by their markers, and embedded as band power.
     """

@@ -1,4 +1,4 @@
-"""Epochs of single devices: their channels, columns and samples, brought to what all devices have."""
+"""Epochs of single devices: common channels, columns and samples of all devices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def some(values: Any) -> str:
 def common_channels(
     several: list[tuple[str, Any]], wanted: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Return the channels to keep, as they were asked for or the first device spells them, and notes."""
+    """Return the channels to keep, in the requested spelling or that of the first device, and notes."""
     channels: dict[str, list[str]] = {}
     common = [name.strip() for name in wanted or eeg_channels(several[0][1])]
     for device, epochs in several:
@@ -67,9 +67,9 @@ def _require_one_name(device: str, names: list[str], plain: list[str]) -> None:
 def read_epochs(
     device: str, epochs: Any, names: list[str], by: tuple[str, ...], participant: str, label: str
 ) -> Trials:
-    """Return some channels with the columns that tables know, from the epochs' metadata or themselves.
+    """Return some channels with the columns of a table, from the epochs and their metadata.
 
-    ``info`` says whose epochs they are, which channels are bad, and when they were recorded.
+    ``info`` contains the participant, bad channels, and the time of the recording.
     """
     if not len(epochs):
         raise UsageError(f"{device}: no epochs are left; see Epochs.drop_log for why they were dropped.")
@@ -117,7 +117,7 @@ def _columns(device: str, epochs: Any, by: tuple[str, ...], participant: str, la
 
 
 def _onsets(epochs: Any) -> NDArray[np.float64]:
-    """Return when events were, in seconds of the recording's clock; NaN where they are merely counted."""
+    """Return onsets of events in seconds of the recording's clock; NaN if unknown."""
     samples = epochs.events[:, 0].astype(np.float64)
     if len(samples) < 2 or np.median(np.diff(samples)) <= 1:  # what EpochsArray makes of an array
         return np.full(len(samples), np.nan)
@@ -128,7 +128,7 @@ def _onsets(epochs: Any) -> NDArray[np.float64]:
 
 
 def poor_signals(parts: list[Trials]) -> list[str]:
-    """Return, and warn of, channels that are bad or flat, and epochs that are not in volts."""
+    """Return bad or flat channels and epochs that are not in volts, and warn of them."""
     poor: dict[str, list[str]] = {}
     loud = []
     for part in parts:
@@ -172,7 +172,7 @@ def common_times(parts: list[Trials], sfreq: float | None) -> tuple[float, float
 
 
 def _offset(part: Trials, start: float, rate: float) -> tuple[int, float]:
-    """Return the device's first sample to take, and by which part of a sample the grid lies after it."""
+    """Return the first sample of the device, and the offset of the grid as a fraction of a sample."""
     before = np.floor((start - part.tmin) * rate + WHOLE)
     position = (start - before / rate - part.tmin) * part.sfreq
     whole = int(np.floor(position + WHOLE))

@@ -1,9 +1,8 @@
 """Epochs of several devices that recorded the same events, as aligned trials and as a table.
 
-Devices differ in channels, sampling rate and the times of their samples, and each has its own clock. Here
-they are brought to what all of them have, and events are paired by what names them; the times of paired
-events on two clocks then have to lie on a straight line. The report lists what was left out and what looks
-wrong.
+Devices differ in channels, sampling rate and sample times, and each has its own clock. The epochs are
+converted to common channels, rate and times, and events are paired by their names. The times of paired events
+on two clocks must then lie on a straight line. The report lists omitted events and problems.
 """
 
 from __future__ import annotations
@@ -46,23 +45,18 @@ def table_from_epochs(
     devices : dict of name to mne.Epochs, or to a list of them
         Two or more devices that recorded the same events. The names become ``source``.
     encoder : Encoder
-        What embeds the trials; see :func:`mgpa.eeg.encode`.
+        The encoder of the trials; see :func:`mgpa.eeg.encode`.
     roles : dict of role to share of participants, or None
-        See :func:`mgpa.tables.assign_roles`; None: its default, and no roles with fewer than four people.
-        A metadata column ``role`` is taken as it is.
-    random_state : int
-        Who gets which role.
-    verbose : bool
-        Show progress.
-    **alignment
-        How epochs are brought together, as for :func:`align_devices`: pair_by, participant, label, channels,
-        sfreq, reference and at_once.
+        See :func:`mgpa.tables.assign_roles`; None uses its default, and no roles with fewer than four people.
+        A metadata column ``role`` is used unchanged. random_state : int Seed of the assignment of roles.
+        verbose : bool Show progress. **alignment Settings of :func:`align_devices`: pair_by, participant,
+        label, channels, sfreq, reference and at_once.
 
     Returns
     -------
     Table
-        For :func:`mgpa.tables.fit_table`, :func:`mgpa.audit.run` and :func:`mgpa.tables.write_table`.
-        ``info["pairing"]`` says what was left out and how the clocks compare.
+        A table for :func:`mgpa.tables.fit_table`, :func:`mgpa.audit.run` and :func:`mgpa.tables.write_table`.
+        ``info["pairing"]`` reports omitted events and the comparison of the clocks.
     """
     trials, report = align_devices(devices, **alignment)
     signals = {"channels": trials.channels, "reference": alignment.get("reference")}
@@ -99,7 +93,7 @@ def table_from_epochs(
 
 
 def _doubt(table: Table) -> str:
-    """Return what is doubtful about the pairs of a table, or wrong; empty if nothing is."""
+    """Return doubts about the pairs of a table, or wrong pairs; empty without doubts."""
     rows = table.take(is_paired(np.asarray(table.pair_id)))
     X = rows.X if rows.X.ndim == 2 else token_rows(rows.X, "mean")
     with warnings.catch_warnings():
@@ -112,7 +106,7 @@ def _doubt(table: Table) -> str:
 
 
 def _preparation(epochs: Any, sfreq: float) -> dict[str, Any]:
-    """Return the band (Hz) of MNE epochs as far as a rate shows it, and their baseline (s), as MNE knows."""
+    """Return the band (Hz) of MNE epochs up to the Nyquist frequency, and their baseline (s)."""
     one = epochs[0] if isinstance(epochs, (list, tuple)) else epochs
     facts = getattr(one, "info", None)
     if not isinstance(facts, Mapping) or "highpass" not in facts:
@@ -132,43 +126,36 @@ def align_devices(
     reference: str | Sequence[str] | None = None,
     at_once: bool = True,
 ) -> tuple[Trials, PairingReport]:
-    """Bring the epochs of several devices to common channels, rate and times, and pair their events.
+    """Convert epochs of several devices to common channels, rate and times, and pair their events.
 
     Parameters
     ----------
     devices : dict of name to mne.Epochs, or to a list of them
-        Two or more. In volts, as MNE keeps them.
+        Epochs of two or more devices, in volts as in MNE.
     pair_by : str or sequence of str
-        Metadata columns that together name an event of a participant. "event" need not be there: then it is
-        the position of the event among all that the epochs were cut from (``Epochs.selection``), which
-        dropping epochs does not change. Where numbers begin again, name that first: ("session", "event").
-        Clocks are compared within each session.
-    participant : str
-        Metadata column of who was measured. "participant" need not be there: then it is the subject's
-        ``his_id``.
-    label : str
-        Metadata column of the task. "label" need not be there: then it is the name of the event.
-    channels : sequence of str or None
-        None: those that all devices have, in the first one's order. Capitals do not matter, and T3, T4, T5
-        and T6 are T7, T8, P7 and P8. A warning names bad and flat channels among those used.
-    sfreq : float or None
-        Samples per second; None: the lowest there is. Faster devices are resampled
-        (:func:`mgpa.eeg.resample`), and where samples of two devices do not fall on the same times,
-        interpolated by a cubic spline first.
-    reference : str, sequence of str or None
-        See :func:`mgpa.eeg.rereference`; of the channels that are left. None: signals stay as recorded.
-    at_once : bool
-        Whether the devices recorded at once, so that days must agree and onsets on two clocks lie on a line
-        (:func:`mgpa.eeg.timing_test`). False: what names an event alone says which belong together.
+        Metadata columns that together identify an event of a participant. If there is no column "event", it
+        is the position of the event among all events of the recording (``Epochs.selection``), which does not
+        change when epochs are dropped. If event numbers restart in each session, use ("session", "event").
+        Clocks are compared within each session. participant : str Metadata column of the participant. If
+        there is no column "participant", it is the subject's ``his_id``. label : str Metadata column of the
+        task. If there is no column "label", it is the name of the event. channels : sequence of str or None
+        None: the channels of all devices, in the order of the first device. Case is ignored, and T3, T4, T5
+        and T6 are T7, T8, P7 and P8. A warning names bad and flat channels among those used. sfreq : float or
+        None Samples per second; None is the lowest rate of the devices. Faster devices are resampled
+        (:func:`mgpa.eeg.resample`). If samples of two devices have different times, they are first
+        interpolated by a cubic spline. reference : str, sequence of str or None See
+        :func:`mgpa.eeg.rereference`; computed from the remaining channels. None keeps the recorded reference.
+        at_once : bool Whether the devices recorded at the same time, so that days must agree and onsets on
+        two clocks must lie on a line (:func:`mgpa.eeg.timing_test`). False: events are paired only by their
+        names.
 
     Returns
     -------
     trials : Trials
-        A row for every epoch, in the order they came in. Columns: source, participant, label, pair_id (empty
-        where no other device has the event), the columns of ``pair_by``, onset (s, on the device's own clock;
-        NaN where epochs do not know it), and metadata that all devices have.
-    report : PairingReport
-        What was left out, which channels are bad or flat, and how the clocks compare.
+        One row for every epoch, in the original order. Columns: source, participant, label, pair_id (empty if
+        no other device has the event), the columns of ``pair_by``, onset (s, on the clock of the device; NaN
+        if unknown), and metadata that all devices have. report : PairingReport Omitted events, bad or flat
+        channels, and the comparison of the clocks.
     """
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
     if not isinstance(devices, Mapping) or len(devices) < 2 or not by:
@@ -218,14 +205,13 @@ def _with_shared_columns(parts: list[Trials], notes: list[str]) -> list[Trials]:
 
 
 def align_like(epochs: Any, table: Table) -> Trials:
-    """Bring new epochs of any device to the channels, samples and reference of a table.
+    """Convert new epochs of any device to the channels, samples and reference of a table.
 
     Parameters
     ----------
     epochs : Trials, mne.Epochs, or a list of mne.Epochs
-        Which need no partner. Another filter or baseline than the table's, as far as MNE knows, is a warning.
-    table : Table
-        That :func:`table_from_epochs` made.
+        New epochs, which need no paired epochs. A different filter or baseline than in the table raises a
+        warning. table : Table A table made by :func:`table_from_epochs`.
     """
     info = getattr(table, "info", None)
     if (signals := info.get("signals") if isinstance(info, Mapping) else None) is None:

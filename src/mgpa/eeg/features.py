@@ -26,15 +26,15 @@ NAMES = dict(zip(RHYTHMS, ("delta", "theta", "alpha", "beta", "gamma"), strict=T
 class TemporalBins:
     """Mean signal of each channel in consecutive bins of time.
 
-    The defaults are the paper's for N170: fifteen bins of 50 ms from the event on, which makes 240 features
-    of 16 channels, in µV. All bins of the first channel come first, then those of the second.
+    The defaults are those of the paper for N170: fifteen bins of 50 ms after the event, 240 features for 16
+    channels, in µV. All bins of the first channel come first, then those of the second.
 
     Parameters
     ----------
     start, stop : float
-        Seconds after the event; the bins fill this span, its end excluded.
+        Seconds after the event; the bins fill this interval without its end.
     width : float
-        Of a bin, in seconds.
+        Width of a bin in seconds.
     """
 
     start: float = 0.0
@@ -51,7 +51,7 @@ class TemporalBins:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the features depend on besides the trials."""
+        """The settings of the features."""
         return {"name": "temporal bins", **asdict(self), "unit": "uV", "layout": "channel-major"}
 
     def feature_names(self, channels: Sequence[str]) -> list[str]:
@@ -86,13 +86,11 @@ class BandPower:
     Parameters
     ----------
     bands : sequence of (low, high)
-        In Hz; the upper edge is excluded. The defaults are the usual rhythms: delta 1–4, theta 4–8, alpha
-        8–13, beta 13–30 and gamma 30–45.
-    segment : float
-        Seconds of Welch's segments (Hann window, half overlapping); frequencies are 1 / ``segment`` apart.
-    floor : float
-        In µV²: keeps the logarithm finite where a channel is zero, as the reference is. The default is far
-        below an amplifier's noise.
+        Bands in Hz; the upper edge is excluded. The defaults are the usual rhythms: delta 1–4, theta 4–8,
+        alpha 8–13, beta 13–30 and gamma 30–45. segment : float Length of Welch's segments in seconds (Hann
+        window, half overlapping); the frequency resolution is 1 / ``segment``. floor : float Lower limit in
+        µV², which keeps the logarithm finite if a channel is zero, such as the reference. The default is far
+        below the noise of an amplifier.
 
     Examples
     --------
@@ -118,7 +116,7 @@ class BandPower:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the features depend on besides the trials."""
+        """The settings of the features."""
         return {
             "name": "band power",
             "bands": [list(band) for band in self.bands],
@@ -171,12 +169,10 @@ class WindowedPower:
     Parameters
     ----------
     window, step : float
-        Length of a window (Hann), and the distance from one to the next, in seconds.
+        Length of a Hann window, and the distance between windows, in seconds.
     low, high, width : float
-        The bands: from ``low`` on, each ``width`` wide, up to ``high``, in Hz. Windows are padded with zeros
-        until every band holds a frequency.
-    floor : float
-        As for :class:`BandPower`, in µV².
+        The bands in Hz: from ``low`` to ``high``, each ``width`` wide. Windows are padded with zeros until
+        every band contains a frequency. floor : float As for :class:`BandPower`, in µV².
     """
 
     window: float = 0.5
@@ -193,7 +189,7 @@ class WindowedPower:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the features depend on besides the trials."""
+        """The settings of the features."""
         return {"name": "windowed power", **asdict(self), "log": True, "layout": "channel-major"}
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:

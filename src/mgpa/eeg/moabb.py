@@ -1,4 +1,4 @@
-"""Data sets of MOABB, the collection of public brain-computer interface recordings, as trials."""
+"""Trials from data sets of MOABB, the collection of public brain-computer interface recordings."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def from_moabb(
     Parameters
     ----------
     dataset : moabb.datasets.base.BaseDataset
-        Fetched by MOABB if it is not there.
+        The data set; MOABB downloads it if necessary.
     paradigm : moabb.paradigms.base.BaseParadigm
-        With one pass band; a filter bank gives every trial several times.
+        A paradigm with one pass band; a filter bank would return every trial several times.
     subjects : sequence or None
-        Of ``dataset.subject_list``; None: all.
+        Subjects of ``dataset.subject_list``; None is all.
     source : str or None
-        Which metadata column is the ``source``: "session", "run", or one of ``additional``.
+        The metadata column for ``source``: "session", "run", or one of ``additional``.
     additional : sequence of str
-        Further columns that the data set keeps for its events.
+        Further columns of the events in the data set.
     """
     wanted = {"additional_metadata": list(additional)} if additional else {}
     epochs, labels, metadata = paradigm.get_data(dataset, subjects=subjects, return_epochs=True, **wanted)

@@ -1,9 +1,9 @@
 """Matching markers of simultaneous devices to events by their order, with a test of their times.
 
-Each recording of a session has its own clock and its own markers, and the experiment's list says which events
-there were. The k-th marker of a device is the k-th event; how well times agree after a straight line only
-tells whether that holds, and changes no time. Where a device's clock broke, as in an impedance check, each
-side of the break has a straight line of its own.
+Each recording of a session has its own clock and markers, and the experiment has a list of events. The k-th
+marker of a device is the k-th event. The fit of a straight line to the times tests this, but does not change
+the times. If the clock of a device was interrupted, for example by an impedance check, each side of the break
+has a separate line.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LIMITS = (0.1, 0.04, 0.002)
 class Timing:
     """The linear relation of event times on two clocks: b ≈ slope · a + offset.
 
-    The line is that of least squares; residuals are absolute distances from it, in seconds. ``failures`` says
-    in words what is beyond the limits.
+    The line is fitted by least squares; residuals are absolute distances from it, in seconds. ``failures``
+    describes exceeded limits.
     """
 
     slope: float
@@ -56,9 +56,8 @@ class Timing:
 class PairingReport:
     """How the events of each session were paired, with notes.
 
-    ``events`` and ``pairs`` count; ``dropped`` says which events were not paired, and which markers belong to
-    no event; ``timing`` is keyed by which clock was compared with which. ``kept``: unpaired events keep
-    their rows.
+    ``events`` and ``pairs`` are counts. ``dropped`` lists unpaired events and markers without event.
+    ``timing`` has one entry per comparison of two clocks. With ``kept``, unpaired events keep their rows.
     """
 
     events: dict[str, int]
@@ -84,8 +83,8 @@ class PairingReport:
 def timing_test(a: Any, b: Any) -> Timing:
     """Fit a line to the times of the same events on two clocks, and test its residuals.
 
-    Times, at least three, are in seconds. No event may be .1 s from the line and 5 % of them .04 s; the slope
-    may differ from 1 by .002.
+    Times, at least three, are in seconds. No event may be more than .1 s from the line, and at most 5 % more
+    than .04 s. The slope may differ from 1 by .002.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if a.shape != b.shape or a.ndim != 1 or len(a) < 3:
@@ -117,7 +116,7 @@ def match_events(
     breaks: Sequence[float] | None = None,
     name: str = "the device",
 ) -> NDArray[np.int64]:
-    """Return each marker's event number, counted from 1; 0 for none.
+    """Return the event number of each marker, counted from 1; 0 for none.
 
     With as many markers as events, the k-th marker is the k-th event. With fewer, a single run of events
     inside the recording must have been missed, and only one place for it may pass the timing test; with more,
@@ -126,16 +125,14 @@ def match_events(
     Parameters
     ----------
     times : (n,) array
-        Of the device's markers, in seconds of its own clock.
+        Times of the device's markers, in seconds of its clock.
     reference : (n,) array
         Times of the events, in seconds of the experiment's clock, or of another device.
     breaks : sequence of float or None
-        Times, on the device's clock, of notes about something that stops its markers and may stop its clock,
-        such as an impedance check. Where markers are missing there must be exactly one, in the gap; each side
-        of it, of ten events at least, then has a straight line of its own. None: the clock ran on, and one
-        line holds for both sides.
-    name : str
-        What to call the device.
+        Times, on the device's clock, of annotations that interrupt its markers and possibly its clock, such
+        as an impedance check. If markers are missing, there must be exactly one break, in the gap; each side
+        of it, with at least ten events, then has a separate line. None: the clock was not interrupted, and
+        one line is used for both sides. name : str Name of the device for messages.
 
     Examples
     --------
@@ -167,10 +164,10 @@ def match_events(
 
 
 def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDArray[np.bool_]:
-    """Return which events to keep, so that no epoch overlaps a calibration epoch.
+    """Return the events to keep, so that no epoch overlaps a calibration epoch.
 
-    Times of (k,) or (devices, k) events, and of calibration on as many clocks, are in seconds; events less
-    than ``seconds`` from a calibration event, on any clock, go.
+    Times of (k,) or (devices, k) events, and of calibration on the same clocks, are in seconds. Events less
+    than ``seconds`` from a calibration event, on any clock, are removed.
     """
     events, chosen = (np.atleast_2d(np.asarray(times, dtype=np.float64)) for times in (onsets, calibration))
     if len(events) != len(chosen):
@@ -180,7 +177,7 @@ def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDAr
 
 
 def _find_gap(times: Floats, events: Floats, breaks: Sequence[float] | None, what: str) -> int:
-    """Return how many events have a marker before the one run of events that has none."""
+    """Return the number of events with a marker before the single run of events without markers."""
     m, missing = len(times), len(events) - len(times)
 
     def passes(start: int) -> bool:

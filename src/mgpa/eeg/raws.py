@@ -74,30 +74,27 @@ def table_from_raws(
     encoder : Encoder
         What embeds the trials; see :func:`mgpa.eeg.encode`.
     tmin, tmax : float
-        Of an epoch, in seconds after the event.
+        Start and end of an epoch, in seconds after the event.
     band : (low, high) or None
-        Filter the recordings by MNE's zero-phase FIR filter, in Hz, before they are cut.
+        Pass band in Hz of MNE's zero-phase FIR filter, applied before epochs are cut.
     baseline : tuple or None
-        As for :class:`mne.Epochs`; None: nothing is subtracted.
+        As for :class:`mne.Epochs`; None subtracts nothing.
     markers : function
-        From a recording to its events and their names.
+        A function that returns the events of a recording and their names.
     onsets : dict of participant to (n,) array, or None
-        When the events were, in seconds of the experiment's own clock. None: the device with most markers
-        says. The list numbers the markers of each device. If the counts agree they are taken in order;
-        missing and extra markers are found by their times (:func:`mgpa.eeg.match_events`); a recording where
-        that fails is left out with a warning. With ``at_once=False`` times are not compared:
-        markers are paired in order, and their numbers must agree.
-    labels_from : str or None
-        The device whose markers name the task, if others' do not; None: they all do.
-    pair_by : str or sequence of str
-        What the sessions of a dict are called, then "event": ``("session", "event")``.
-    **settings
+        Times of the events, in seconds of the experiment's clock. None uses the device with most markers. The
+        list numbers the markers of each device. If the counts agree, markers are numbered in order.
+        Otherwise, missing and extra markers are found by their times (:func:`mgpa.eeg.match_events`); a
+        recording for which this fails is left out with a warning. With ``at_once=False``, times are not
+        compared: markers are paired in order, and their numbers must agree. labels_from : str or None The
+        device whose markers name the task; None if the markers of all devices do. pair_by : str or sequence
+        of str Names for the sessions of a dict, then "event": ``("session", "event")``. **settings
         Channels, rate, reference, roles and so on, as for :func:`table_from_epochs`.
 
     Returns
     -------
     Table
-        As :func:`table_from_epochs` makes it. ``event`` counts from 1 in ``onsets``.
+        A table as made by :func:`table_from_epochs`. ``event`` is the position in ``onsets``, counted from 1.
     """
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
     if labels_from not in (None, *map(str, devices)):
@@ -124,7 +121,7 @@ def table_from_raws(
 
 
 def _by_session(devices: Mapping[str, Any], sessions: tuple[str, ...]) -> dict[Key, dict[str, Any]]:
-    """Return the recordings of every participant and session, by device."""
+    """Return the recordings of every participant and session by device."""
     recordings: dict[Key, dict[str, Any]] = {}
     for device, raws in devices.items():
         for key, raw in _by_person(raws, str(device), sessions).items():
@@ -146,7 +143,7 @@ def _report_unmatched(unmatched: dict[str, str], enough: bool) -> None:
 
 @dataclass(frozen=True)
 class _Marked:
-    """A recording and its markers: MNE's events, what each is called, and its time in seconds."""
+    """A recording and its markers: MNE's events, their names, and their times in seconds."""
 
     raw: Any
     events: NDArray[Any]
@@ -155,7 +152,7 @@ class _Marked:
 
     @classmethod
     def read(cls, raw: Any, markers: Callable[[Any], Markers], whose: str) -> _Marked:
-        """Read the markers; an error says whose recording has none."""
+        """Read the markers; errors name the recording."""
         try:
             events, event_id = markers(raw)
         except UsageError as error:
@@ -173,7 +170,7 @@ def _cut(
     band: tuple[float | None, float | None] | None,
     span: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return MNE epochs of every device's markers that have a number and a label, filtered first."""
+    """Return MNE epochs for all markers with a number and a label, after filtering."""
     import mne
     import pandas
 
@@ -210,16 +207,12 @@ def table_from_bids(
     Parameters
     ----------
     root : path
-        Of the data set.
+        Folder of the data set.
     source : str
-        The BIDS entity that tells devices apart: acquisition, recording, session, run or description.
-        Recordings of a subject that agree in all the others were made at once.
-    task : str or None
-        Which task; None, if there is only one.
-    subjects : sequence of str or None
-        Without "sub-"; None: all.
-    **settings
-        As for :func:`table_from_raws`, among them encoder, tmin and tmax.
+        The BIDS entity that distinguishes devices: acquisition, recording, session, run or description.
+        Recordings of a subject that agree in all other entities were made at the same time. task : str or
+        None The task; None if there is only one. subjects : sequence of str or None Subjects without "sub-";
+        None is all. **settings As for :func:`table_from_raws`, among them encoder, tmin and tmax.
     """
     try:
         import mne_bids
@@ -247,7 +240,7 @@ def table_from_bids(
 
 
 def _entity(path: Any, source: str) -> str:
-    """Return which device recorded a BIDS path."""
+    """Return the device of a BIDS path."""
     device = getattr(path, source)
     if device is None:
         raise UsageError(
@@ -258,7 +251,7 @@ def _entity(path: Any, source: str) -> str:
 
 
 def _in_order(times: NDArray[Any], reference: NDArray[Any], *, name: str) -> NDArray[np.int64]:
-    """Return the numbers of markers that were not recorded at once: their order."""
+    """Return event numbers for markers that were not recorded at the same time: their order."""
     if len(times) != len(reference):
         raise PairingError(
             f"{name} has {len(times)} markers for {len(reference)} events; with at_once=False the k-th "
@@ -268,7 +261,7 @@ def _in_order(times: NDArray[Any], reference: NDArray[Any], *, name: str) -> NDA
 
 
 def _by_person(raws: Any, device: str, sessions: tuple[str, ...]) -> dict[Key, Any]:
-    """Return recordings by participant, and by session if they came so."""
+    """Return recordings by participant, and by session if given."""
     recordings: dict[Key, Any] = {}
     several = list(raws) if isinstance(raws, (list, tuple)) else [raws]
     for key, raw in raws.items() if isinstance(raws, dict) else ((None, raw) for raw in several):

@@ -1,4 +1,4 @@
-"""Events of several devices that have the same name in a session: paired, and their clocks compared."""
+"""Pairing of events with the same name in a session, and comparison of the clocks of the devices."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Events = dict[Any, dict[str, int]]
 def pair_sessions(
     columns: Columns, dates: NDArray[Any], devices: tuple[str, ...], by: tuple[str, ...], at_once: bool
 ) -> tuple[NDArray[Any], PairingReport, list[str]]:
-    """Return the id of every row, how each session was paired, and sessions whose clocks cannot be compared.
+    """Return the id of every row, a report for each session, and sessions without comparable clocks.
 
-    A row has an empty id where no other device has its event.
+    A row has an empty id if no other device has its event.
     """
     pair_id = np.full(len(columns["source"]), "", dtype=object)
     report, untimed = PairingReport({}, {}, {}, {}, kept=True), []
@@ -83,7 +83,7 @@ def _require_one_label(labels: NDArray[Any], event: str) -> None:
 def _compare_clocks(
     name: str, events: Events, onset: NDArray[Any], dates: NDArray[Any], devices: tuple[str, ...]
 ) -> tuple[dict[str, Timing], list[str]]:
-    """Return how every device's clock compares with the first one's, and comparisons that cannot be made."""
+    """Return comparisons of every device's clock with the first, and impossible comparisons."""
     timing, unknown = {}, []
     present = set[str]().union(*events.values())
     first = devices[0]

@@ -1,9 +1,8 @@
 """Simulated heads, brain activity, participants, and devices with a known signature.
 
 Three concentric shells around the brain (MNE's sphere model), and the standard 10-05 electrode positions, all
-in head coordinates: metres, x to the right ear, y to the nose, z up. Everything drawn for a person comes from
-the seed and the number in that person's id, so data do not change with how many others are simulated, or in
-which order.
+in head coordinates: metres, x to the right ear, y to the nose, z up. All random numbers of a person depend on
+the seed and the number in the person's id, so data do not depend on the number or order of other people.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ GENDERS = ("female", "male")
 
 @dataclass(frozen=True)
 class Person:
-    """A simulated participant: anatomy, brain activity, and how strongly and when it responds.
+    """A simulated participant: anatomy, brain activity, and strength and latency of responses.
 
-    ``group`` (0 or 1, in turn) is the device this person mostly uses, or uses first. Sources lie ``shift``
-    metres from where they are in others, turned by the rotation vector ``turn``. ``background`` and ``alpha``
-    are in ampere metres (root mean square), ``alpha_frequency`` in Hz; responses are ``gain`` times as strong
-    and ``latency`` seconds later than in the average person.
+    ``group`` (0 or 1, in turn) is the device that this person uses mostly or first. Brain sources are shifted
+    by ``shift`` metres and rotated by the rotation vector ``turn``. ``background`` and ``alpha`` are in
+    ampere metres (root mean square), ``alpha_frequency`` in Hz; responses are ``gain`` times as strong and
+    ``latency`` seconds later than in the average person.
     """
 
     id: str
@@ -98,8 +97,8 @@ def _number(name: str) -> int:
 def leadfield(channels: Sequence[str], dipoles: Any, orientations: Any, *, tilt: Any = None) -> Array:
     """Return the potential of current dipoles at electrodes, (channels, dipoles), in volts per ampere metre.
 
-    Potentials are free of a reference (zero at infinity): a device subtracts its own. Only directions of
-    ``orientations`` count. The cap is turned about the centre of the head by the rotation vector ``tilt``.
+    Potentials have no reference (zero at infinity); a device subtracts its reference. Only the directions of
+    ``orientations`` matter. The cap is turned about the centre of the head by the rotation vector ``tilt``.
     """
     import mne
 
@@ -117,7 +116,7 @@ def leadfield(channels: Sequence[str], dipoles: Any, orientations: Any, *, tilt:
 
 
 def electrode_positions(channels: Sequence[str], *, tilt: Any = None) -> Array:
-    """Return where electrodes sit, (channels, 3), in metres, in head coordinates."""
+    """Return positions of electrodes, (channels, 3), in metres, in head coordinates."""
     from scipy.spatial.transform import Rotation
 
     places = np.array([_montage()[name] for name in channels])
@@ -150,7 +149,7 @@ def below(person: Person, channels: Sequence[str]) -> tuple[Array, Array]:
 
 
 def background(person: Person, n_samples: int, sfreq: float, rng: np.random.Generator) -> Sources:
-    """Return ongoing activity: 1/f sources all over the cortex, and an alpha rhythm at the back."""
+    """Return ongoing activity: 1/f sources over the whole cortex, and an occipital alpha rhythm."""
     # Anatomy, unlike activity, stays with the person: its own stream of random numbers.
     anatomy = person.rng(ANATOMY)
     depth = anatomy.uniform(0.6, 0.85, (DIPOLES, 1))
@@ -172,9 +171,9 @@ def joined(*parts: Sources) -> Sources:
 
 
 def alpha_rhythm(shape: tuple[int, int], frequency: float, sfreq: float, rng: np.random.Generator) -> Array:
-    """Return waxing and waning oscillations of unit variance: noise around ``frequency``, 1 Hz wide.
+    """Return oscillations of unit variance with varying amplitude: noise around ``frequency``, 1 Hz wide.
 
-    Half of it is common to all rows, as neighbouring generators go together.
+    Half of it is common to all rows, because neighbouring generators are correlated.
     """
     from scipy.fft import irfft, next_fast_len, rfft, rfftfreq
 
@@ -203,12 +202,12 @@ def pink_noise(shape: tuple[int, ...], sfreq: float, rng: np.random.Generator) -
 
 @dataclass(frozen=True)
 class Device:
-    """An amplifier with its electrodes, and how it changes the potentials.
+    """An amplifier with its electrodes, and its effects on the potentials.
 
     ``reference`` is an electrode, "average" or "none". ``white`` and ``pink`` are the noise of the amplifier,
     and of each electrode (1/f), in volts (root mean square). Channels differ in gain by ``gain_spread``
     (standard deviation of its logarithm), and may lose a share of the signal up to ``attenuation``. It starts
-    ``clock_offset`` seconds after the sources, with a clock that is relatively ``clock_drift`` faster.
+    ``clock_offset`` seconds after the sources, with a clock that is faster by a factor 1 + ``clock_drift``.
     :meth:`worn` draws ``gains``.
     """
 
@@ -249,9 +248,9 @@ class Device:
 def record(sources: Any, leadfield: Any, device: Device, rng: np.random.Generator, *, sfreq: float) -> Array:
     """Record sources with a device: (channels, samples), in volts, on the device's clock.
 
-    In turn: potentials, noise of the electrodes, reference, gains, filters, sampling, noise of the amplifier.
-    ``sources`` (k, samples) are dipole moments in ampere metres at ``sfreq``, not below the device's rate;
-    ``leadfield`` (electrodes, k) is that of ``device.electrodes``, free of a reference.
+    The steps are potentials, noise of the electrodes, reference, gains, filters, sampling, and noise of the
+    amplifier. ``sources`` (k, samples) are dipole moments in ampere metres at ``sfreq``, not below the
+    device's rate; ``leadfield`` (electrodes, k) is that of ``device.electrodes``, free of a reference.
     """
     from scipy.interpolate import CubicSpline
     from scipy.signal import butter, sosfilt

@@ -1,6 +1,6 @@
 """Any torch module as a frozen encoder: from trials to tokens, in batches, on any device.
 
-While the device works on one batch, threads prepare the next and the last one's tokens travel home, so
+While the device computes one batch, threads prepare the next batch and copy the tokens of the last one, so
 that encoding takes little longer than the network alone.
 """
 
@@ -30,37 +30,25 @@ THREADS = 4
 
 
 class TorchEncoder:
-    """A frozen torch module that turns trials into tokens.
+    """A frozen torch module that converts trials to tokens.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Takes a float32 tensor (batch, channels, samples). It is put in evaluation mode and never trained.
-    channels : sequence of str
-        Names, in the module's order. They are picked from the trials by name; other channels are ignored.
-    n_times : int
-        Samples of its input.
-    sfreq : float
-        Samples per second of its input.
-    tokens : callable or None
-        Called with the module and the tensor, returns tokens (batch, tokens, d), or one embedding (batch, d).
-        None: the module's output.
-    scaling : "zscore" or float
-        "zscore": each channel of each trial minus its mean, over its standard deviation. A number: over so
-        many volts.
-    resample : (int, int) or None
-        Factors up and down by which trials are resampled first (polyphase filter, ends extended along a
-        line): (2, 1) feeds trials of 128 Hz at 256. None expects the rate and length to be right already.
-    device : str
-        "auto" is CUDA if there is one.
-    batch_size : int or None
-        Trials at a time; tokens depend on it by rounding only. None: 48, or 512 on CUDA.
-    precision : {"float32", "float16", "bfloat16"}
-        Of matrix products; half precision is five times as fast on a large GPU.
-    dtype : {"float32", "float16"}
-        Of the tokens returned; the paper stored float16.
-    identity : dict or None
-        What else identifies the module: its name, its checkpoint.
+        A module with float32 input (batch, channels, samples). It is set to evaluation mode and never
+        trained. channels : sequence of str Channel names in the order of the module's input. They are
+        selected from the trials by name; other channels are ignored. n_times : int Number of samples of its
+        input. sfreq : float Sampling rate of its input. tokens : callable or None A function of the module
+        and the tensor that returns tokens (batch, tokens, d) or one embedding (batch, d). None uses the
+        output of the module. scaling : "zscore" or float "zscore" subtracts the mean from each channel of
+        each trial and divides by its standard deviation. A number is a divisor in volts. resample : (int,
+        int) or None Up- and downsampling factors of the trials (polyphase filter, ends extended linearly):
+        (2, 1) resamples trials of 128 Hz to 256 Hz. None requires trials with the rate and length of the
+        input. device : str "auto" is CUDA if available. batch_size : int or None Number of trials per batch;
+        it affects tokens only by rounding. None is 48, or 512 on CUDA. precision : {"float32", "float16",
+        "bfloat16"} Precision of matrix products; half precision is five times as fast on a large GPU. dtype :
+        {"float32", "float16"} Type of the returned tokens; the paper stored float16. identity : dict or None
+        Further identification of the module: its name, its checkpoint.
     """
 
     def __init__(
@@ -101,7 +89,7 @@ class TorchEncoder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the tokens depend on besides the trials; device and batch size change rounding only."""
+        """The settings of the tokens; device and batch size affect only rounding."""
         return {
             "name": type(self.module).__name__,
             **self._identity,
@@ -168,7 +156,7 @@ class TorchEncoder:
         )
 
     def _prepare(self, block: NDArray[Any], columns: Any) -> Any:
-        """Return a batch in memory that the device can copy from by itself."""
+        """Return a batch in pinned memory."""
         import torch
 
         block = block[:, columns]
@@ -189,7 +177,7 @@ class TorchEncoder:
         return (tokens[:, None] if tokens.ndim == 2 else tokens).float()
 
     def _to_host(self, tokens: Any) -> tuple[Any, Any]:
-        """Start copying tokens to the host; return where to, and what to wait for."""
+        """Start copying tokens to the host; return the target array and the event to wait for."""
         import torch
 
         if self.device.type != "cuda":
@@ -215,7 +203,7 @@ class TorchEncoder:
 
 
 def scaled(batch: Any, scaling: Scaling) -> Any:
-    """Return signals (batch, channels, samples), in volts, in the range that a network expects."""
+    """Return signals (batch, channels, samples), in volts, scaled for the network."""
     if scaling == "zscore":
         # From the first sample on, so that a constant channel is zero, and not the rounding of its mean.
         batch = batch - batch[..., :1]
@@ -241,7 +229,7 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
 
 
 def _ahead(function: Callable[[int], Any], steps: Iterable[int]) -> Iterator[Any]:
-    """Yield ``function(step)`` in order, computed in threads while the caller is busy with earlier ones."""
+    """Yield ``function(step)`` in order, computed in threads ahead of the caller."""
     with ThreadPoolExecutor(THREADS) as pool:
         pending: deque[Future[Any]] = deque()
         for step in steps:

@@ -1,8 +1,7 @@
 """Trials: signals cut around events, their sampling, and a row of columns for each.
 
-The one form in which recordings travel here, from a data set or MNE epochs, through measurement views and
-preprocessing, to an encoder, fixed features or a frozen network, and so to a table. Signals are in volts, as
-in MNE.
+Data sets and MNE epochs are converted to trials, which can be preprocessed, measured under several views, and
+embedded by an encoder to make a table. Signals are in volts, as in MNE.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Trials:
     columns : dict of name to (n,) array
         As in a :class:`mgpa.tables.Table`: source, participant, role, label, pair_id, and any others.
     info : dict
-        Where the trials come from.
+        Origin of the trials.
     """
 
     data: NDArray[Any]
@@ -139,12 +138,12 @@ class Trials:
 
     @classmethod
     def from_epochs(cls, epochs: Any) -> Self:
-        """Take the EEG channels of MNE epochs, or of a list of them, with their metadata as columns.
+        """Make trials from the EEG channels of MNE epochs (or a list of them), with metadata as columns.
 
-        Channels that are marked as bad stay, with a warning: all participants need the same ones.
+        Bad channels are kept, with a warning, because all participants need the same channels.
 
         Without metadata, ``label`` is the name of the event and ``participant`` the subject's ``his_id``.
-        Data that are not in memory are read, and bad epochs dropped, in a copy.
+        The epochs are not changed: data are read, and bad epochs dropped, in a copy.
         """
         from ..tables.frames import epochs_columns
 
@@ -183,7 +182,7 @@ def eeg_channels(epochs: Any) -> list[str]:
 def loaded_epochs(epochs: Any, name: str, advice: str) -> list[Any]:
     """Return MNE epochs, or a list of them, loaded into memory, which drops bad epochs.
 
-    Projectors (an average reference, say) that were not applied are named in a warning.
+    A warning names projectors that were not applied, such as an average reference.
     """
     several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
     if not several:
@@ -236,11 +235,10 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
     Parameters
     ----------
     trials : Trials, mne.Epochs, or a list of mne.Epochs
-        Signals, and what is known about each.
+        Signals with their columns.
     encoder : Encoder
-        As in :mod:`mgpa.eeg.features` and :class:`mgpa.eeg.TorchEncoder`; any object with ``identity`` and
-        ``embed`` will do. ``info["encoder"]`` of the table says what made the embeddings.
-    verbose : bool
+        An encoder of :mod:`mgpa.eeg.features`, a :class:`mgpa.eeg.TorchEncoder`, or any object with
+        ``identity`` and ``embed``. ``info["encoder"]`` of the table describes the encoder. verbose : bool
         Show progress.
 
     Examples

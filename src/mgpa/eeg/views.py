@@ -21,15 +21,15 @@ View = Callable[[Trials], Trials]
 
 
 def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
-    """Return the trials against another reference.
+    """Return the trials with another reference.
 
     Parameters
     ----------
     trials : Trials
-        Against any reference that all channels share.
+        Trials with any common reference of all channels.
     reference : str or sequence of str
-        "average": the mean of all channels. A channel: it becomes zero throughout and stays. Several
-        channels: their mean.
+        "average" is the mean of all channels. A single channel becomes zero and is kept. For several
+        channels, the reference is their mean.
 
     Examples
     --------
@@ -55,9 +55,9 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
 def resample(trials: Trials, sfreq: float) -> Trials:
     """Return the trials at another sampling rate; frequencies the new rate cannot show are removed.
 
-    By :func:`scipy.signal.resample_poly`, which puts every sample at its exact time. (Resampling by FFT
-    does so only where the number of samples stays whole, and trials are short enough for it to matter.) The
-    first sample keeps its time.
+    This uses :func:`scipy.signal.resample_poly`, which computes every sample at its exact time. (Resampling
+    by FFT does so only if the new number of samples is an integer, which matters for short trials.) The first
+    sample keeps its time.
 
     Examples
     --------
@@ -106,16 +106,17 @@ def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
     Parameters
     ----------
     trials : Trials
-        Without pairs of their own.
+        Trials without pairs.
     measured : dict of name to function
-        Each takes the trials and returns the same number in the same order, measured in its way. All have to
-        return the same channels at the same times.
+        Functions that return all trials in the same order under one view. All must return the same channels
+        and times.
 
     Returns
     -------
     Trials
-        The first trial in all views, then the second: ``source`` is the name of the view, and ``pair_id``
-        is the same for all views of a trial. Their own source, if any, is the column ``recorded_source``.
+        The first trial in all views, then the second, and so on. ``source`` is the name of the view, and
+        ``pair_id`` is the same for all views of a trial. The original source, if any, is the column
+        ``recorded_source``.
 
     Examples
     --------
@@ -167,16 +168,16 @@ def _same_columns(view: Trials, trials: Trials) -> bool:
 
 
 def scale_table(table: Table, gamma: float) -> Table:
-    """Return a table of pairs with every pair's contrast scaled: midpoint ∓ γ/2 (B − A).
+    """Return a table of pairs with scaled contrasts: midpoint ∓ γ/2 (B − A).
 
     The paper's controlled study keeps half a percent of a reference change (γ = .005), read there at .683.
 
     Parameters
     ----------
     table : Table
-        Of two sources, every row in a pair.
+        A table with two sources in which every row is in a pair.
     gamma : float
-        1 keeps the views, 0 gives their midpoint twice. Kept in ``info["gamma"]``.
+        1 keeps the views; 0 replaces both by their midpoint. Stored in ``info["gamma"]``.
 
     Examples
     --------

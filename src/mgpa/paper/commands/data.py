@@ -17,7 +17,7 @@ app.command(data)
 
 @data.command(name="list")
 def list_(*, json_: AsJson = False) -> None:
-    """List the data sets that can be read, and where each is described.
+    """List the available data sets and their descriptions.
 
     Example: mgpa data list
     """
@@ -50,14 +50,11 @@ def fetch(
     name
         As listed by `mgpa data list`.
     out
-        Folder to put the files in.
+        Folder for the files.
     from_
-        Another place than the published one: osf:abcde (a project) or figshare:12345.v1 (a version of an
-        article).
-    only
-        Only files whose names match one of these patterns.
-    dry_run
-        List what would be fetched, and how large it is.
+        Another repository than the published one: osf:abcde (a project) or figshare:12345.v1 (a version of an
+        article). only Fetch only files whose names match one of these patterns. dry_run List the files and
+        their sizes without downloading.
     """
     from ..datasets.catalogue import DATASETS, dataset_files, fetch_files, find_dataset
 
@@ -84,9 +81,9 @@ def verify(
     check: Flag = False,
     json_: AsJson = False,
 ) -> int:
-    """List which files of a data set a folder lacks, and which differ from the published ones.
+    """List files of a data set that are missing in a folder or differ from the published files.
 
-    Exit code 2 if it is not complete.
+    The exit code is 2 if the data set is not complete.
 
     Example: mgpa data verify wearable_ssvep ssvep
 
@@ -95,7 +92,7 @@ def verify(
     name
         As listed by `mgpa data list`.
     folder
-        Where the files are.
+        Folder with the files.
     tasks
         For neuroscan_flex: only files of N170, oddball_active or oddball_passive.
     check

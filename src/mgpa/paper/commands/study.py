@@ -1,4 +1,4 @@
-"""Commands that run studies: from recordings, or a table, to tables, figures and a report."""
+"""Commands that run studies on recordings or a table and write tables, figures and a report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Which = Annotated[str, Parameter(help="The name of a packaged study (`mgpa study
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a study is run on.
+    """Inputs of a study.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Inputs:
     checkpoint
         File with the encoder's weights, for offline machines.
     quick
-        A run of minutes, with less of everything, as the study's [quick] section says.
+        A run of minutes with the settings of the study's [quick] section.
     """
 
     data: Path | None = None
@@ -42,7 +42,7 @@ class Inputs:
 
     @property
     def options(self) -> dict[str, Any]:
-        """As :func:`mgpa.paper.load_study` takes them."""
+        """The inputs as arguments of :func:`mgpa.paper.load_study`."""
         return {"recordings": self.data, "checkpoint": self.checkpoint, "quick": self.quick}
 
 
@@ -81,14 +81,14 @@ def plan(
     inputs: Inputs = NO_INPUTS,
     json_: AsJson = False,
 ) -> None:
-    """Check everything a study needs, and count its cells; nothing is computed.
+    """Check all requirements of a study and count its cells, without computing.
 
     Example: mgpa study plan controlled-ssvep --quick --out controlled
 
     Parameters
     ----------
     out
-        The folder it is, or will be, run in.
+        The output folder of the run.
     """
     from ..._common.files import claim
     from ..studies.load import load_study
@@ -120,7 +120,7 @@ def run(
     device: str = "auto",
     json_: AsJson = False,
 ) -> None:
-    """Run a study, or finish one that was interrupted; finished cells are never computed again.
+    """Run a study, or continue one that was interrupted; finished cells are not computed again.
 
     Example: mgpa study run controlled-ssvep --quick --out controlled
 
@@ -132,7 +132,7 @@ def run(
     jobs
         Cells at a time on this machine.
     device
-        Where networks are trained: auto, cpu, cuda.
+        Device for training networks: auto, cpu, cuda.
     """
     with waiting("study: loading"):
         from ..._common.files import claim
@@ -163,14 +163,14 @@ def run(
 
 @study.command
 def paper(*folders: Path, out: Folder, published: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """Write the paper's tables 1 to 11 and figures 2 to 4, with the numbers of runs beside its own.
+    """Write the paper's tables 1 to 11 and figures 2 to 4, with your numbers beside the published ones.
 
     Example: mgpa study paper controlled temporal recorded reuse --out paper
 
     Parameters
     ----------
     folders
-        Where the packaged studies were run. A study that was not run leaves its columns to the paper.
+        Output folders of the packaged studies. Columns of other studies show only the paper's numbers.
     out
         Folder for paper.html, table_1.tex, numbers.csv, figure_3.pdf and so on.
     published
@@ -190,7 +190,7 @@ def beyond(
     inputs: Inputs = NO_INPUTS,
     device: str = "auto",
 ) -> None:
-    """Ask what the paper leaves open: measurement or sampling, how many pairs, CORAL of each token.
+    """Answer open questions of the paper: measurement or sampling, number of pairs, CORAL of each token.
 
     Example: mgpa study beyond temporal-n170 --quick --out beyond
 
@@ -199,7 +199,7 @@ def beyond(
     out
         Folder for sources.csv, pairs.csv and, for tokens, tokens.csv; finished cells are kept in it.
     device
-        Where networks are trained: auto, cpu, cuda.
+        Device for training networks: auto, cpu, cuda.
     """
     from ..studies.beyond import write_beyond
 
@@ -224,18 +224,18 @@ def attack(
     inputs: Inputs = NO_INPUTS,
     device: str = "auto",
 ) -> None:
-    """Vary seeds, effect, gate, anchor and readers of a study, and list which conclusions stay.
+    """Vary seeds, effect, gate, anchor and readers of a study, and list the conclusions that hold.
 
     Example: mgpa study attack temporal-n170 --quick --out attack
 
     Parameters
     ----------
     variations
-        Names of variations, as 'gate energy 0.8'; by default all of them, and one participant left out.
+        Names of variations, such as 'gate energy 0.8'; by default all of them, and one participant left out.
     out
         Folder for attack.csv; finished cells are kept in it.
     device
-        Where networks are trained: auto, cpu, cuda.
+        Device for training networks: auto, cpu, cuda.
     """
     from ..studies.attack import attack_study
 
