@@ -64,7 +64,7 @@ for effect, found in zip(EFFECTS, scores, strict=True):
 # With a larger shift, the decoder is worse on the other headset, and it also loses more if rows are mapped to
 # the mean, because part of the shift is in the direction of the task. But a large shift makes the headset
 # easy to recognise. From 4 standard deviations on, the fit reads the headset (``action_`` is "read"). Rows of
-# "dry" then move only if they are mistaken for rows of "wet" (accuracy at home .69, .70 and .74, compared with
+# "dry" then move only if they are mistaken for rows of "wet" (accuracy at home .69, .70 and .74, against
 # .75), and the decoder works on both headsets. For smaller shifts, the headset cannot be recognised reliably.
 # Then the direction in which the headsets differ is collapsed, and the part of the task in this direction is
 # lost on both headsets. ``collapse="never"`` keeps it.

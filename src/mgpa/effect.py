@@ -1,4 +1,4 @@
-"""How much of the pairs' shift rows show: the regression within sources, the effect, its error over people.
+"""The share of the pairs' shift that rows show: regression within sources, effect, and error over people.
 
 The effect in rows is e = Σₖ wₖᵀ [gₖ - βᵀfₖ], with gₖ and fₖ the gate and preserved coordinates of the
 difference between the means of source k and of the first, wₖ weights that stay, and β the ridge regression of
@@ -6,11 +6,12 @@ gate on preserved coordinates within sources, in the coordinates of the principa
 
     (i)     (S + λI) β = P,       S diagonal, P the products of preserved and gate coordinates.
 
-Nothing is kept of a participant but the weight ω and mean of each source's rows, E their deviations from the
-sources' means, one row for every source and participant. Rows about their own participant's mean are taken to
-scatter alike for all, so that without participant u, of share s = Σ_{i∈u} ωᵢ / Σω, they leave 1 - s of it.
+For each participant and source, only the weight ω and the mean of the rows are stored. E contains the
+deviations of these means from the means of the sources, one row for every source and participant. The scatter
+of rows about the mean of their participant is assumed to be equal for all participants, so that a share 1 - s
+of it remains without participant u, where s = Σ_{i∈u} ωᵢ / Σω.
 
-With M the indicators of sources, ω₋ = Mᵀ(ω[not u]) the weights that remain and V = M diag(1/ω₋) ∘ ω[u]:
+Let M be the indicators of sources, ω₋ = Mᵀ(ω[not u]) the remaining weights and V = M diag(1/ω₋) ∘ ω[u]:
 
     (ii)    the means move by     -VᵀE,
     (iii)   the others deviate by  N E,     N = (I + M Vᵀ)[not u],
@@ -53,9 +54,10 @@ NOTABLE = 2.0  # times the error over people: from there on what populations may
 class Effect:
     """The source effect in the rows, as a multiple of the mean contrast, with its error over people.
 
-    Given what is preserved, and within sources: what differs between sources in q is not part of it. Where
-    populations differ (source and task may go together), their difference has a part along the shift too,
-    which rows alone cannot tell from the device's: ``across`` tells how large that part may be.
+    The effect is conditional on the preserved coordinates q, so differences between sources in q are not part
+    of it. If populations differ (source and task may be associated), part of their difference may lie along
+    the shift. Rows alone cannot separate this part from the device effect: ``across`` estimates its possible
+    size.
     """
 
     size: float
@@ -68,33 +70,33 @@ class Effect:
     __repr__ = rounded_repr
 
     def is_clear(self, level: float) -> bool:
-        """Return whether the effect is significant at ``level``, and of the pairs' sign."""
+        """Return whether the effect is significant at ``level`` and has the sign of the pairs' shift."""
         return self.in_pairs and self.size > t_quantile(level / 2, self.df) * self.error
 
     @property
     def is_reversed(self) -> bool:
-        """Whether rows clearly differ in the opposite direction by about as much, as if views were exchanged.
+        """Whether rows clearly show the opposite effect, of about the same size, as if views were exchanged.
 
-        A fit is refused for it, so that chance and populations have to be ruled out.
+        The fit then raises an error, so chance and population differences must be excluded.
         """
         other = replace(self.with_populations, size=-self.size)
         return other.matches_pairs and other.is_clear(REFUSED)
 
     @property
     def exists(self) -> bool:
-        """Whether the effect is significant at .05, so that the fit acts."""
+        """Whether the effect is significant at .05, so that a correction is applied."""
         return self.is_clear(LEVEL)
 
     @property
     def is_absent(self) -> bool:
-        """Whether rows show clearly less than the pairs' shift, and perhaps none of it."""
+        """Whether rows clearly show less than the pairs' shift, and possibly none of it."""
         return (
             self.in_pairs and not self.exists and self.size + t_quantile(LEVEL / 2, self.df) * self.error < 1
         )
 
     @property
     def with_populations(self) -> Effect:
-        """The effect with the error it has if populations may differ along the shift as much as across it."""
+        """The effect with its error if populations may differ along the shift as much as across it."""
         return replace(self, error=float(np.hypot(self.error, ALONG_PER_ACROSS * self.across)))
 
     @property
@@ -104,7 +106,7 @@ class Effect:
 
     @property
     def doubt(self) -> str:
-        """What is doubtful about the effect: populations could explain it, or it is far from the pairs'."""
+        """Doubts about the effect: populations could explain it, or it differs much from the pairs' shift."""
         percent = f"{100 * self.size:.3g} %"
         if self.may_be_populations:
             return (
@@ -157,8 +159,8 @@ class GateAnchor:
     def leverage(self, rows: Floats) -> Floats:
         """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them.
 
-        Where rows are fewer than features, most of q lies outside the span of the rows: there the regression
-        knows nothing but its penalty.
+        With fewer rows than features, most of q lies outside the span of the rows, where the regression
+        depends only on its penalty.
         """
         preserved = outside(self.basis, rows.T)
         along = self.axes.along(preserved)
@@ -210,10 +212,10 @@ def preserved_axes(spread: Scatter, B: Floats) -> tuple[Floats, Floats, Principa
 def measured_effect(
     moments: Moments, participants: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
 ) -> Effect:
-    """Return the effect: the difference of the sources' rows, given q, as a share of the mean contrast.
+    """Return the source difference given q, divided by the mean contrast.
 
-    The standard error is a jackknife over participants where they are known, with the penalty and C as they
-    are. Otherwise rows are independent.
+    The standard error is a jackknife over participants if they are known, with fixed penalty and C.
+    Otherwise, rows are assumed to be independent.
     """
     gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
@@ -233,12 +235,12 @@ def measured_effect(
 def gap_across(
     moments: Moments, participants: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
 ) -> float:
-    """Return the length of what sources differ by across the shift, relative to the shift's.
+    """Return the length of the difference between sources across the shift, relative to that of the shift.
 
-    Lengths are Mahalanobis distances within sources, gate and preserved coordinates together. A device that
-    does to rows what it does to pairs adds nothing across. What chance adds over participants is taken off by
-    the jackknife, and a quarter of a standard error besides, so that few do not look like populations;
-    where they are unknown, what independent rows would give.
+    Lengths are Mahalanobis distances within sources, gate and preserved coordinates together. A device with
+    the same effect on rows and pairs adds nothing across the shift. The jackknife subtracts the part due to
+    chance over participants and a quarter of a standard error, so that few participants do not look like
+    different populations. If participants are unknown, the expectation for independent rows is subtracted.
     """
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
     shift = float(np.sum(weights * delta))
@@ -264,13 +266,13 @@ def gap_across(
 
 
 def _groups(participants: Means) -> dict[Any, int]:
-    """Return which participants are left out together."""
+    """Return the groups of participants that are left out together."""
     names = sorted({name for _, name in participants.parts}, key=repr)
     return {name: i % MOST_PEOPLE for i, name in enumerate(names)}
 
 
 def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floats]:
-    """Return the sources' means (K, d) without each participant, of those without whom no source is empty."""
+    """Return the means (K, d) of the sources without each participant who is not alone in a source."""
     group = _groups(participants)
     whole = participants.grouped(lambda cell: cell[0])
     left_out: dict[int, dict[Any, tuple[float, Floats]]] = {}
@@ -292,7 +294,7 @@ def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floa
 def effects_without_each(
     moments: Moments, participants: Means, weights: Floats, anchor: GateAnchor, scale: Floats
 ) -> tuple[Floats, bool]:
-    """Return the effect without each participant, and whether every one of them has all sources.
+    """Return the effect without each participant, and whether every participant has all sources.
 
     ``weights`` (K - 1, r) are wₖ, ``anchor`` has the S and P of (i), and ``scale`` is what features are
     divided by. NaN: a source has no other participant.

@@ -80,7 +80,7 @@ def check_labels(values: Any, n: int, name: str) -> Labels:
 
 
 def source_names(sources: Labels) -> tuple[str, ...]:
-    """Return source labels as text; 1.0 is "1", because pandas turns integers into floats so easily."""
+    """Return source labels as text; 1.0 is "1", because pandas often converts integers to floats."""
     return tuple(
         str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
         for label in np.asarray(sources).tolist()
@@ -118,7 +118,7 @@ def is_paired(pair_id: Labels) -> NDArray[np.bool_]:
 
 
 def require_distinct(codes: Codes, pair_id: Labels) -> None:
-    """Raise if an id occurs twice in one source: then it is not clear which row is the view."""
+    """Raise if an id occurs twice in one source, because the view is then ambiguous."""
     rows = np.flatnonzero(is_paired(pair_id))
     rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
     ids, sources = pair_id[rows], codes[rows]
@@ -135,7 +135,7 @@ def require_distinct(codes: Codes, pair_id: Labels) -> None:
 
 
 def warn_of_singles(pair_id: Labels, stacklevel: int = 3) -> None:
-    """Say how many pair ids occur once; where all of them do, also what may have gone wrong."""
+    """Warn how many pair ids occur once; if all of them do, also name possible reasons."""
     counts = np.unique(pair_id[is_paired(pair_id)], return_counts=True)[1]
     single = int((counts == 1).sum())
     if not single:
@@ -149,7 +149,7 @@ def warn_of_singles(pair_id: Labels, stacklevel: int = 3) -> None:
 
 
 def whole_numbers(ids: Labels, name: str) -> Codes:
-    """Return ids that came as floats as the integers they stand for, or refuse those that are not exact."""
+    """Return float ids as integers; raise if they are not exact."""
     least = 2.0 ** (np.finfo(ids.dtype).nmant + 1)
     wrong = np.flatnonzero((np.abs(ids) >= least) | (ids != np.rint(ids)))
     if len(wrong):
@@ -162,7 +162,7 @@ def whole_numbers(ids: Labels, name: str) -> Codes:
 
 
 def refuse_gaps_as_text(labels: Labels, name: str) -> None:
-    """Raise if a missing value has become text, and with it one more source, a person, or false pairs."""
+    """Raise if a missing value has become text, which would be an additional source, person or pair id."""
     if labels.dtype.kind != "U":
         return
     unpaired = name == "pair_id"  # is what an empty one says
@@ -176,7 +176,7 @@ def refuse_gaps_as_text(labels: Labels, name: str) -> None:
 
 
 def _labels(values: Any, name: str, n: int) -> NDArray[Any]:
-    """Return n labels as an array; a list is read entry by entry: numpy would turn all of it into strings."""
+    """Return n labels as an array; lists are read by entry, as numpy would convert all to strings."""
     labels = to_numpy(values, name)
     if labels.dtype.kind == "U" and isinstance(values, (list, tuple)):
         labels = np.array(values, dtype=object)
@@ -202,7 +202,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def require_length(values: Any, n: int, name: str) -> None:
-    """Raise if what a method is given and does not use is not one value for each row."""
+    """Raise if an unused argument does not have one value for each row."""
     if values is None:
         return
     shape = tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)

@@ -1,9 +1,9 @@
-"""Training of small source networks, draw for draw as the published recipes do it.
+"""Training of small source networks with the same random draws as the published code.
 
-Critics and IGBP train one network a stage, the readers of an audit several restarts side by side. There are
-many networks, all of them small. So no data loader is used, the gradients are written out (automatic
-differentiation would be a third of the time), the optimiser sees one flat vector, and on a GPU a step is one
-recorded graph.
+Critics and IGBP train one network per stage, and the readers of an audit several restarts in parallel. There
+are many small networks. So there is no data loader, gradients are computed explicitly (automatic
+differentiation would take a third of the time), the optimiser uses one flat vector, and on a GPU a step is
+one recorded graph.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ Architecture = HiddenLayerNetwork | TokenNetwork
 class Training:
     """Networks of one architecture, trained side by side with an unweighted cross-entropy.
 
-    Each starts from torch's own draws for its seed and meets the rows in the order of a DataLoader whose
-    generator has its shuffle seed: up to rounding, the result is that of training them one by one. ``clip``
-    bounds the norm of each network's gradient. ``sizes`` are the rows of each of several sets, which follow
-    one another in X and codes; every set has a network of every seed, set after set. A step serves all
-    networks as long as all have a full batch left; sets of equally many rows finish their epoch together.
+    Each network starts from the initial weights that torch draws for its seed and uses the rows in the order
+    of a DataLoader with its shuffle seed. Up to rounding, the results equal training the networks one by one.
+    ``clip`` bounds the norm of the gradient of each network. ``sizes`` are the numbers of rows of several
+    data sets, which are concatenated in X and codes; every set has one network for every seed. One step
+    trains all networks that have a full batch left; sets of equal size finish their epoch together.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Training:
             optimizer.step()
 
     def epoch(self) -> None:
-        """Let every network go through all its rows once."""
+        """Train every network for one epoch."""
         orders = [group.orders(self._flat.device) for group in self._groups]
         together = self._together * self._batch_size
         shared = torch.cat([order[:, :together] for order in orders])
@@ -204,7 +204,7 @@ class Training:
                     self._step(group.operands, group.optimizers, batch.reshape(-1))
 
     def parameters(self) -> list[Array]:
-        """Return the networks' present parameters, a copy, each with a first axis of length R."""
+        """Return a copy of the current parameters of the networks, each with a first axis of length R."""
         return self._views(self._flat.clone())
 
     def logits(self, X: Array) -> Array:
@@ -218,7 +218,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Operands:
-    """What a step works on: stacks of parameters and gradients or, of a network alone, plain matrices."""
+    """Operands of a step: stacks of parameters and gradients or, for a single network, plain matrices."""
 
     parameters: list[Array]
     gradients: list[Array]
@@ -227,7 +227,7 @@ class Operands:
 
     @classmethod
     def of(cls, parameters: list[Array], gradients: list[Array], networks: slice) -> Operands:
-        """Take some networks out of the stacks of all."""
+        """Return some networks of the stacks."""
         both = [[stack[networks] for stack in part] for part in (parameters, gradients)]
         R = len(both[0][0])
         plain = [[p[0] for p in part] if R == 1 else part for part in both]
@@ -236,7 +236,7 @@ class Operands:
 
 @dataclass(frozen=True)
 class Group:
-    """The networks of sets that have equally many rows."""
+    """The networks of data sets of equal size."""
 
     n: int
     first_rows: Array
@@ -245,7 +245,7 @@ class Group:
     optimizers: list[AdamW]
 
     def orders(self, device: Any) -> Array:
-        """Return the rows that each network meets in the next epoch, (networks, n)."""
+        """Return the order of the rows for each network in the next epoch, (networks, n)."""
         order = torch.stack([dataloader_order(self.n, shuffle) for shuffle in self.shuffles])
         if (
             device.type == "cuda"
@@ -255,17 +255,17 @@ class Group:
 
 
 def network_logits(network: Architecture, parameters: list[Array], X: Array) -> Array:
-    """Return the logits (R, n, K) that R networks, stacked, give to the same rows."""
+    """Return the logits (R, n, K) of R stacked networks for the same rows."""
     with torch.no_grad():
         x = network.prepare(X)
         return network.forward(parameters, x.expand(len(parameters[0]), *x.shape))[0]
 
 
 class AdamW:
-    """torch's fused AdamW of vectors in place, each in ``n_parts`` parts.
+    """AdamW as in torch's fused version, in place, for vectors with ``n_parts`` parts.
 
-    Without ``torch.optim``: its first optimiser imports torch's compiler, which takes seconds, and calling
-    its steps would be a good part of training small networks.
+    ``torch.optim`` is not used: its first optimiser imports torch's compiler, which takes seconds, and its
+    calls would take much of the time of training small networks.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class AdamW:
         torch._fused_adamw_(*self._tensors, **self._settings)
 
     def forget(self) -> None:
-        """Begin anew, with the parameters as they are."""
+        """Reset the state of the optimiser and keep the parameters."""
         for tensor in (*self._means, *self._squares, *self._steps):
             tensor.zero_()
 
@@ -306,7 +306,7 @@ def affine(x: Array, W: Array, b: Array) -> Array:
 
 
 def dataloader_order(n: int, shuffle: Any) -> Array:
-    """Return the order in which a torch DataLoader with this generator goes through n rows next."""
+    """Return the next order of n rows in a torch DataLoader with this generator."""
     # It draws a base seed, an order and an order it discards.
     torch.empty((), dtype=torch.int64).random_(generator=shuffle)
     order = torch.randperm(n, generator=shuffle)
@@ -323,9 +323,9 @@ def clip_gradients(gradients: list[Array], bound: float) -> None:
 
 
 def initial_weights(layers: tuple[tuple[int, int], ...], seed: int) -> list[Array]:
-    """Return weight and bias of Linear layers (width, inputs) as torch would draw them after manual_seed.
+    """Return weight and bias of Linear layers (width, inputs) as torch draws them after manual_seed.
 
-    The generator is our own: the process-wide one may be in use elsewhere.
+    A separate generator is used, because the global one may be used elsewhere.
     """
     draw = torch.Generator().manual_seed(seed % MAX_SEED)
     initial = []
@@ -340,7 +340,7 @@ def initial_weights(layers: tuple[tuple[int, int], ...], seed: int) -> list[Arra
 def as_cuda_graph(
     step: Callable[[Array], None], batch_size: int, flat: Array, optimizers: Sequence[AdamW]
 ) -> Callable[[Array], None]:
-    """Record a full-batch step as a CUDA graph: launching its kernels singly would be most of its time."""
+    """Record a full-batch step as a CUDA graph, because launching single kernels takes most of the time."""
     batch = torch.zeros(batch_size, dtype=torch.int64, device=flat.device)
     start = flat.clone()
     side = torch.cuda.Stream(flat.device)

@@ -1,9 +1,9 @@
-"""The base of all estimators: read what was passed, fit, apply the fitted map.
+"""The base of all estimators: check the input, fit, apply the fitted map.
 
-A fit reads top to bottom. ``_read`` checks what was passed and returns rows and pairs
-(:class:`~mgpa.statistics.LabelledRows`, :class:`~mgpa.pairs.Pairs`). Methods computed from moments and pairs
-(:class:`MomentEstimator`) reduce them to :class:`~mgpa.statistics.Statistics` and ``_solve`` those, whether
-they came in one call, in batches or from several machines; all others ``_fit`` the rows.
+``_read`` checks the input of a fit and returns rows and pairs (:class:`~mgpa.statistics.LabelledRows`,
+:class:`~mgpa.pairs.Pairs`). Methods computed from moments and pairs (:class:`MomentEstimator`) reduce them to
+:class:`~mgpa.statistics.Statistics` and call ``_solve``, for data from one call, batches or several machines.
+All other methods call ``_fit`` on the rows.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ HeldOut = tuple[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class MethodTags:
-    """What a method needs and acts on, for a fair comparison; listed by :func:`mgpa.baselines.list_methods`.
+    """The requirements and outputs of a method; listed by :func:`mgpa.baselines.list_methods`.
 
-    ``source_blind`` methods correct new rows without their source. The ``needs_`` are for ``fit``. Signals
-    (n, channels, times) must be embedded after a correction. Methods that stream have ``partial_fit`` and
-    ``merge``; ``extra`` is what to install beyond mgpa.
+    ``source_blind`` methods correct new rows without their source. The ``needs_`` tags refer to ``fit``.
+    Signals (n, channels, times) must be embedded after a correction. Streaming methods have ``partial_fit``
+    and ``merge``. ``extra`` names an extra that must be installed.
     """
 
     name: str = ""
@@ -69,7 +69,7 @@ class MethodTags:
 
 
 class Described:
-    """What a caller knows of a fit, and an estimator does not: encoder, participants, coordinates."""
+    """Facts about a fit that only the caller knows: encoder, participants, coordinates."""
 
     _provenance: dict[str, Any] | None = None
 
@@ -87,13 +87,13 @@ class Described:
 
 
 def forget(estimator: Any) -> None:
-    """Drop fitted attributes, so that a failed fit leaves an unfitted estimator."""
+    """Delete fitted attributes, so that a failed fit leaves an unfitted estimator."""
     for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
         delattr(estimator, name)
 
 
 def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Floats:
-    """Return X as finite float rows, remembering (``reset``) or checking its width and feature names."""
+    """Return X as finite float rows; store (``reset``) or check its width and feature names."""
     X = to_numpy(X, name) if is_tensor(X) else X
     refuse_masked(X, name)
     # Lists have neither shape nor dtype, and frames have no dtype of their own.
@@ -128,7 +128,7 @@ def _in_words(value: Any) -> str:
 
 
 class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators: fit from source labels and pairs, then apply one stored map to anything."""
+    """Base of the estimators: fit from source labels and pairs, then apply the stored map to new rows."""
 
     # Row-aligned metadata follows X through routed pipelines; ``pairs`` would reach every fold whole.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
@@ -162,24 +162,17 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         X : (n, d) array
             Embeddings.
         y : (n,) array
-            The task, for methods whose tag ``needs_task`` is set; ignored by all others. It is never taken as
-            the source.
-        source : (n,) array
-            Acquisition condition of each row; two or more distinct labels.
-        pairs : tuple (A, B) of (m, d) arrays
-            Row i of both is the same event, first and second view: with sources "dry" and "wet", A is dry.
-            With more than two sources use pair_id.
-        pair_id : (n,) array
+            The task, used only by methods with the tag ``needs_task``. It is never used as the source. source
+            : (n,) array Acquisition condition of each row; two or more distinct labels. pairs : tuple (A, B)
+            of (m, d) arrays Row i of A and row i of B are the first and second view of one event: with
+            sources "dry" and "wet", A is dry. With more than two sources, use pair_id. pair_id : (n,) array
             Instead of pairs, and safe under cross-validation: rows of X that share an id are views of one
-            event, one per source. Negative ids are unpaired.
-        X_val, source_val : (n_val, d) array, (n_val,) array
-            Held-out rows, best of other participants, for methods that decide by them when to stop.
-        sample_weight : (n,) array or None
-            Row weights: 2 is a repeated row; to within-source anchors they are relative.
-        groups : (n,) array or None
-            Participants of the rows: evidence is weighed over them, and none is on both sides of a split.
-        pair_groups : (m,) array or None
-            Participants of ``pairs``. With ``pair_id``, ``groups`` tells.
+            event, one per source. Negative ids are unpaired. X_val, source_val : (n_val, d) array, (n_val,)
+            array Held-out rows, if possible of other participants, for methods with early stopping.
+            sample_weight : (n,) array or None Row weights. A weight of 2 equals a repeated row; for
+            within-source anchors, only relative weights matter. groups : (n,) array or None Participants of
+            the rows. Evidence is tested over participants, and no participant is on both sides of a split.
+            pair_groups : (m,) array or None Participants of ``pairs``. With ``pair_id``, ``groups`` tells.
         """
         check_parameters(self)
         self._forget()
@@ -196,7 +189,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         return self
 
     def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
-        """Fit on rows and set ``map_``: implemented by methods that need the rows, not only moments."""
+        """Fit on rows and set ``map_``; implemented by methods that need rows and not only moments."""
         raise NotImplementedError
 
     def _fit_nothing(self) -> None:
@@ -204,27 +197,27 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         raise NotImplementedError
 
     def _keep(self, windows: tuple[Window, ...]) -> None:
-        """Keep windows of rows, for what a map says of new ones."""
+        """Keep windows of rows, which describe devices and participants in the map."""
         self._windows, self._population = keep_windows(self._windows + windows), None
 
     def _effects(self) -> Floats | None:
-        """Return the sources' levels relative to the first, from pairs, (K - 1, d); None if no pair tells."""
+        """Return levels (K - 1, d) of the sources relative to the first, from pairs; None without pairs."""
         return None
 
     def _tolerate(self, reason: MissingEvidence, consequence: str) -> None:
-        """Raise or, where the estimator has an ``on_missing`` that says so, warn of the consequence."""
+        """Raise or, if the parameter ``on_missing`` is "warn", warn of the consequence."""
         if getattr(self, "on_missing", "raise") == "raise":
             raise reason
         warnings.warn(MissingEvidenceWarning(f"{reason} {consequence} (on_missing='warn')."), stacklevel=3)
 
     def _forget(self) -> None:
-        """Become unfitted."""
+        """Remove the results of an earlier fit."""
         forget(self)
         self._provenance, self._sample, self._windows, self._population = None, None, (), None
 
     @property
     def _reads_pairs(self) -> bool:
-        """Whether pairs are read; if not, they are neither validated nor kept, nor is ``pair_id``."""
+        """Whether pairs are used; if not, neither pairs nor ``pair_id`` are validated or kept."""
         return self.tags.needs_pairs
 
     def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Floats:
@@ -297,7 +290,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         every_source: bool = False,
         sources_needed: bool = True,
     ) -> tuple[Floats | None, NDArray[np.int64] | None]:
-        """Return held-out rows and their codes among the fitted sources; None for what was not given."""
+        """Return held-out rows and their codes among the fitted sources; None if not given."""
         X_val, source_val = held_out
         if X_val is None:
             if source_val is not None:
@@ -319,7 +312,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         return held, np.searchsorted(sources, names)[codes].astype(np.int64)
 
     def _read_task(self, y: Any, n: int) -> Labels | None:
-        """Return task labels for the methods that need them; the others never see them."""
+        """Return task labels for methods that need them; None for all others."""
         if not self.tags.needs_task:
             require_length(y, n, "y")
             return None
@@ -331,7 +324,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         return np.asarray(labels[codes])
 
     def _info(self, standardizer: Standardizer | None = None, **facts: Any) -> MapInfo:
-        """Return a map's provenance; the standardisation says which features never varied."""
+        """Return the provenance of a map; the standardisation shows the constant features."""
         # Progress messages do not change the result.
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "verbose"}
         defaults = {k: p.default for k, p in signature(type(self)).parameters.items()}
@@ -353,7 +346,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         Parameters
         ----------
         X : (n, d) array or torch tensor
-            New embeddings, from any source or from unknown ones.
+            New embeddings, from any source, known or unknown.
         strength : float or None
             Apply this multiple of the displacement instead of the fitted strength.
         out : (n, d) numpy array or None
@@ -371,7 +364,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         return "map_" in vars(self)
 
     def to_map(self) -> Any:
-        """Return the frozen correction: save it, send it, apply it with numpy alone."""
+        """Return the fitted map, which can be saved and applied with numpy alone."""
         check_is_fitted(self)
         m = self._with_provenance(self.map_)
         if self._sample is None:
@@ -387,7 +380,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
 
 
 class GatedEstimator(CorrectionEstimator):
-    """Base of the MGPA constructions: pairs make a gate, and without evidence nothing moves."""
+    """Base of the MGPA estimators: a gate is fitted on pairs, and without evidence no row moves."""
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
 
@@ -398,7 +391,7 @@ class GatedEstimator(CorrectionEstimator):
     def coverage(self, pairs: Any) -> float:
         """Return the share of the directional energy of pairs (A, B) inside the fitted gate.
 
-        Use pairs that were not fitted on: near 1, the gate covers their measurement change too.
+        Use pairs that were not in the fit: near 1, the gate also covers their measurement change.
         """
         check_is_fitted(self)
         contrasts = Pairs.from_arrays(pairs, self.n_features_in_).contrasts / self.map_.scale
@@ -407,7 +400,7 @@ class GatedEstimator(CorrectionEstimator):
 
 
 class SequentialEstimator(CorrectionEstimator):
-    """Base of estimators whose map is a sequence of stages: any prefix of it can be applied."""
+    """Base of estimators whose map is a sequence of stages; any number of first stages can be applied."""
 
     map_: SequentialMap
 

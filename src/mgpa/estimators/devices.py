@@ -1,4 +1,4 @@
-"""What a fit learns about devices in general: windows of rows, and the devices and people in them."""
+"""The description of devices and people in a fit, estimated from windows of rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LEAST = 0.1  # standard deviation of a logarithm of variance: smaller ones are o
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of one source and participant that follow each other; by ``key`` some windows are kept."""
+    """Consecutive rows of one source and participant; ``key`` decides which windows are kept."""
 
     rows: NDArray[np.float32]
     source: Any
@@ -60,7 +60,7 @@ class Window:
 
 
 def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
-    """Return windows of some rows, a bounded number of each source and participant."""
+    """Return windows of rows, a bounded number for each source and participant."""
     cell = rows.codes
     if rows.participant is not None:
         whose = coded(rows.participant)[1]
@@ -110,7 +110,7 @@ def _rows_of(X: Any, windows: list[NDArray[np.intp]]) -> Iterator[NDArray[np.flo
 
 
 def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
-    """Return the kept windows; the order in which they came does not matter."""
+    """Return the kept windows; their order of arrival does not matter."""
     cells = [None if w.participant is None else (w.source, w.participant) for w in windows]
     width = windows[0].rows.shape[1] if windows else 1
     return tuple(windows[i] for i in _keep([w.key for w in windows], cells, width))
@@ -133,10 +133,10 @@ def _keep(keys: list[int], cells: list[Any], width: int) -> list[int]:
 
 
 def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -> Population | None:
-    """Return the population of devices and people that windows show; None if they are too few.
+    """Return the population of devices and people estimated from windows; None if they are too few.
 
-    ``effects`` are the devices' levels relative to the first, (K - 1, d), from pairs; without pairs, those
-    of the rows.
+    ``effects`` are the levels of the devices relative to the first, (K - 1, d), from pairs or, without pairs,
+    from rows.
     """
     if len(windows) < FEWEST_UNITS:
         return None
@@ -203,9 +203,9 @@ def _log_spread(rows: Any) -> Floats:
 def _people(
     W: Floats, code: NDArray[np.int64], people: NDArray[np.int64], n_sources: int
 ) -> tuple[Floats, float]:
-    """Return the covariance of participants' means about their sources' means, and its degrees of freedom.
+    """Return the covariance of participants' means about source means, and its degrees of freedom.
 
-    Every mean is taken as if its participant had been left out of the whitening and of the source's mean.
+    Every mean is computed with its participant left out of the whitening and of the source mean.
     The shrinkage of the covariance toward a multiple of I and its degrees of freedom maximise the likelihood
     of left-out participants' means.
     """
@@ -258,9 +258,9 @@ def _people(
 
 
 def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64], *, odds: bool) -> Floats:
-    """Return the limits of rows out of range, from windows of participants left out of the ranges.
+    """Return limits for the share of rows out of range, from windows of left-out participants.
 
-    Shares vary between participants as their ``odds`` do; windows of unknown participants, as they are.
+    Shares vary between participants as their ``odds`` do; windows of unknown participants are used unchanged.
     """
     n_people = int(people.max()) + 1
     folds = np.arange(n_people) % min(FOLDS, n_people)
@@ -288,15 +288,15 @@ def _over_people(values: Floats, people: NDArray[np.int64]) -> tuple[Floats, Flo
 
 
 def _beyond(n: int, tests: int) -> float:
-    """Return how many deviations from a mean of n only one new value in a thousand is, in any test."""
+    """Return the number of deviations that one in a thousand new values exceeds in any test."""
     return float(scipy.stats.t.ppf(1.0 - RATE / tests, n - 1) * np.sqrt(1.0 + 1.0 / n))
 
 
 def _usual(W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: int) -> tuple[Floats, float]:
-    """Return mean and deviation of :func:`shape_of` over windows of participants left out of the whitening.
+    """Return mean and deviation of :func:`shape_of` over windows of left-out participants.
 
-    And the multiple of the deviation that one window of new participants in a thousand exceeds, in any of the
-    three.
+    Also return the multiple of the deviation that one in a thousand windows of new participants exceeds, in
+    any of the three.
     """
     n_people = int(people.max()) + 1
     folds = np.arange(n_people) % min(FOLDS, n_people)

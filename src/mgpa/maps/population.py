@@ -1,7 +1,8 @@
-"""Whether rows come from a device of the fit: a component for one drawn from the population of devices.
+"""Tests whether rows come from a fitted device or from another device of the same population.
 
-In coordinates w whitened within sources, the mean of n rows of a known device s is μ_s plus what people and
-content add; that of another device is drawn around the mean of the known ones, with their spread B added:
+In coordinates w whitened within sources, the mean of n rows of a known device s is μ_s plus effects of people
+and content. The mean of another device varies around the mean of the known devices, with the additional
+covariance B between devices:
 
     known:  t_ν(μ_s, P + I δ/n)          unseen:  t₅(μ̄, P + q B + I δ/n),  q = 1/4, 1, 4 alike.
 
@@ -45,35 +46,30 @@ RUN = 10  # rows that may be alike because they follow each other
 
 @dataclass(frozen=True)
 class Population:
-    """The devices of a fit, and the people, in whitened coordinates.
+    """The devices and people of a fit, in whitened coordinates.
 
     Attributes
     ----------
     center, whiten : (d,), (d, k)
         w = (x - center) whiten.
     levels : (K, d)
-        Mean rows of the devices, in the order of ``info.source_names``: of the same events, where pairs tell.
+        Mean rows of the devices, in the order of ``info.source_names``; from pairs, for the same events.
     people : (k, k)
         P, the covariance of participants' means about their device's.
     spread, varies : (d,), (d,)
-        Logarithms of each feature's standard deviation within sources, and how they differ between
-        participants.
-    gains : (K, d)
-        Logarithms of each feature's standard deviation on each device; empty in older files, which tell of
-        levels alone.
-    frames, in_frame, frame_scatter : (K, k, k), (K, g), (2, g, g)
-        What gives whitened rows of each device unit variance along every axis, how much they vary then
+        Log standard deviation of each feature within sources, and its variation between participants. gains :
+        (K, d) Log standard deviation of each feature on each device; empty in older files, which have only
+        levels. frames, in_frame, frame_scatter : (K, k, k), (K, g), (2, g, g) What gives whitened rows of
+        each device unit variance along every axis, how much they vary then
         (:func:`~mgpa.maps.frames.spread_of_rows`), and by what that differs: between participants' windows,
-        and on other devices. Devices that were added later have none, nor have older files.
-    usual : (2, 3)
+        and on other devices. Devices that were added later have none, nor have older files. usual : (2, 3)
         Mean and standard deviation, over batches of held-out participants, of what :func:`shape_of` returns.
-    limits : (3,)
-        Shares of a batch that only one batch in a thousand of new participants exceeds: of rows farther out
-        than any, or than most, fitting rows, and of rows outside the range of one feature.
-    numbers : (6,)
-        ν; the length that a row is winsorised to; how many axes hold most variance; participants; how many
-        standard deviations from ``usual`` only one batch in a thousand of new participants is; and, where
-        participants are unknown and windows of rows stand for them, how many rows those have, else 0.
+        limits : (3,) Limits that one in a thousand batches of new participants exceeds: the shares of rows
+        farther out than all, or than most, fitting rows, and of rows outside the range of one feature.
+        numbers : (6,) ν; the length to which a row is winsorised; the number of axes with most of the
+        variance; the number of participants; the number of standard deviations from ``usual`` that one in a
+        thousand batches of new participants exceeds; and the number of rows in the windows that replace
+        unknown participants, else 0.
     """
 
     center: Floats
@@ -116,7 +112,7 @@ class Population:
 
     @property
     def top(self) -> int:
-        """How many axes, the first ones, hold most of the rows' variance."""
+        """The number of first axes with most of the variance of rows."""
         return int(self.numbers[2])
 
     @cached_property
@@ -126,7 +122,7 @@ class Population:
 
     @cached_property
     def between(self) -> Floats:
-        """B, the spread between the devices: of the known ones, and as much again in any direction."""
+        """B, the covariance between devices: that of the known devices, plus an isotropic part."""
         return spread_of(self.means)
 
     def read(self, X: Floats) -> Floats:
@@ -142,7 +138,7 @@ class Population:
     def scores(self, means: Floats, center: Floats, scale: Floats) -> tuple[Floats, Floats]:
         """Return linear scores of devices at these whitened means, relative to the first: weights and bias.
 
-        They are of rows standardised by ``center`` and ``scale``.
+        The scores apply to rows standardised by ``center`` and ``scale``.
         """
         covariance = np.eye(means.shape[1]) + self.people
         weights = np.linalg.solve(covariance, (means - means[0]).T)  # (k, K)
@@ -151,20 +147,21 @@ class Population:
         return linear.T, (center - self.center) @ self.whiten @ weights - at
 
     def weights(self, W: Floats) -> tuple[Floats, Floats]:
-        """Return the median of whitened rows, and how far each is drawn in toward it: 1 is not at all."""
+        """Return the median of whitened rows, and factors that shrink rows toward it (1: no shrinkage)."""
         middle = np.median(W, axis=0)
         away = np.linalg.norm(W - middle, axis=1)
         return middle, np.minimum(1.0, self.numbers[1] / np.maximum(away, TINY))
 
     def level(self, W: Floats) -> tuple[Floats, float]:
-        """Return the mean of whitened rows, distant ones drawn in, and of how many independent rows it is."""
+        """Return the winsorised mean of whitened rows, and its effective number of independent rows."""
         middle, weight = self.weights(W)
         return middle + weight @ (W - middle) / len(W), len(W) / alike(W)
 
     def toward_known(self, level: Floats, noise: Floats) -> Floats:
         """Return a device's level (d,), measured with this covariance (k, k), shrunk toward the population.
 
-        What the measured level has beyond the whitened coordinates is kept: rows hardly vary there.
+        The part of the measured level outside the whitened coordinates is kept, because rows hardly vary
+        there.
         """
         away = self.read(level[None])[0] - self.means.mean(axis=0)
         kept = self.between @ np.linalg.solve(self.between + noise, away)
@@ -173,8 +170,8 @@ class Population:
     def gain(self, rows: Floats, n_units: float) -> Floats:
         """Return the logarithms of a device's standard deviations (d,), shrunk toward those of known ones.
 
-        How far depends on how much known devices differ, feature by feature and on the whole, beyond what
-        participants and few rows do.
+        The shrinkage depends on how much known devices differ, for each feature and in total, beyond
+        differences between participants and sampling error.
         """
         middle = self.gains.mean(axis=0)
         if len(rows) < FEWEST_FOR_FAULTS:
@@ -191,11 +188,11 @@ class Population:
         )
 
     def evidence(self, W: Floats, own: int | None = None, *, mixed: bool = False) -> Evidence:
-        """Return what whitened rows say about their device.
+        """Return the evidence of whitened rows about their device.
 
-        ``own`` is the device that they are said to be of. ``mixed`` rows may be of several known devices:
-        where they vary as a mixture would, each device's rows are asked, or, where devices overlap, their
-        mean may lie between those of the devices.
+        ``own`` is the named device. ``mixed`` rows may come from several known devices. If rows vary like a
+        mixture, the rows of each device are tested separately or, if devices overlap, their mean may lie
+        between the means of the devices.
         """
         mean, n = self.level(W)
         which = slice(None) if own is None else slice(own, own + 1)
@@ -265,7 +262,7 @@ class Population:
         return replace(most, n_rows=len(W), log_e=most.log_e - np.log(len(found)), mixture=True)
 
     def _mixture(self, W: Floats, n: float, among: NDArray[np.intp]) -> tuple[Floats, bool]:
-        """Return the mixture of devices' means nearest to the mean of rows, and whether rows vary so."""
+        """Return the mixture of device means nearest to the rows' mean, and whether rows vary like it."""
         centers = self.means[among]
         mean, _ = self.level(W)
         shares = nearest_mixture(mean, centers, np.linalg.inv(self.people + np.eye(len(mean)) / n))
@@ -278,12 +275,12 @@ class Population:
         return middle, expected < 1.0 or seen > MIXED * expected
 
     def _as_unseen(self, W: Floats, noise: float) -> Floats:
-        """Return log-densities of means, or rows, of a device drawn from the population."""
+        """Return log-densities of means or rows of an unknown device from the population."""
         scatter = self.people + noise * np.eye(W.shape[1])
         return log_density_unseen(W - self.means.mean(axis=0), scatter, self.between)
 
     def row_evidence(self, W: Floats) -> Floats:
-        """Return every row's log-likelihood ratio: of an unseen device over the best known one."""
+        """Return the log-likelihood ratio of an unknown device to the best known device for every row."""
         nu = float(self.numbers[0])
         known = self.people * (nu - 2.0) / nu + np.eye(W.shape[1])
         as_known = np.max([log_density(W - mean, known, nu) for mean in self.means], axis=0)
@@ -292,9 +289,9 @@ class Population:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a batch says about its device.
+    """The evidence of a batch about its device.
 
-    ``log_e`` is the logarithm of the e-value: how many times more likely an unseen device makes it.
+    ``log_e`` is the logarithm of the e-value, the likelihood ratio of an unknown device to the known ones.
     """
 
     n_rows: int
@@ -310,7 +307,7 @@ class Evidence:
 
 
 def log_spread(X: Floats, W: Floats) -> Floats:
-    """Return the logarithms of features' standard deviations, rows far out (whitened: W) drawn in."""
+    """Return the log standard deviations of features, with distant rows (whitened: W) winsorised."""
     apart = (X - np.median(X, axis=0)) * far_out_weights(W)[:, None]
     return np.asarray(0.5 * np.log(np.maximum(apart.var(axis=0, ddof=1), np.finfo(np.float64).tiny)))
 
@@ -322,7 +319,7 @@ def far_out_weights(W: Floats) -> Floats:
 
 
 def alike(W: Floats) -> float:
-    """Return what rows in order have in common: the variance of runs' means over that of rows alone."""
+    """Return the correlation of consecutive rows: the variance of means of runs over that of single rows."""
     run = min(RUN, len(W) // 4)
     if run < 2:
         return 1.0
@@ -333,9 +330,9 @@ def alike(W: Floats) -> float:
 
 
 def shape_of(W: Floats, top: int) -> Floats:
-    """Return three numbers of the spread of whitened rows about their mean, in logarithms.
+    """Return three logarithms of the spread of whitened rows about their mean.
 
-    Of all coordinates; of the smaller axes relative to the larger ones; of the larger ones.
+    They are for all coordinates, for the smaller axes relative to the larger axes, and for the larger axes.
     """
     squares = np.square(W - W.mean(axis=0)) * (len(W) / max(1, len(W) - 1)) + np.finfo(np.float64).tiny
     large = np.log(squares[:, :top].mean(axis=1)).mean()
@@ -344,7 +341,7 @@ def shape_of(W: Floats, top: int) -> Floats:
 
 
 def nearest_mixture(mean: Floats, centers: Floats, precision: Floats, steps: int = 200) -> Floats:
-    """Return the shares, none negative, of the mixture of centers that is nearest to a mean (Frank-Wolfe)."""
+    """Return the non-negative weights of the mixture of centers nearest to a mean (Frank-Wolfe)."""
     gaps = centers - mean
     products = gaps @ precision @ gaps.T
     shares = np.full(len(centers), 1.0 / len(centers))

@@ -33,7 +33,7 @@ Columns = dict[str, Labels]
 
 
 def require_columns(wanted: Iterable[str], columns: Iterable[str], table: Any = "The table") -> None:
-    """Raise if some columns of a table are missing, naming them and those that are there."""
+    """Raise if columns of a table are missing; name missing and existing columns."""
     present = list(columns)
     missing = [name for name in wanted if name not in present]
     if not missing:
@@ -51,7 +51,7 @@ def require_columns(wanted: Iterable[str], columns: Iterable[str], table: Any = 
 
 
 def check_columns(given: Mapping[str, Any], n: int) -> Columns:
-    """Return the standard columns of n rows, checked alone and together."""
+    """Return the standard columns of n rows, checked separately and together."""
     columns: Columns = {}
     for name in COLUMNS:
         if name in given and not isinstance(given[name], Carried):
@@ -78,7 +78,7 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
 
 
 def require_matched(pair_id: Labels) -> None:
-    """Raise if an id names a single row, which then forms no pair."""
+    """Raise if an id occurs in only one row, which is not a pair."""
     rows = np.flatnonzero(is_paired(pair_id))
     _, first, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
     single = np.sort(rows[first[counts == 1]])
@@ -127,7 +127,7 @@ def _require_people_apart(participant: Labels, role: Labels | None) -> None:
 
 
 def check_other(values: Any, n: int, name: Any) -> Any:
-    """Return a checked extra column: numbers, booleans, text, or what is passed on."""
+    """Return a checked additional column: numbers, booleans, text, or a type that is passed on."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ValueError(f"other has a column named {name!r}; names are printable Unicode text.")
     if isinstance(values, Carried):
@@ -173,7 +173,7 @@ def require_alike(first: Columns, other: Columns, what: str) -> None:
 
 
 def _tidy(values: Labels) -> Labels:
-    """Return values so that equal columns have equal bytes: native order, text as narrow as it fits."""
+    """Return values so that equal columns have equal bytes: native byte order, narrowest text type."""
     dtype = values.dtype.newbyteorder("=")
     if dtype.kind == "U":
         lengths = np.char.str_len(values)
@@ -185,7 +185,7 @@ def _tidy(values: Labels) -> Labels:
 
 
 def spoken(column: str) -> str:
-    """Return a column's name as it is said.
+    """Return the name of a column for sentences.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def spoken(column: str) -> str:
 
 
 def in_units(text: str, info: Mapping[str, Any]) -> str:
-    """Return a sentence about participants in the word that a table has for them.
+    """Return a sentence about participants with the table's word for them.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def in_units(text: str, info: Mapping[str, Any]) -> str:
 
 
 def feature_names(info: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the names of the features that an ``info`` has, if it has some."""
+    """Return the feature names in an ``info``, if there are any."""
     names = info.get("feature_names")
     return tuple(map(str, names)) if isinstance(names, (list, tuple)) and names else None
 
@@ -220,7 +220,7 @@ def column_names(names: Iterable[str]) -> str:
 
 
 def _require_same(values: Labels, pair_id: Labels, name: str) -> None:
-    """Raise if two views of one event differ in what belongs to the event."""
+    """Raise if two views of one event differ in participant or label."""
     rows = np.flatnonzero(is_paired(pair_id))
     ids, first, codes = np.unique(pair_id[rows], return_index=True, return_inverse=True)
     differs = values[rows] != values[rows][first][codes]
@@ -237,18 +237,14 @@ def _require_same(values: Labels, pair_id: Labels, name: str) -> None:
 def assign_roles(
     participant: Any, shares: dict[str, float] | None = None, *, stratify: Any = None, random_state: int = 0
 ) -> Labels:
-    """Return a role for every row such that no participant has two.
+    """Return a role for every row; no participant has two roles.
 
     Parameters
     ----------
     participant : (n,) array
-        Who was measured.
-    shares : dict of role to share of participants
-        None: 40 % FIT and 20 % each VAL, HEAD and EVAL, as in the paper's controlled study.
-    stratify : (n,) array or None
-        A property of participants (age group, session order) to spread evenly over the roles.
-    random_state : int
-        Seed.
+        The participant of each row. shares : dict of role to share of participants None: 40 % FIT and 20 %
+        each VAL, HEAD and EVAL, as in the paper's controlled study. stratify : (n,) array or None A property
+        of participants (age group, session order) to balance over the roles. random_state : int Seed.
 
     Examples
     --------
@@ -299,11 +295,11 @@ def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: 
     Parameters
     ----------
     strata : dict of participant to stratum
-        Spread evenly over the folds.
+        Balanced over the folds.
     rotation, n : int
         Which of n folds is EVAL.
     random_state : int
-        Of the folds; all rotations share them.
+        Seed of the folds; all rotations share them.
 
     Examples
     --------
