@@ -131,4 +131,6 @@ with plots.style():
 # ---------------------
 # Both devices recorded the same brain signals without lost markers, and twelve participants wore both. With
 # your own data, audit the fit (:doc:`../../start/from_epochs` leads from epochs to a report) and check
-# *home*: in this example, the decoder of the cap is as accurate on the cap as before. plt.show()
+# *home*: in this example, the decoder of the cap is as accurate on the cap as before.
+
+plt.show()

@@ -123,4 +123,6 @@ with plots.style():
 # ---------------------
 # Computed pairs are exact, so eight participants are enough here. If you have all raw trials, re-reference
 # them instead; no correction is needed then. :doc:`../../start/real_eeg` has real recordings, in which the
-# reference is also associated with the task. plt.show()
+# reference is also associated with the task.
+
+plt.show()

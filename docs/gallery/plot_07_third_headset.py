@@ -176,4 +176,6 @@ with plots.style():
 # ---------------------
 # In this example, adapting without pairs works as well because the shares of closed eyes are equal. If they
 # may differ, record pairs. :doc:`../../unseen` reports measurements on real devices and the rate of false
-# alarms. plt.show()
+# alarms.
+
+plt.show()

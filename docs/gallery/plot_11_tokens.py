@@ -134,4 +134,6 @@ with plots.style():
 # ---------------------
 # ``JointTokens`` has as many features as all tokens together, and may change differences between tokens. If
 # changes within a trial must be preserved exactly, correct the mean. :doc:`../../do_no_harm` compares both on
-# tokens of a real network. For files, use ``mgpa fit --tokens joint``. plt.show()
+# tokens of a real network. For files, use ``mgpa fit --tokens joint``.
+
+plt.show()
