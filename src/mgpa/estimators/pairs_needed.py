@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from ..errors import MissingEvidence
-from ..labels import is_paired
+from ..labels import Codes, Labels, is_paired
 from ..pairs import Pairs
 
 Floats = NDArray[np.float64]
@@ -102,6 +102,35 @@ def pairs_needed(
     X, source, ids = np.asarray(X), np.asarray(source), np.asarray(pair_id)
     rng = np.random.default_rng(random_state)
     codes = np.unique(source, return_inverse=True)[1].astype(np.int64)
+    rest, out = hold_out_events(ids, groups, rng)
+    if sizes is None:
+        sizes = tuple(np.unique(np.geomspace(4, len(rest), 5).round().astype(int)).tolist())
+    if not all(2 <= size <= len(rest) for size in sizes):
+        raise ValueError(f"sizes are {sizes}; after holding out, there are {len(rest)} events.")
+    fitted = ~np.isin(ids, out)
+    test = Pairs.from_ids(X, codes, np.where(fitted, -1, _coded(ids)))
+    scale = np.maximum(X[fitted].std(axis=0), np.finfo(np.float64).tiny)
+    uncorrected = closeness(test.a / scale, test.b / scale)
+    distance = np.full((len(sizes), repeats), uncorrected)
+    options = {"source": source[fitted], "groups": None if groups is None else np.asarray(groups)[fitted]}
+    for draw in range(repeats):
+        order = rng.permutation(rest)
+        for i, size in enumerate(sizes):
+            chosen = np.where(np.isin(ids, order[:size]), _coded(ids), -1)[fitted]
+            try:
+                m = clone(model).fit(X[fitted], pair_id=chosen, **options).to_map()
+            except (MissingEvidence, ValueError):  # so few pairs show nothing, or leave out a source
+                continue
+            distance[i, draw] = closeness(m.transform(test.a) / scale, m.transform(test.b) / scale)
+    draws = rng.integers(repeats, size=(RESAMPLES, repeats))
+    estimates = [_needed(sizes, distance[:, draw].mean(axis=1), uncorrected) for draw in draws]
+    low, high = np.quantile(estimates, [0.025, 0.975], method="nearest")
+    needed = _needed(sizes, distance.mean(axis=1), uncorrected)
+    return PairsNeeded(sizes, distance, uncorrected, needed, (float(low), float(high)))
+
+
+def hold_out_events(ids: Labels, groups: Any, rng: np.random.Generator) -> tuple[Labels, Labels]:
+    """Return the paired events to fit on, and those held out: of other participants, where these are many."""
     labels, counts = np.unique(ids[is_paired(ids)], return_counts=True)
     events = labels[counts > 1]
     unit = events if groups is None else np.array([np.asarray(groups)[ids == event][0] for event in events])
@@ -113,41 +142,16 @@ def pairs_needed(
         raise MissingEvidence(
             f"{len(events)} paired events are too few to extrapolate from; at least 6 are needed."
         )
-    if sizes is None:
-        sizes = tuple(np.unique(np.geomspace(4, len(rest), 5).round().astype(int)).tolist())
-    if not all(2 <= size <= len(rest) for size in sizes):
-        raise ValueError(f"sizes are {sizes}; after holding out, there are {len(rest)} events.")
-    fitted = ~np.isin(ids, out)
-    test = Pairs.from_ids(X, codes, np.where(fitted, -1, _coded(ids)))
-
-    def closeness(m: Any) -> float:
-        a, b = (test.a, test.b) if m is None else (m.transform(test.a), m.transform(test.b))
-        a, b = a / scale, b / scale
-        other = np.roll(np.arange(len(b)), 1)
-        apart = np.mean((a - b[other]) ** 2)
-        return float(np.mean((a - b) ** 2) / apart) if apart > 0 else 1.0
-
-    scale = np.maximum(X[fitted].std(axis=0), np.finfo(np.float64).tiny)
-    distance = np.zeros((len(sizes), repeats))
-    options = {"source": source[fitted], "groups": None if groups is None else np.asarray(groups)[fitted]}
-    for draw in range(repeats):
-        order = rng.permutation(rest)
-        for i, size in enumerate(sizes):
-            chosen = np.where(np.isin(ids, order[:size]), _coded(ids), -1)[fitted]
-            try:
-                m = clone(model).fit(X[fitted], pair_id=chosen, **options).to_map()
-            except (MissingEvidence, ValueError):  # so few pairs show nothing, or leave out a source
-                m = None
-            distance[i, draw] = closeness(m)
-    uncorrected = closeness(None)
-    draws = rng.integers(repeats, size=(RESAMPLES, repeats))
-    estimates = [_needed(sizes, distance[:, draw].mean(axis=1), uncorrected) for draw in draws]
-    low, high = np.quantile(estimates, [0.025, 0.975], method="nearest")
-    needed = _needed(sizes, distance.mean(axis=1), uncorrected)
-    return PairsNeeded(sizes, distance, uncorrected, needed, (float(low), float(high)))
+    return rest, out
 
 
-def _coded(ids: NDArray[Any]) -> NDArray[np.int64]:
+def closeness(a: Floats, b: Floats) -> float:
+    """Return the mean squared distance of views of one event, as a share of that of different events."""
+    apart = np.mean((a - np.roll(b, 1, axis=0)) ** 2)
+    return float(np.mean((a - b) ** 2) / apart) if apart > 0 else 1.0
+
+
+def _coded(ids: Labels) -> Codes:
     """Return pair ids as positions among the distinct ones."""
     return np.unique(ids, return_inverse=True)[1].astype(np.int64)
 
