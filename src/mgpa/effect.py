@@ -38,7 +38,7 @@ from ._common.markup import rounded_repr
 from .evidence import LEVEL, jackknife, t_quantile
 from .linalg import PrincipalAxes, Scatter, cross_validated_ridge, outside, resolved_axes
 from .moments import Means, Moments
-from .statistics import MOST_PEOPLE
+from .statistics import MOST_PARTICIPANTS
 
 Floats = NDArray[np.float64]
 
@@ -268,7 +268,7 @@ def gap_across(
 def _groups(participants: Means) -> dict[Any, int]:
     """Return the groups of participants that are left out together."""
     names = sorted({name for _, name in participants.parts}, key=repr)
-    return {name: i % MOST_PEOPLE for i, name in enumerate(names)}
+    return {name: i % MOST_PARTICIPANTS for i, name in enumerate(names)}
 
 
 def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floats]:

@@ -27,7 +27,7 @@ from .pairs import Pairs, matched_rows, row_keys, rows_among_views
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
-MOST_PEOPLE = 64  # more are left out of an effect in groups
+MOST_PARTICIPANTS = 64  # more are left out of an effect in groups
 MOST_NAMED = 10_000  # participants whose means are kept; of more, those of such groups
 GOLDEN, LOWEST = 0x9E3779B97F4A7C15 - 2**64, -(2**63)
 SAMPLE_ROWS, SAMPLE_NUMBERS, HASHED = 1000, 2**22, 16  # rows of a sample, its numbers, features that choose
@@ -245,7 +245,7 @@ def in_groups(participants: Means, names: frozenset[Any]) -> Means:
 
     def cell(label: tuple[Any, Any]) -> tuple[Any, Group]:
         source, who = label
-        group = who if isinstance(who, Group) else Group(zlib.crc32(repr(who).encode()) % MOST_PEOPLE)
+        group = who if isinstance(who, Group) else Group(zlib.crc32(repr(who).encode()) % MOST_PARTICIPANTS)
         return source, group
 
     return participants.grouped(cell)

@@ -12,7 +12,7 @@ from mgpa.moments import Moments
 from mgpa.reading.posterior import joint_axes, log_density
 from mgpa.reading.regressions import FEW, _decompose, _solve, shared_directions
 from mgpa.reading.spread import shared_slope
-from mgpa.reading.views import MOST_PEOPLE, grouped, unpaired_scatters
+from mgpa.reading.views import MOST_PARTICIPANTS, grouped, unpaired_scatters
 
 D = 12
 
@@ -240,7 +240,7 @@ def test_groups_of_participants_have_enough_pairs_and_whole_people():
 def test_more_participants_than_units_share_them_by_what_they_have():
     whose, rng = np.repeat(np.arange(500), 4), np.random.default_rng(0)
     units = grouped(whose, np.zeros(2000, int), rng.random(2000))
-    assert len(np.unique(units)) == MOST_PEOPLE
+    assert len(np.unique(units)) == MOST_PARTICIPANTS
     assert all(len(np.unique(units[whose == person])) == 1 for person in range(0, 500, 50))
     assert np.ptp(np.bincount(units)) <= 4  # of four pairs each
 

@@ -1,4 +1,4 @@
-"""The description of devices and people in a fit, estimated from windows of rows."""
+"""The description of devices and participants in a fit, estimated from windows of rows."""
 
 from __future__ import annotations
 
@@ -67,18 +67,20 @@ def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
         cell = cell * (int(whose.max(initial=0)) + 1) + whose
     small = cell.max(initial=0) < 2**16  # which numpy sorts in one pass
     order = np.argsort(cell.astype(np.uint16) if small else cell, kind="stable")
-    known = rows.participant is not None
+    has_participants = rows.participant is not None
     ends = np.append(np.flatnonzero(np.diff(cell[order], prepend=-1)), len(order)).tolist()
     chosen = [
         order[first + start : first + stop]
         for first, last in itertools.pairwise(ends)
-        for start, stop in _windows_of(last - first, known)
+        for start, stop in _windows_of(last - first, has_participants)
         if stop - start > 1
     ]
     keys = [zlib.crc32(part.data) for part in _rows_of(rows.X, chosen)]
-    kept = _keep(keys, [cell[window[0]] if known else None for window in chosen], rows.X.shape[1])
+    kept_windows = _keep(
+        keys, [cell[window[0]] if has_participants else None for window in chosen], rows.X.shape[1]
+    )
     windows = []
-    for i, part in zip(kept, _rows_of(rows.X, [chosen[i] for i in kept]), strict=True):
+    for i, part in zip(kept_windows, _rows_of(rows.X, [chosen[i] for i in kept_windows]), strict=True):
         at = chosen[i][0]
         who = None if rows.participant is None else rows.participant[at].item()
         windows.append(Window(part.copy(), rows.source[at].item(), who, keys[i]))
@@ -122,18 +124,18 @@ def _keep(keys: list[int], cells: list[Any], width: int) -> list[int]:
     ``cells`` are the windows' sources and participants, None where participants are unknown.
     """
     counts: Counter[Any] = Counter()
-    kept, most = [], max(24, min(MOST, NUMBERS // (WINDOW * width)))
+    chosen, most = [], max(24, min(MOST, NUMBERS // (WINDOW * width)))
     for i in sorted(range(len(keys)), key=keys.__getitem__):
         counts[cells[i]] += 1
         if cells[i] is None or counts[cells[i]] <= EACH:
-            kept.append(i)
-            if len(kept) == most:
+            chosen.append(i)
+            if len(chosen) == most:
                 break
-    return kept
+    return chosen
 
 
 def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -> Population | None:
-    """Return the population of devices and people estimated from windows; None if they are too few.
+    """Return the population of devices and participants estimated from windows; None if they are too few.
 
     ``effects`` are the levels of the devices relative to the first, (K - 1, d), from pairs or, without pairs,
     from rows.
@@ -146,53 +148,80 @@ def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -
     which = np.repeat(np.arange(len(windows)), [len(w.rows) for w in windows])
     code = np.array([sources.index(w.source) for w in windows])
     n_sources, n_rows = len(sources), len(X)
-    own = np.stack([X[code[which] == s].mean(axis=0) for s in range(n_sources)])
-    residual = X - own[code[which]]
+    means = np.stack([X[code[which] == s].mean(axis=0) for s in range(n_sources)])
+    residual = X - means[code[which]]
     scale = np.sqrt(np.mean(residual**2, axis=0))
-    varies = scale > 1e-9 * np.maximum(np.abs(own).max(axis=0), np.finfo(np.float64).tiny)
+    varies = scale > 1e-9 * np.maximum(np.abs(means).max(axis=0), np.finfo(np.float64).tiny)
     if not varies.any() or n_rows - n_sources < 8:
         return None
-    inverse = np.where(varies, 1.0 / np.where(varies, scale, 1.0), 0.0)
-    k = int(min(varies.sum(), AXES, max(4, n_rows // 8)))
-    _, sizes, turn = np.linalg.svd(residual * inverse, full_matrices=False)
-    variance = sizes**2 / (n_rows - n_sources)
-    share = np.cumsum(variance) / variance.sum()
-    k = min(k, len(variance))
-    variance = (1.0 - BALL) * variance[:k] + BALL * variance.sum() / varies.sum()
-    whiten = (turn[:k].T * inverse[:, None]) / np.sqrt(variance)
-    top = int(np.clip(np.searchsorted(share, VARIANCE) + 1, 1, k))
-    levels = own if effects is None else own.mean(axis=0) + np.vstack([0 * effects[:1], effects])
-    if effects is not None:
-        levels = levels - effects.sum(axis=0) / n_sources
-    center = own.mean(axis=0)
+    whiten, top = _whitening(residual, np.where(varies, scale, np.inf), n_sources)
+    levels = means if effects is None else _levels(means, effects)
+    center = means.mean(axis=0)
     W = residual @ whiten
-    # Units: participants, or windows where participants are unknown.
-    known = all(w.participant is not None for w in windows)
-    names = [str(w.participant) if known else str(i) for i, w in enumerate(windows)]
-    people = np.unique(names, return_inverse=True)[1]
-    if people.max() + 1 < FEWEST_UNITS:
+    participants, has_participants = _units(windows)
+    if participants.max() + 1 < FEWEST_UNITS:
         return None
-    P, nu = _people(W, code[which], people[which], n_sources)
+    P, nu = _participant_means(W, code[which], participants[which], n_sources)
     gains = np.stack([log_spread(X[code[which] == s], W[code[which] == s]) for s in range(n_sources)])
-    usual, limit = _usual(W, which, people, top)
-    logs = np.stack([_log_spread(w.rows) for w in windows])
-    whole = 0.5 * np.log(np.maximum(np.mean(residual**2, axis=0), np.finfo(np.float64).tiny))
-    differ = np.sqrt(np.mean(np.square(np.clip(logs - whole, -3.0, 3.0)), axis=0))
-    usually_dead = np.quantile(logs - whole, 0.05, axis=0) < np.log(0.1)
+    usual, limit = _usual(W, which, participants, top)
+    spread, differ = _spreads(residual, windows)
     length = float(np.quantile(np.linalg.norm(W, axis=1), 0.95))
     return Population(
         center=center,
         whiten=whiten,
         levels=levels,
         people=P,
-        spread=whole,
-        varies=np.where(varies & ~usually_dead, np.maximum(differ, 0.05), 0.0),
+        spread=spread,
+        varies=np.where(varies, differ, 0.0),
         usual=usual,
-        limits=_limits(X, which, people, odds=known),
-        numbers=np.array([nu, length, top, people.max() + 1.0, limit, 0.0 if known else WINDOW]),
+        limits=_limits(X, which, participants, odds=has_participants),
+        numbers=np.array(
+            [nu, length, top, participants.max() + 1.0, limit, 0.0 if has_participants else WINDOW]
+        ),
         gains=gains,
-        **_frames(W, which, code, people, top),
+        **_frames(W, which, code, participants, top),
     )
+
+
+def _units(windows: tuple[Window, ...]) -> tuple[NDArray[np.int64], bool]:
+    """Return a number for each window's participant, or for each window where they are unknown, and which."""
+    has_participants = all(w.participant is not None for w in windows)
+    names = [str(w.participant) if has_participants else str(i) for i, w in enumerate(windows)]
+    return np.unique(names, return_inverse=True)[1], has_participants
+
+
+def _whitening(residual: Floats, scale: Floats, n_sources: int) -> tuple[Floats, int]:
+    """Return what whitens rows within sources, (d, k), and how many of its axes hold most of the variance.
+
+    ``scale`` is infinite for features that never varied.
+    """
+    n_rows, n_varying = len(residual), int(np.isfinite(scale).sum())
+    _, sizes, turn = np.linalg.svd(residual / scale, full_matrices=False)
+    variance = sizes**2 / (n_rows - n_sources)
+    share = np.cumsum(variance) / variance.sum()
+    k = min(n_varying, AXES, max(4, n_rows // 8), len(variance))
+    variance = (1.0 - BALL) * variance[:k] + BALL * variance.sum() / n_varying
+    whiten = (turn[:k].T / scale[:, None]) / np.sqrt(variance)
+    return whiten, int(np.clip(np.searchsorted(share, VARIANCE) + 1, 1, k))
+
+
+def _levels(means: Floats, effects: Floats) -> Floats:
+    """Return the sources' levels: effects of pairs, relative to the first source, about the mean of rows."""
+    levels = means.mean(axis=0) + np.vstack([0 * effects[:1], effects])
+    return np.asarray(levels - effects.sum(axis=0) / len(means))
+
+
+def _spreads(residual: Floats, windows: tuple[Window, ...]) -> tuple[Floats, Floats]:
+    """Return the logarithm of every feature's spread within sources, and by how much it differs in windows.
+
+    That is 0 for features that are constant in some windows: there, it says nothing about new rows.
+    """
+    tiny = np.finfo(np.float64).tiny
+    spread = 0.5 * np.log(np.maximum(np.mean(residual**2, axis=0), tiny))
+    apart = np.stack([_log_spread(w.rows) for w in windows]) - spread
+    differ = np.sqrt(np.mean(np.square(np.clip(apart, -3.0, 3.0)), axis=0))
+    often_constant = np.quantile(apart, 0.05, axis=0) < np.log(0.1)
+    return spread, np.where(often_constant, 0.0, np.maximum(differ, 0.05))
 
 
 def _log_spread(rows: Any) -> Floats:
@@ -200,8 +229,8 @@ def _log_spread(rows: Any) -> Floats:
     return np.asarray(0.5 * np.log(np.maximum(variance, np.finfo(np.float64).tiny)))
 
 
-def _people(
-    W: Floats, code: NDArray[np.int64], people: NDArray[np.int64], n_sources: int
+def _participant_means(
+    W: Floats, code: NDArray[np.int64], participants: NDArray[np.int64], n_sources: int
 ) -> tuple[Floats, float]:
     """Return the covariance of participants' means about source means, and its degrees of freedom.
 
@@ -209,18 +238,18 @@ def _people(
     The shrinkage of the covariance toward a multiple of I and its degrees of freedom maximise the likelihood
     of left-out participants' means.
     """
-    k, n_rows, n_people = W.shape[1], len(W), int(people.max()) + 1
-    cell = code * n_people + people
+    k, n_rows, n_participants = W.shape[1], len(W), int(participants.max()) + 1
+    cell = code * n_participants + participants
     cells, inverse, counts = np.unique(cell, return_inverse=True, return_counts=True)
     means = np.zeros((len(cells), k))
     np.add.at(means, inverse, W)
     means /= counts[:, None]
-    source, whose = cells // n_people, cells % n_people
+    source, whose = cells // n_participants, cells % n_participants
     in_source = np.bincount(code, minlength=n_sources)
     apart = np.zeros_like(means)
     noise = np.zeros(len(cells))
-    for person in range(n_people):
-        mine = np.flatnonzero(whose == person)
+    for participant in range(n_participants):
+        mine = np.flatnonzero(whose == participant)
         parted = means[mine] * np.sqrt(counts[mine] / n_rows)[:, None]
         _, sizes, axes = np.linalg.svd(parted, full_matrices=False)
         grown = 1.0 / np.sqrt(1.0 - np.minimum(sizes, 0.95) ** 2) - 1.0
@@ -229,7 +258,7 @@ def _people(
             apart[i] = x + ((x @ axes.T) * grown) @ axes
             noise[i] = alike(W[inverse == i]) / counts[i]
     weight = 1.0 / np.bincount(whose)[whose]
-    parts = np.zeros((n_people, k, k))
+    parts = np.zeros((n_participants, k, k))
     np.add.at(parts, whose, weight[:, None, None] * apart[:, :, None] * apart[:, None, :])
     whole = parts.sum(axis=0)
 
@@ -243,9 +272,9 @@ def _people(
 
     likely: dict[tuple[float, float], float] = dict.fromkeys(itertools.product(SHARES, DEGREES), 0.0)
     for share in SHARES:
-        for fold in range(min(MOST_FOLDS, n_people)):
+        for fold in range(min(MOST_FOLDS, n_participants)):
             left_out = parts[fold::MOST_FOLDS]
-            others = shrunk(whole - left_out.sum(axis=0), n_people - len(left_out), share)
+            others = shrunk(whole - left_out.sum(axis=0), n_participants - len(left_out), share)
             values, vectors = np.linalg.eigh(others)
             for i in np.flatnonzero(whose % MOST_FOLDS == fold):
                 squares = np.square(apart[i] @ vectors)
@@ -254,37 +283,37 @@ def _people(
                     density = log_density_of(float(np.sum(squares / scatter)), k, nu)
                     likely[share, nu] += weight[i] * (density - 0.5 * float(np.log(scatter).sum()))
     share, nu = max(likely, key=lambda choice: likely[choice])
-    return shrunk(whole, n_people, share), nu
+    return shrunk(whole, n_participants, share), nu
 
 
-def _limits(X: Floats, which: NDArray[np.int64], people: NDArray[np.int64], *, odds: bool) -> Floats:
+def _limits(X: Floats, which: NDArray[np.int64], participants: NDArray[np.int64], *, odds: bool) -> Floats:
     """Return limits for the share of rows out of range, from windows of left-out participants.
 
     Shares vary between participants as their ``odds`` do; windows of unknown participants are used unchanged.
     """
-    n_people = int(people.max()) + 1
-    folds = np.arange(n_people) % min(FOLDS, n_people)
-    shares = np.zeros((len(people), 3))
+    n_participants = int(participants.max()) + 1
+    folds = np.arange(n_participants) % min(FOLDS, n_participants)
+    shares = np.zeros((len(participants), 3))
     for fold in range(folds.max() + 1):
-        out = folds[people] == fold
+        out = folds[participants] == fold
         fitted = FittedRange.from_rows(sample_rows(X[~out[which]]))
         for window in np.flatnonzero(out):
             odd, outside, far = fitted.shares(X[which == window])
             shares[window] = outside.mean(), far, odd.max()
     values = np.log((shares + ODDS) / (1.0 - shares + ODDS)) if odds else shares
-    center, deviation = _over_people(values, people)
-    limits = center + _beyond(n_people, 3) * deviation
+    center, deviation = _over_participants(values, participants)
+    limits = center + _beyond(n_participants, 3) * deviation
     if odds:
         limits = (np.exp(limits) * (1.0 + ODDS) - ODDS) / (1.0 + np.exp(limits))
     return np.asarray(np.clip(limits, 0.0, MOST_SHARE))
 
 
-def _over_people(values: Floats, people: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _over_participants(values: Floats, participants: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Return mean and deviation of windows' values, every participant counted once."""
-    weight = 1.0 / np.bincount(people)[people]
-    n_people = weight.sum()
-    center = weight @ values / n_people
-    return center, np.sqrt(weight @ (values - center) ** 2 / max(1.0, n_people - 1.0))
+    weight = 1.0 / np.bincount(participants)[participants]
+    n_participants = weight.sum()
+    center = weight @ values / n_participants
+    return center, np.sqrt(weight @ (values - center) ** 2 / max(1.0, n_participants - 1.0))
 
 
 def _beyond(n: int, tests: int) -> float:
@@ -292,18 +321,20 @@ def _beyond(n: int, tests: int) -> float:
     return float(scipy.stats.t.ppf(1.0 - RATE / tests, n - 1) * np.sqrt(1.0 + 1.0 / n))
 
 
-def _usual(W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: int) -> tuple[Floats, float]:
+def _usual(
+    W: Floats, which: NDArray[np.int64], participants: NDArray[np.int64], top: int
+) -> tuple[Floats, float]:
     """Return mean and deviation of :func:`shape_of` over windows of left-out participants.
 
     Also return the multiple of the deviation that one in a thousand windows of new participants exceeds, in
     any of the three.
     """
-    n_people = int(people.max()) + 1
-    folds = np.arange(n_people) % min(FOLDS, n_people)
-    shapes = np.zeros((len(people), 3))
+    n_participants = int(participants.max()) + 1
+    folds = np.arange(n_participants) % min(FOLDS, n_participants)
+    shapes = np.zeros((len(participants), 3))
     k, total = W.shape[1], W.T @ W
     for fold in range(folds.max() + 1):
-        out = folds[people[which]] == fold
+        out = folds[participants[which]] == fold
         rest = (total - W[out].T @ W[out]) / max(1, len(W) - out.sum())
         rest = (1.0 - BALL) * rest + BALL * np.eye(k)
         turned = W.copy()
@@ -311,14 +342,14 @@ def _usual(W: Floats, which: NDArray[np.int64], people: NDArray[np.int64], top: 
             if part.start < k:
                 lower = np.linalg.cholesky(rest[part, part])
                 turned[:, part] = np.linalg.solve(lower, W[:, part].T).T
-        for window in np.flatnonzero(folds[people] == fold):
+        for window in np.flatnonzero(folds[participants] == fold):
             shapes[window] = shape_of(turned[which == window], top)
-    center, deviation = _over_people(shapes, people)
-    return np.stack([center, np.maximum(deviation, LEAST)]), _beyond(n_people, 6)
+    center, deviation = _over_participants(shapes, participants)
+    return np.stack([center, np.maximum(deviation, LEAST)]), _beyond(n_participants, 6)
 
 
 def _frames(
-    W: Floats, which: NDArray[np.int64], code: NDArray[np.int64], people: NDArray[np.int64], top: int
+    W: Floats, which: NDArray[np.int64], code: NDArray[np.int64], participants: NDArray[np.int64], top: int
 ) -> dict[str, Floats]:
     """Return the devices' frames, how rows vary in them, and by what that differs (:mod:`mgpa.maps.frames`).
 
@@ -328,7 +359,7 @@ def _frames(
     n_sources = int(code.max()) + 1
     windows = np.split(W, np.flatnonzero(np.diff(which)) + 1)
     apart = np.concatenate([(w - np.median(w, axis=0)) * far_out_weights(w)[:, None] for w in windows])
-    folds = (people % min(FOLDS, int(people.max()) + 1))[which]
+    folds = (participants % min(FOLDS, int(participants.max()) + 1))[which]
     own, others = np.zeros((len(windows), 2 if top < W.shape[1] else 1)), []
     for fold in range(folds.max() + 1):
         frames = _fit_frames(apart[folds != fold], code[which[folds != fold]], n_sources)
@@ -338,17 +369,21 @@ def _frames(
             others += [(s, spread_of_rows(windows[i] @ frames[s], top)) for s in some]
     usual = np.stack([own[code == s].mean(axis=0) for s in range(n_sources)])
     more = np.array([spread - usual[s] for s, spread in others]).reshape(-1, own.shape[1])
-    weight = 1.0 / np.bincount(people)[people]
+    weight = 1.0 / np.bincount(participants)[participants]
     differ = own - usual[code]
-    by_people = (weight[:, None] * differ).T @ differ / max(1, int(people.max()))
+    by_participant = (weight[:, None] * differ).T @ differ / max(1, int(participants.max()))
     by_device = more.T @ more / max(1, len(more))
-    if np.trace(by_device) < DISTINCT * np.trace(by_people):
+    if np.trace(by_device) < DISTINCT * np.trace(by_participant):
         return {}
     frames = _fit_frames(apart, code[which], n_sources)
     for s, frame in enumerate(frames):  # rows of several participants vary by what these differ in, too
         alone = np.mean([spread_of_rows(windows[i] @ frame, top) for i in np.flatnonzero(code == s)], axis=0)
         usual[s] += np.maximum(0.0, spread_of_rows(W[code[which] == s] @ frame, top) - alone)
-    return {"frames": frames, "in_frame": usual, "frame_scatter": np.stack([by_people, anywhere(by_device)])}
+    return {
+        "frames": frames,
+        "in_frame": usual,
+        "frame_scatter": np.stack([by_participant, anywhere(by_device)]),
+    }
 
 
 def _fit_frames(apart: Floats, code: NDArray[np.int64], n_sources: int) -> Floats:

@@ -149,8 +149,8 @@ def read_sources(
     slopes = spread == "always" or (try_slopes and evidence.is_shown and evidence.helps and matches)
     if not slopes:
         regressions = {step: regression.constant() for step, regression in regressions.items()}
-    told = max(float(tested.told[int(slopes)].sum()), TINY)
-    missed = float(tested.missed[int(slopes)].sum()) / told
+    total = max(float(tested.told[int(slopes)].sum()), TINY)
+    missed = float(tested.missed[int(slopes)].sum()) / total
     allowed = MISSED if settings.target is None else MISSED_WITH_REFERENCE
     return Fit(views, regressions, evidence, Reading(right, missed, 2 * len(views), allowed), slopes)
 

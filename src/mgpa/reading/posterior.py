@@ -116,29 +116,29 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     """Return the Gaussians that read held-out views best; ``rows`` are numbers and scatters of other rows."""
     whitening = Whitening.of(views)
     points = Points.of(views, whitening)
-    found = fit_gaussians(views, whitening, points, rows)
+    best = fit_gaussians(views, whitening, points, rows)
     if any(n for n, _ in rows):
-        of_views = fit_gaussians(views, whitening, points, [(0.0, np.zeros_like(S)) for _, S in rows])
-        found = found if found.loss <= of_views.loss else of_views
-    temperature, pooled = found.temperature, found.pooled
+        from_views = fit_gaussians(views, whitening, points, [(0.0, np.zeros_like(S)) for _, S in rows])
+        best = best if best.loss <= from_views.loss else from_views
+    temperature, pooled = best.temperature, best.pooled
     shrunk = [
-        temperature * ((1.0 - pooled) * values / n + pooled / found.free.sum())
-        for (values, _), n in zip(found.axes, found.free, strict=True)
+        temperature * ((1.0 - pooled) * values / n + pooled / best.free.sum())
+        for (values, _), n in zip(best.axes, best.free, strict=True)
     ]
     linear = np.stack(
-        [W @ (mean @ W / v) for mean, (_, W), v in zip(points.means, found.axes, shrunk, strict=True)]
+        [W @ (mean @ W / v) for mean, (_, W), v in zip(points.means, best.axes, shrunk, strict=True)]
     )
     determinants = np.array([np.sum(np.log(values / temperature)) for values in shrunk]) / temperature
     bias = -0.5 * (determinants + np.sum(linear * points.means, axis=1))
-    first, squares = found.axes[0][1], []
-    for (_, W), values in zip(found.axes[1:], shrunk[1:], strict=True):
+    first, squares = best.axes[0][1], []
+    for (_, W), values in zip(best.axes[1:], shrunk[1:], strict=True):
         if W is first:
             squares.append((W.T, 1.0 / values - 1.0 / shrunk[0]))
         else:
             weights, vectors = np.linalg.eigh((W / values) @ W.T - (first / shrunk[0]) @ first.T)
             squares.append((vectors.T, weights))
-    posterior = scipy.special.softmax(found.held_out.T / temperature, axis=1)[views.distinct.of_view]
-    return Posterior(whitening, squares, linear, bias, posterior, found.loss)
+    posterior = scipy.special.softmax(best.held_out.T / temperature, axis=1)[views.distinct.of_view]
+    return Posterior(whitening, squares, linear, bias, posterior, best.loss)
 
 
 def fit_gaussians(
@@ -217,7 +217,7 @@ def _held_out(
     are cheaper.
     """
     share, n, n_out = 1.0 - BALL, len(codes), np.bincount(codes, times[: len(codes)], len(center))
-    kept, all_kept = np.maximum(1.0, free - n_out), max(1.0, free.sum() - n_out.sum())
+    n_left, n_left_in_all = np.maximum(1.0, free - n_out), max(1.0, free.sum() - n_out.sum())
     few = len(out) < out.shape[1]
     if not few:
         parts = [(out * np.sqrt(times)[:, None])[whose == code] for code in range(len(center))]
@@ -227,10 +227,14 @@ def _held_out(
         if W is not before:
             turned, before = out @ W, W
         shifts = (center - means[code]) @ W
-        spread = np.stack([(1.0 - pooled) * values / kept[code] + pooled / all_kept for pooled in POOLED])
+        spread = np.stack(
+            [(1.0 - pooled) * values / n_left[code] + pooled / n_left_in_all for pooled in POOLED]
+        )
         if few:
             for j, pooled in enumerate(POOLED):
-                weight = share * times * ((1.0 - pooled) * (whose == code) / kept[code] + pooled / all_kept)
+                weight = (
+                    share * times * ((1.0 - pooled) * (whose == code) / n_left[code] + pooled / n_left_in_all)
+                )
                 densities[code, j] = log_density(turned, shifts, codes, spread[j], weight)
         else:
             moved = turned[:n] + shifts[codes]
@@ -253,11 +257,11 @@ def log_density(
     np.multiply(out, root, out=scaled[:n])
     np.multiply(shifts, root, out=scaled[n:])
     gram = scaled @ scaled.T
-    inside, of_shifts = gram[:n, :n], gram[:, n:]
+    inside, with_shifts = gram[:n, :n], gram[:, n:]
     first = np.arange(n_codes)
-    squares = np.diag(inside)[:n_codes] + 2.0 * of_shifts[first, codes] + np.diag(of_shifts[n:])[codes]
+    squares = np.diag(inside)[:n_codes] + 2.0 * with_shifts[first, codes] + np.diag(with_shifts[n:])[codes]
     root = np.sqrt(weight)[:, None]
-    across = root * (inside[:, :n_codes] + of_shifts[:n, codes])
+    across = root * (inside[:, :n_codes] + with_shifts[:n, codes])
     inside *= -root * root.T
     inside[np.diag_indices(n)] += 1.0
     lower = np.linalg.cholesky(inside)

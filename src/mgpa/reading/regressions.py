@@ -132,15 +132,15 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
             key = views.row[rows].tobytes()
             parts.append(_decompose(views.moved(rows), y, axes.get(key)))
             axes[key] = parts[-1][1:3]
-        there, back = parts
+        forward, backward = parts
         energy, T, n_few = shared_directions(parts, y)
         if n_few <= FEW * len(offset):
             rest, T, energy = T[:, n_few:], T[:, :n_few], energy[:n_few]
             if follows_midpoints(views, pairs, y, rest):
                 T, energy = np.eye(len(offset)), np.sum(y**2, axis=0)
         total = float(energy.sum())
-        fitted[Step(a, b)] = _solve(*there, T, total, views.weight, offset, len(pairs))
-        fitted[Step(b, a)] = _solve(*back, T, total, views.weight, offset, len(pairs)).reversed()
+        fitted[Step(a, b)] = _solve(*forward, T, total, views.weight, offset, len(pairs))
+        fitted[Step(b, a)] = _solve(*backward, T, total, views.weight, offset, len(pairs)).reversed()
     return fitted
 
 
@@ -185,15 +185,15 @@ def _principal_axes(apart: Floats) -> tuple[Floats, Floats]:
 
 
 def _decompose(
-    x: Floats, y: Floats, known: tuple[Floats, Floats] | None = None
+    x: Floats, y: Floats, principal: tuple[Floats, Floats] | None = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the mean of x, which is overwritten, its scatter along its axes, these, and products with y.
 
-    Scatter and axes may be ``known``.
+    ``principal`` are scatter and axes, where they were computed already.
     """
     center = x.mean(axis=0)
     x -= center
-    scatter, axes = _principal_axes(x) if known is None else known
+    scatter, axes = _principal_axes(x) if principal is None else principal
     return center, scatter, axes, axes.T @ (x.T @ y)
 
 
@@ -255,10 +255,10 @@ def path(regressions: Regressions, source: int, target: int | None) -> list[Step
     steps = route(regressions, source)
     if target is None:
         return steps
-    before, found = {step.end: step for step in steps}, list[Step]()
-    while (end := found[0].start if found else target) != source:
-        found.insert(0, before[end])
-    return found
+    before, steps_back = {step.end: step for step in steps}, list[Step]()
+    while (end := steps_back[0].start if steps_back else target) != source:
+        steps_back.insert(0, before[end])
+    return steps_back
 
 
 def displacement(regressions: Regressions, source: int, X: Floats, target: int | None) -> Floats:

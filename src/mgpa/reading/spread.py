@@ -189,17 +189,17 @@ def describe_spread(views: Views, regressions: Regressions) -> tuple[float, floa
     have in common stretches, the antisymmetric part turns, and the rest of the contrasts is noise.
     """
     stretched, turned, residual, total = 0.0, 0.0, 0.0, np.finfo(np.float64).tiny
-    for (a, b), there in regressions.items():
+    for (a, b), forward in regressions.items():
         if a < b:
-            back = regressions[Step(b, a)]
-            slope, center = (there.slope - back.slope) / 2, (there.center + back.center) / 2
+            backward = regressions[Step(b, a)]
+            slope, center = (forward.slope - backward.slope) / 2, (forward.center + backward.center) / 2
             for pairs in views.blocks(np.flatnonzero((views.first == a) & (views.second == b))):
                 X, C = views.moved(pairs), views.contrasts(pairs)
                 M = X + C / 2 - center
                 stretched += float(np.sum((M @ (slope + slope.T)) ** 2)) / 4
                 turned += float(np.sum((M @ (slope - slope.T)) ** 2)) / 4
-                residual += float(np.sum((C - there.expect(X)) ** 2))
-                total += float(np.sum((C - there.offset) ** 2))
+                residual += float(np.sum((C - forward.expect(X)) ** 2))
+                total += float(np.sum((C - forward.offset) ** 2))
     noise, both = min(1.0, residual / total), max(stretched + turned, np.finfo(np.float64).tiny)
     return (1.0 - noise) * stretched / both, (1.0 - noise) * turned / both, noise
 

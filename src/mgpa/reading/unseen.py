@@ -98,9 +98,9 @@ def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
     before = raw @ along.T
     corrected = before.copy()
     for code in range(views.n_sources):
-        mine = codes == code
-        edit = raw[mine] @ (views.axes.T @ m.edit[code]) + m.edit_offset[code]
-        corrected[mine] += edit if m.direction is not None else edit @ direction.T
+        rows = codes == code
+        edit = raw[rows] @ (views.axes.T @ m.edit[code]) + m.edit_offset[code]
+        corrected[rows] += edit if m.direction is not None else edit @ direction.T
     before, corrected = before[at], corrected[at]
     return Samples(
         read=views.raw[:, reading_axes(views)],
@@ -127,16 +127,16 @@ def leave_devices_out(
         if not test.any() or not train.any():
             continue
         goal = samples.goal[test]
-        known = edits_of_others(m, views, test, np.flatnonzero(group == left_out))
-        known = known if m.direction is not None else known @ direction.T
+        edit = edits_of_others(m, views, test, np.flatnonzero(group == left_out))
+        edit = edit if m.direction is not None else edit @ direction.T
         fits = regress(samples, train, PENALTIES)
-        moved = [samples.before[test] + known, samples.before[test]]
+        moved = [samples.before[test] + edit, samples.before[test]]
         moved += [samples.read[test] @ slope + offset for slope, offset in fits]
         rows.append(tuple(closeness(part, goal) for part in moved))
     if not rows:
         return {AS_KNOWN: 1.0}, PENALTIES[0]
-    known_, unmoved, *regressed = np.mean(rows, axis=0)
-    distance = {AS_KNOWN: float(known_), UNMOVED: float(unmoved), REGRESSED: float(min(regressed))}
+    as_known, unmoved, *regressed = np.mean(rows, axis=0)
+    distance = {AS_KNOWN: float(as_known), UNMOVED: float(unmoved), REGRESSED: float(min(regressed))}
     return distance, PENALTIES[int(np.argmin(regressed))]
 
 

@@ -26,7 +26,7 @@ Codes = NDArray[np.int64]
 BALL = 0.02  # of every covariance, shared by all directions
 SMALL = 0.1  # of the mean variance: directions with less count less when spreads are compared
 UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown or have fewer
-MOST_PEOPLE = 200  # that are a unit each
+MOST_PARTICIPANTS = 200  # that are a unit each
 ORDERS, CLEARLY = 50, 3.0  # random orders, and standard deviations beyond them
 MOST_NEIGHBOURS = 500  # pairs that are asked
 ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # units of pairs that are alike, and pairs they are made of
@@ -246,11 +246,11 @@ def neighbours_agree(contrasts: Floats) -> bool:
     centred /= np.maximum(np.linalg.norm(centred, axis=1), EPS)[:, None]
     if len(centred) < 2 * UNIT_PAIRS:
         return False
-    rng, found = np.random.default_rng(0), np.empty(ORDERS + 1)
+    rng, alikeness = np.random.default_rng(0), np.empty(ORDERS + 1)
     for i in range(ORDERS + 1):
         order = rng.permutation(len(centred)) if i else np.arange(len(centred))
-        found[i] = np.einsum("ij,ij->", centred[order[1:]], centred[order[:-1]])
-    return bool(found[0] - found[1:].mean() > CLEARLY * found[1:].std())
+        alikeness[i] = np.einsum("ij,ij->", centred[order[1:]], centred[order[:-1]])
+    return bool(alikeness[0] - alikeness[1:].mean() > CLEARLY * alikeness[1:].std())
 
 
 def alike(midpoints: Floats, contrasts: Floats) -> Codes:
@@ -266,9 +266,9 @@ def alike(midpoints: Floats, contrasts: Floats) -> Codes:
     if n_units < 2:
         return np.zeros(len(Z), np.int64)
     order = np.argsort(np.sum(Z**2, axis=1), kind="stable")
-    drawn = order[np.linspace(0, len(Z) - 1, min(len(Z), MOST_CLUSTERED)).astype(np.int64)]
-    found = fcluster(linkage(Z[drawn], "ward"), n_units, "maxclust")
-    means = np.stack([Z[drawn][found == k].mean(axis=0) for k in np.unique(found)])
+    draw = order[np.linspace(0, len(Z) - 1, min(len(Z), MOST_CLUSTERED)).astype(np.int64)]
+    cluster = fcluster(linkage(Z[draw], "ward"), n_units, "maxclust")
+    means = np.stack([Z[draw][cluster == k].mean(axis=0) for k in np.unique(cluster)])
     means = means[np.argsort(np.sum(means**2, axis=1), kind="stable")]
     nearest = np.argmin(np.sum(means**2, axis=1) - 2.0 * Z @ means.T, axis=1)
     return np.asarray(np.unique(nearest, return_inverse=True)[1])
@@ -278,8 +278,8 @@ def grouped(whose: Codes, kind: Codes, length: Floats) -> Codes:
     """Return the unit of each pair: its participant, or several of them, as many as have a slope together.
 
     Those with fewer than :data:`UNIT_PAIRS` pairs of every kind are dealt out by which pairs they have and
-    how long those are, whatever their names and the sources' are. So are more than :data:`MOST_PEOPLE`: what
-    units show is compared between every two of them.
+    how long those are, whatever their names and the sources' are. So are more than
+    :data:`MOST_PARTICIPANTS`: what units show is compared between every two of them.
     """
     counts, lengths = np.zeros((2, whose.max() + 1, kind.max() + 1))
     np.add.at(counts, (whose, kind), 1)
@@ -295,10 +295,10 @@ def grouped(whose: Codes, kind: Codes, length: Floats) -> Codes:
         np.add.at(pairs, group, counts[few])
         if pairs.max(axis=1).min() >= UNIT_PAIRS:
             break
-    own = np.flatnonzero(counts.max(axis=1) >= UNIT_PAIRS)
-    if len(own) > MOST_PEOPLE:
-        own = own[np.lexsort((lengths[own].sum(axis=1), *counts[own][:, kinds].T))]
-        unit[own] = own[np.arange(len(own)) % MOST_PEOPLE]
+    many = np.flatnonzero(counts.max(axis=1) >= UNIT_PAIRS)
+    if len(many) > MOST_PARTICIPANTS:
+        many = many[np.lexsort((lengths[many].sum(axis=1), *counts[many][:, kinds].T))]
+        unit[many] = many[np.arange(len(many)) % MOST_PARTICIPANTS]
     return np.asarray(np.unique(unit[whose], return_inverse=True)[1])
 
 
