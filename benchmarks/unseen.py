@@ -5,6 +5,7 @@ python benchmarks/unseen.py                     # all tables (real ones where ..
 python benchmarks/unseen.py boards              # gas boards, each left out in turn
 python benchmarks/unseen.py corn                # corn spectrometers, each of three left out in turn
 python benchmarks/unseen.py populations         # simulated populations of 3, 5 and 8 devices
+python benchmarks/unseen.py two                 # maps of two devices, and a third
 python benchmarks/unseen.py seen                # rows of fitted devices and new people: false alarms
 python benchmarks/unseen.py broken              # broken inputs
 python benchmarks/unseen.py stream              # rows until the monitor's alarm
@@ -119,13 +120,17 @@ def head(X: Floats, y: Any) -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(X, y)
 
 
-def boards() -> None:
-    """Each of five gas boards left out in turn, a head refitted on the corrected rows of the others."""
+def gas_boards() -> tuple[Floats, Any, Any, Any]:
+    """Return rows of the gas boards, their boards, gases and events."""
     data = np.load(REAL / "gas_boards.npz")
     X = np.sign(data["X"]) * np.log1p(np.abs(data["X"])).astype(float)
-    board, gas = data["board"], data["gas"]
     names = zip(data["gas"], data["concentration"], data["replicate"], strict=True)
-    event = np.array([" ".join(name) for name in names])
+    return X, data["board"], data["gas"], np.array([" ".join(name) for name in names])
+
+
+def boards() -> None:
+    """Each of five gas boards left out in turn, a head refitted on the corrected rows of the others."""
+    X, board, gas, event = gas_boards()
     rng, found = np.random.default_rng(0), defaultdict(list)
     for left in np.unique(board):
         fit, new = board != left, np.flatnonzero(board == left)
@@ -305,6 +310,45 @@ def populations() -> None:
             print(f"| {n} | {words} | {rates} | {power} | {worth} |", flush=True)
 
 
+def two() -> None:
+    """Maps of two devices, and a third one's rows: accuracy of a classifier of corrected rows."""
+    found = defaultdict(list)
+
+    def measure(name: str, X: Floats, y: Any, new: Floats, truth: Any, m: Any, people: int) -> None:
+        plain, corrected = head(X, y), head(m.transform(X), y)
+        found[name].append(
+            [
+                plain.score(new, truth),
+                corrected.score(m.transform(new), truth),
+                corrected.score(new, truth),
+                corrected.score(m.adapt(new, n_participants=people).transform(new), truth),
+                m.check(new).unknown_device,
+            ]
+        )
+
+    for name, options in (("shift", {}), ("shift, gain, rotation", {"gain": 0.2, "rotation": 0.3})):
+        for seed in range(4):
+            world = Population(seed, 2, **options)
+            m, X, y = world.fit(mgpa.MGPA())
+            for _ in range(5):
+                content, truth = world.content(300, person=False)
+                measure(name, X, y, world.see(content, world.between(1.0)), truth, m, 10)
+    X, board, gas, event = gas_boards()
+    for fitted in itertools.combinations(np.unique(board), 2):
+        fit = np.isin(board, fitted)
+        try:
+            m = mgpa.MGPA().fit(X[fit], source=board[fit], pair_id=event[fit]).to_map()
+        except mgpa.errors.WrongPairs as error:
+            print(f"{' and '.join(fitted)}: {error}")
+            continue
+        for left in np.setdiff1d(board, fitted):
+            new = board == left
+            measure("gas boards", X[fit], gas[fit], X[new], gas[new], m, 1)
+    print("\n| devices | uncorrected | corrected | left as they are | adapted | alarm |\n" + "|---" * 6 + "|")
+    for name, values in found.items():
+        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in np.mean(values, axis=0)) + " |")
+
+
 def two_views() -> Iterator[tuple[str, Floats, Any, Any, Any, int]]:
     """Yield real sets of two devices: name, rows, source, participant, label, people to fit on."""
     z = np.load(REAL / "phone_watch.npz")
@@ -451,6 +495,7 @@ TABLES = {
     "boards": boards,
     "corn": corn,
     "populations": populations,
+    "two": two,
     "seen": seen,
     "broken": broken,
     "stream": stream,

@@ -1,6 +1,7 @@
 """`mgpa apply` and `mgpa adapt` where a sixth hospital appears that was not in the fit."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ def test_pairs_with_a_fitted_hospital_add_the_sixth(hospitals):
     assert json.loads(said)["sources"] == ["H0", "H1", "H2", "H3", "H4", "H5"]
     assert "No pair_id joins 'H3' and 'H5'" in refused(*given, "--known", "H3", folder=hospitals)
     arguments = ("adapt", "five.safetensors", "sixth.parquet", "--out", "z.safetensors", "--known", "H0")
-    assert "no column pair_id" in refused(*arguments, folder=hospitals)
+    assert "lacks pair_id" in refused(*arguments, folder=hospitals)
 
 
 def test_rows_of_fitted_hospitals_leave_the_exit_status_zero(hospitals):
@@ -130,4 +131,38 @@ def test_the_source_column_of_the_fit_is_known_to_adapt(hospitals):
     added = done("adapt", *given, "n.safetensors", folder=hospitals).stdout
     assert added.startswith("H5 added from 120 rows")
     refusal = refused("adapt", *given, "o.safetensors", "--known", "H0", folder=hospitals)
-    assert "no column pair_id. Others: person" in refusal
+    assert "lacks pair_id; it has source, person" in refusal
+    assert refusal.rstrip().endswith("pass --rename.NAME pair_id.")
+
+
+def test_messages_alone_lead_from_csv_files_of_five_hospitals_to_a_map_of_six(hospitals):
+    """Every option that is passed here was named by the message before it."""
+    for name in ("five", "sixth", "pairs"):
+        table = open_table(hospitals / f"{name}.parquet").read()
+        columns = {"hospital": table.source, "patient": table.participant, "remark": [""] * len(table)}
+        if table.pair_id is not None:
+            columns["phantom"] = [f"x{i}" if i >= 0 else "" for i in np.asarray(table.pair_id).tolist()]
+        write_table(Table(table.X).with_columns(**columns), hospitals / f"{name}.csv")
+    fit = ["fit", "five.csv", "--out", "csv.safetensors"]
+    for option in ("--embedding", "f"), ("--rename.hospital", "source"), ("--rename.phantom", "pair_id"):
+        words = refused(*fit, folder=hospitals)
+        assert option[0] in words.replace("--rename.NAME", option[0]), words
+        assert option[1] in words
+        fit += option
+    done(*fit, folder=hospitals)
+    noticed = here("apply", "csv.safetensors", "sixth.csv", "--out", "c.csv", folder=hospitals)
+    assert noticed.returncode == 3
+    assert "remark" not in noticed.stderr  # a column without values holds no numbers
+    command, known = re.search(r"Next: mgpa (adapt .*?), with --known (\w+) where", noticed.stdout).groups()
+    assert "H5 added from" in done(*command.split(), folder=hospitals).stdout
+    again = done("apply", "NEW.safetensors", "sixth.csv", "--out", "d.csv", folder=hospitals)
+    assert "Unknown device" not in again.stdout
+    paired = ("adapt", "csv.safetensors", "pairs.csv", "--out", "e.safetensors", "--known", "H0")
+    assert "pass --rename.NAME pair_id" in refused(*paired, folder=hospitals)
+    added = done(*paired, "--rename.phantom", "pair_id", folder=hospitals).stdout
+    assert "H5 added from 15 pairs with H0" in added
+    assert known in {f"H{i}" for i in range(5)}
+    for command in ("leave-one-out", "pairs-needed"):
+        assert "pass --rename.NAME source" in refused(
+            command, "five.csv", "--embedding", "f", folder=hospitals
+        )

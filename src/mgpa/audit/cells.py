@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from .._common.extras import torch_device
 from .._common.progress import in_processes, waiting
 from ..errors import printable
-from ..estimators.tokens import row_estimator
+from ..estimators.tokens import needs_pairs, row_estimator
 from ..maps.io.mapfile import map_digest
 from .design import Design
 from .fits import (
@@ -24,7 +24,6 @@ from .fits import (
     cut_back,
     explain,
     fit_one,
-    needs_pairs,
     pairs_link_sources,
     stored_fit,
 )

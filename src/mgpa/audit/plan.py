@@ -20,6 +20,7 @@ from .. import __version__
 from .._common.extras import torch_device
 from .._common.progress import waiting
 from ..errors import MissingEvidence, TableError, UsageError
+from ..estimators.tokens import needs_pairs
 from ..labels import warn_of_singles
 from ..tables.columns import ROLES, with_roles
 from ..tables.rows import in_coordinates, person_digest, row_digests
@@ -50,7 +51,6 @@ from .fits import (
     is_decoder,
     is_fitted,
     list_fits,
-    needs_pairs,
     pairs_in,
     read_calibration,
     require_applicable,
