@@ -34,43 +34,55 @@ def whole_frame(model, X, names):
 
 
 def peers(X, source, pairs):
-    """Yield name, fit and transform of peers; a transform corrects all rows, a fit returns its model."""
-    import pandas as pd
-    import torch
-    from chemotools.adaptation import PiecewiseDirectStandardization
-    from combatlearn import ComBat
-    from concept_erasure import LeaceEraser
-    from pycaltransfer.caltransfer import ds_pc_transfer_fit
-    from skada import CORALAdapter
+    """Yield name, method here, and a function that returns fit and transform of a peer.
 
-    Z, names, order = torch.tensor(np.eye(2)[source]), source.astype(str), np.argsort(source, kind="stable")
+    A transform corrects all rows, a fit returns its model.
+    """
+    names, order, (A, B) = source.astype(str), np.argsort(source, kind="stable"), pairs
     domain = np.where(source[order] == 0, 1, -2)
-    tensor, (A, B) = torch.tensor(X), pairs
-    yield (
-        "LEACE (concept-erasure)", "leace",
-        lambda: LeaceEraser.fit(tensor, Z),
-        lambda model: model(tensor),
-    )  # fmt: skip
-    yield (
-        "CORAL (skada)", "coral",
-        lambda: CORALAdapter().fit(X[order], sample_domain=domain),
-        lambda model: model.transform(X, sample_domain=np.ones(len(X), int), allow_source=True),
-    )  # fmt: skip
-    yield (
-        "ComBat (combatlearn)", "combat",
-        lambda: ComBat(batch=pd.Series(names), method="johnson").fit(pd.DataFrame(X)),
-        lambda model: whole_frame(model, X, names),
-    )  # fmt: skip
-    yield (
-        "PDS (chemotools)", "pds",
-        lambda: PiecewiseDirectStandardization(window_length=5, n_components=2).fit(B, X_source=A),
-        lambda model: model.transform(X),
-    )  # fmt: skip
-    yield (
-        "DS (pycaltransfer)", "ds",
-        lambda: ds_pc_transfer_fit(B, A, max_ncp=20),
-        lambda model: X @ model[0] + model[1],
-    )  # fmt: skip
+
+    def leace():
+        import torch
+        from concept_erasure import LeaceEraser
+
+        Z, tensor = torch.tensor(np.eye(2)[source]), torch.tensor(X)
+        return lambda: LeaceEraser.fit(tensor, Z), lambda model: model(tensor)
+
+    def coral():
+        from skada import CORALAdapter
+
+        return (
+            lambda: CORALAdapter().fit(X[order], sample_domain=domain),
+            lambda model: model.transform(X, sample_domain=np.ones(len(X), int), allow_source=True),
+        )
+
+    def combat():
+        import pandas as pd
+        from combatlearn import ComBat
+
+        return (
+            lambda: ComBat(batch=pd.Series(names), method="johnson").fit(pd.DataFrame(X)),
+            lambda model: whole_frame(model, X, names),
+        )
+
+    def pds():
+        from chemotools.adaptation import PiecewiseDirectStandardization
+
+        return (
+            lambda: PiecewiseDirectStandardization(window_length=5, n_components=2).fit(B, X_source=A),
+            lambda model: model.transform(X),
+        )
+
+    def ds():
+        from pycaltransfer.caltransfer import ds_pc_transfer_fit
+
+        return lambda: ds_pc_transfer_fit(B, A, max_ncp=20), lambda model: X @ model[0] + model[1]
+
+    yield "LEACE (concept-erasure)", "leace", leace
+    yield "CORAL (skada)", "coral", coral
+    yield "ComBat (combatlearn)", "combat", combat
+    yield "PDS (chemotools)", "pds", pds
+    yield "DS (pycaltransfer)", "ds", ds
 
 
 def own(name, X, source, pairs):
@@ -136,10 +148,10 @@ def main():
 
     for name in ("closed_form_mgpa", "mgpa"):
         keep("", name, *seconds_of([own(name, X, source, pairs)]))
-    for peer, name, fit, transform in peers(X, source, pairs):
+    for peer, name, theirs in peers(X, source, pairs):
         try:
-            ours, theirs = seconds_of([own(name, X, source, pairs), (fit, transform)], 2)
-        except Exception as error:  # a peer's own limits
+            ours, theirs = seconds_of([own(name, X, source, pairs), theirs()], 2)
+        except Exception as error:  # not installed, or a peer's own limits
             print(f"{peer}: {error!r}"[:200], flush=True)
             continue
         keep(peer, peer, theirs)
