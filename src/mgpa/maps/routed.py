@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,6 +53,12 @@ class RoutedMap(CorrectionMap):
     def sources(self) -> tuple[str, ...]:
         """Names of the sources it can correct."""
         return self.info.source_names
+
+    @cached_property
+    def moves(self) -> NDArray[np.bool_]:
+        """Which sources' rows the map changes."""
+        still = [not (G.any() or offset.any()) for G, offset in zip(self.readout, self.offset, strict=True)]
+        return ~np.array(still)
 
     def for_source(self, source: Any) -> AffineMap:
         """Return the correction of one source as a map without labels, for one known device."""
@@ -106,23 +113,22 @@ class RoutedMap(CorrectionMap):
         readout, offset = -self.strength * readout, -self.strength * offset
         for start in range(0, len(X), PRODUCT_ROWS):
             rows = slice(start, start + PRODUCT_ROWS)
-            centred, source = X[rows] - center, codes[rows]
+            source = codes[rows]
             if readout.ndim == 2:
-                edit = centred * readout[source] + offset[source]
-            else:
-                edit = np.empty_like(centred)
-                for s in np.unique(source):
-                    members = source == s
-                    edit[members] = centred[members] @ readout[s] + offset[s]
-            np.add(X[rows], edit, out=out[rows])
+                np.add(X[rows], (X[rows] - center) * readout[source] + offset[source], out=out[rows])
+                continue
+            for s in np.unique(source):
+                members = start + np.flatnonzero(source == s)
+                some = X[members]
+                if self.moves[s]:
+                    edit = (some - center) @ readout[s]
+                    edit += offset[s]
+                    some += edit
+                out[members] = some
         return bool(np.isfinite(out.sum()) or np.isfinite(out).all())
 
     def _describe(self) -> str:
         form = "feature by feature" if self.readout.ndim == 2 else "affine"
-        still = [
-            repr(name)
-            for name, G, offset in zip(self.sources, self.readout, self.offset, strict=True)
-            if not (G.any() or offset.any())
-        ]
+        still = [repr(name) for name, moves in zip(self.sources, self.moves, strict=True) if not moves]
         reference = f", all to {still[0]}" if len(still) == 1 else ""
         return f"{form}, one for each of {len(self.sources)} sources{reference}"
