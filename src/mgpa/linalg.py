@@ -6,8 +6,11 @@ function (:func:`resolved_axes`), which removes axes that are only rounding erro
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -198,3 +201,33 @@ def cross_validated_ridge(values: Floats, products: Floats, total: float, n: flo
 def ridge_grid(values: Floats) -> Floats:
     """Return the candidate penalties for a scatter with these principal values, in increasing order."""
     return np.asarray(values[-1] * np.logspace(-10, 2, 73))
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[bool]:
+    """Limit BLAS to one thread: several threads work on blocks of rows, or products are small.
+
+    The limit is the whole process's, so that only one caller at a time can have it; yields whether it is this
+    one. (Limits that overlap would restore each other's, and leave one thread for good.)
+    """
+    blas = _blas()
+    if blas is None or not _LIMIT.acquire(blocking=False):
+        yield False
+        return
+    try:
+        with blas.limit(limits=1, user_api="blas"):
+            yield True
+    finally:
+        _LIMIT.release()
+
+
+_LIMIT = threading.Lock()
+
+
+@cache
+def _blas() -> Any:
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:  # numpy alone applies maps
+        return None
+    return ThreadpoolController()

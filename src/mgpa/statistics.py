@@ -181,6 +181,11 @@ class Statistics:
         """Return the centre and scale of all rows seen; raise if no feature varies."""
         return self._standard if standardize else self._standard.unscaled()
 
+    @property
+    def n_views(self) -> int:
+        """Number of paired rows seen."""
+        return 2 * sum(map(len, self.aligned)) + sum(map(len, self._labelled))
+
     def pairs(self) -> Pairs:
         """Return every pair seen, of aligned arrays and by ids; raise if there are none."""
         return collect_pairs(self.aligned, self._labelled, self.sources)

@@ -200,3 +200,24 @@ def test_a_source_may_be_named_as_text():
     evidence = {"source": (source == "watch").astype(int), "pair_id": pair_id}
     by_label, by_name = (ClosedFormMGPA(reference=reference).fit(X, **evidence) for reference in (1, "1"))
     np.testing.assert_array_equal(by_label.transform(X), by_name.transform(X))
+
+
+@pytest.mark.parametrize("model", [mgpa.ClosedFormMGPA(), mgpa.MGPA()])
+def test_few_pairs_are_solved_by_one_thread_of_blas_and_the_threads_come_back(model, monkeypatch):
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    rng, seen, solve = np.random.default_rng(0), [], type(model)._solve
+    monkeypatch.setattr(type(model), "_solve", lambda *given: (seen.append(threads()), solve(*given))[1])
+    source, A = np.arange(300) % 2, rng.normal(size=(40, 5))
+    X, pairs = rng.normal(size=(300, 5)) + 2.0 * source[:, None], (A, A + 2.0)
+    with threadpool_limits(2, user_api="blas"):
+        few = model.fit(X, source=source, pairs=pairs).transform(X)
+        assert seen == [{1}]
+        assert threads() == {2}
+        monkeypatch.setattr("mgpa.estimators.closed_form.BLOCK", 100)
+        many = model.fit(X, source=source, pairs=pairs).transform(X)
+        assert seen == [{1}, {2}]
+    np.testing.assert_allclose(many, few, atol=1e-10)

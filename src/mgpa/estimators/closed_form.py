@@ -5,6 +5,7 @@ The closed form (section 4.1) is one affine map, from moments and pairs (:mod:`m
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -28,6 +29,7 @@ from ..effect import Effect
 from ..errors import MissingEvidence
 from ..gate import no_gate
 from ..labels import reference_code, source_names
+from ..linalg import BLOCK, one_blas_thread
 from ..maps import AffineMap, CorrectionMap, MapInfo
 from ..pair_checks import require_right_pairs, usable_pairs
 from ..pairs import Pairs, check_views
@@ -66,10 +68,13 @@ class MomentEstimator(CorrectionEstimator):
         """Return a map with its evidence."""
         raise NotImplementedError
 
+    def _solved(self, data: Statistics) -> Fitted:
+        return as_fitted(self._solve(data))
+
     def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
         require_several(rows.sources)
         data = Statistics.from_rows(rows, pairs)
-        self._result = as_fitted(self._solve(data))
+        self._result = self._solved(data)
         self._data, self._sample = data, data.sample
 
     def _fit_nothing(self) -> None:
@@ -182,7 +187,7 @@ class MomentEstimator(CorrectionEstimator):
         if self._result is None:
             check_parameters(self)  # which may have been set since the last batch
             try:
-                self._result = as_fitted(self._solve(self._data))
+                self._result = self._solved(self._data)
             except MissingEvidence as reason:
                 self._tolerate(reason, "Returning the identity map")
                 self._result = self._identity()
@@ -219,6 +224,15 @@ class MomentEstimator(CorrectionEstimator):
 
 class GatedMomentEstimator(GatedEstimator, MomentEstimator):
     """Base of the estimators that compute a map inside a gate from moments and pairs."""
+
+    def _solved(self, data: Statistics) -> Fitted:
+        """Return the result; with few pairs and features, computed by one thread of BLAS.
+
+        In small decompositions, the threads of NumPy's and SciPy's BLAS wait for each other.
+        """
+        d = data.n_features or 0
+        with one_blas_thread() if max(data.n_views, d) * d <= BLOCK else nullcontext():
+            return super()._solved(data)
 
     def _identity(self) -> Fitted:
         d = self.n_features_in_

@@ -228,13 +228,14 @@ def far_off(pairs: Pairs) -> NDArray[np.intp]:
         center = [medians(side[draw].T) for side in (pairs.a, pairs.b)]
         X = np.concatenate([pairs.a[draw] - center[0], pairs.b[draw] - center[1]])
         scale = robust_scale(X)
-        varies = scale > 0
-        X = np.clip(X[:, varies] / scale[varies], -CLIP, CLIP)
+        varies: Any = slice(None) if (scale > 0).all() else scale > 0  # a mask would copy all views
+        scale = scale[varies]
+        X = np.clip(X[:, varies] / scale, -CLIP, CLIP)
         axes = principal_axes(X - X.mean(axis=0))
         slope, distance = robust_slope(*np.split(X @ axes, 2)), np.empty(len(some))
         for part in blocks(len(some), max(1, BLOCK // (8 * X.shape[1]))):
             a, b = (
-                ((side[some[part]] - c) / np.where(varies, scale, 1.0))[:, varies]
+                (side[some[part]] - c)[:, varies] / scale
                 for side, c in zip((pairs.a, pairs.b), center, strict=True)
             )
             distance[part] = np.linalg.norm(b - a - (a + b) / 2 @ axes @ slope @ axes.T, axis=1)

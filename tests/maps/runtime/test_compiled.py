@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from factories import random_staged_map
-from mgpa.maps.runtime.compiled import VARIABLE, kernels, n_threads, one_blas_thread, unavailable_reason
+from mgpa.linalg import one_blas_thread
+from mgpa.maps.runtime.compiled import VARIABLE, kernels, n_threads, unavailable_reason
 
 
 def test_the_environment_can_decline(monkeypatch):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import Any
+
+from ...linalg import one_blas_thread
 
 VARIABLE = "MGPA_NUMBA"
 
@@ -53,33 +52,3 @@ def on_blocks(function: Callable[[slice], bool], n_rows: int, block: int) -> boo
         with one_blas_thread() as granted, ThreadPoolExecutor(threads if granted else 1) as pool:
             return all(list(pool.map(function, blocks)))
     return all(list(map(function, blocks)))
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[bool]:
-    """Limit BLAS to one thread while several threads work on blocks of rows.
-
-    The limit is the whole process's, so that only one caller at a time can have it; yields whether it is this
-    one. (Limits that overlap would restore each other's, and leave one thread for good.)
-    """
-    blas = _blas()
-    if blas is None or not _LIMIT.acquire(blocking=False):
-        yield False
-        return
-    try:
-        with blas.limit(limits=1, user_api="blas"):
-            yield True
-    finally:
-        _LIMIT.release()
-
-
-_LIMIT = threading.Lock()
-
-
-@cache
-def _blas() -> Any:
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ImportError:  # numpy alone applies maps
-        return None
-    return ThreadpoolController()
