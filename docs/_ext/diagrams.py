@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
+from pathlib import Path
 from typing import ClassVar
 
 from docutils import nodes
@@ -71,7 +72,7 @@ def choosing() -> str:
         arrow("M95,269 V302"), arrow("M262,269 V302"),
         box(20, 306, 300, ["Source of every future row known?"], "question"),
         arrow("M170,341 V376", "yes", (178, 364)),
-        box(20, 380, 300, ["Compare with FEATMAP too", "paired regression, told the source"], "answer",
+        box(20, 380, 300, ["Compare with FEATMAP too", "paired regression, source given"], "answer",
             API + "baselines.FEATMAP.html"),
         arrow("M470,269 V302"),
         box(400, 306, 300, ["Source of every future row known?"], "question"),
@@ -140,7 +141,33 @@ def designs() -> str:
     )  # fmt: skip
 
 
-DIAGRAMS: dict[str, Callable[[], str]] = {"choosing": choosing, "roles": roles, "designs": designs}
+def layers() -> str:
+    """Return the layers of the architecture page, each above what it may import."""
+    text = (Path(__file__).parents[1] / "maintainers/architecture.md").read_text("utf-8")
+    rule = text.partition("## The layering rule")[2].partition("```text\n")[2].partition("```")[0]
+    named = [line.split(": ") for line in rule.splitlines()]
+    parts = []
+    for i, (title, modules) in enumerate(named):
+        y = 10 + 34 * i
+        parts.append(f'<text class="label" x="250" y="{y + 18}" text-anchor="end">{escape(title)}</text>')
+        groups = modules.split(" | ")
+        width = (440 - 8 * (len(groups) - 1)) / len(groups)
+        for k, group in enumerate(groups):
+            x = 262 + k * (width + 8)
+            parts.append(
+                f'<rect x="{x}" y="{y}" width="{width}" height="27" rx="4"/>'
+                f'<text x="{x + width / 2}" y="{y + 18}" text-anchor="middle" '
+                f'style="font-size: 11.5px">{escape(group.replace(" ", " · "))}</text>'
+            )
+    return picture(720, 16 + 34 * len(named), "Layers: a module imports from its own and those below.", *parts)
+
+
+DIAGRAMS: dict[str, Callable[[], str]] = {
+    "choosing": choosing,
+    "roles": roles,
+    "designs": designs,
+    "layers": layers,
+}
 
 
 class Diagram(Directive):

@@ -41,7 +41,8 @@ def test_a_figure_finds_its_table_and_draws_every_row(figure, page, marker, opti
     assert len(rows) > 2
     assert all(len(row) == len(columns) for row in rows.values())
     wanted = re.search(r"^:columns: (.+)$", options, re.MULTILINE)
-    assert not wanted or set(map(str.strip, wanted[1].split(","))) <= set(columns)
+    names = [] if not wanted else wanted[1].split(";" if ";" in wanted[1] else ",")
+    assert set(map(str.strip, names)) <= set(columns)
     drawn = re.search(r"^:as: (\w+)$", options, re.MULTILINE)
     svg = figure.DRAWN[drawn[1]](columns, rows).decode()
     assert all(name.split(" (")[0] in svg for name in rows)
@@ -51,5 +52,24 @@ def test_cells(figure):
     assert figure.read_cell("−.154 [−.162, −.147]") == (-0.154, -0.162, -0.147)
     assert figure.read_cell("+.007 (.989 to .946)") == (0.007, 0.007, 0.007)
     assert figure.read_cell("not corrected") is None
+    assert figure.read_cell("476 ms") is figure.read_cell("0.2 ms") is figure.read_cell("1.5 s") is None
+    assert figure.read_cell("1.76") == (1.76, 1.76, 1.76)
     with pytest.raises(ValueError, match="no line begins with 'Nowhere'"):
         figure.table_below("# Here\n", "Nowhere")
+
+
+def test_rows_of_one_name_are_told_apart_by_their_further_words(figure):
+    lines = (
+        "Sets",
+        "",
+        "| set | method | S | home |",
+        "|---|---|---|---|",
+        "| a | MGPA | .5 | – |",
+        "| a | LEACE | .9 | .8 |",
+    )
+    columns, rows = figure.table_below("\n".join((*lines, "")), "Sets")
+    assert columns == ["S", "home"]
+    assert list(rows) == ["a, MGPA", "a, LEACE"]
+    assert [figure.key_of(name) for name in rows] == ["mgpa", "leace"]
+    assert figure.key_of("`MGPA()`, row by row".replace("`", "")) == "mgpa"
+    assert figure.key_of("MANCE++ (8 rounds)") == "mance"
