@@ -97,7 +97,7 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_show_sphinx = False
 html_theme_options = {
-    "logo": {"text": "mgpa"},
+    "logo": {"text": f"mgpa {release}"},
     "navbar_align": "left",
     "navbar_persistent": [],
     "header_links_before_dropdown": 8,

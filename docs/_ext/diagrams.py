@@ -141,6 +141,27 @@ def designs() -> str:
     )  # fmt: skip
 
 
+def pair() -> str:
+    """Return a pair: one event, two devices, two rows with one id, and their difference."""
+    rows = []
+    for i, (device, kind) in enumerate((("device A", "device-a"), ("device B", "device-b"))):
+        y = 28 + 76 * i
+        rows += [
+            arrow(f"M150,86 L196,{y + 20}"),
+            box(200, y, 110, [device]),
+            arrow(f"M310,{y + 18} H346"),
+            f'<rect class="{kind}" x="350" y="{y + 4}" width="130" height="28" rx="4"/>',
+            f'<text class="label" x="350" y="{y - 4}">row, pair_id 7</text>',
+            arrow(f"M480,{y + 18} L536,{78 + 16 * i}"),
+        ]
+    return picture(
+        720, 150, "One event, measured by two devices, gives two rows with one pair id. Their difference "
+        "shows what the devices do.",
+        box(20, 60, 130, ["one event", "of one participant"], "question"), *rows,
+        box(540, 60, 160, ["difference", "= what devices do"], "answer"),
+    )  # fmt: skip
+
+
 def layers() -> str:
     """Return the layers of the architecture page, each above what it may import."""
     text = (Path(__file__).parents[1] / "maintainers/architecture.md").read_text("utf-8")
@@ -159,13 +180,15 @@ def layers() -> str:
                 f'<text x="{x + width / 2}" y="{y + 18}" text-anchor="middle" '
                 f'style="font-size: 11.5px">{escape(group.replace(" ", " · "))}</text>'
             )
-    return picture(720, 16 + 34 * len(named), "Layers: a module imports from its own and those below.", *parts)
+    label = "Layers: a module imports from its own and those below."
+    return picture(720, 16 + 34 * len(named), label, *parts)
 
 
 DIAGRAMS: dict[str, Callable[[], str]] = {
     "choosing": choosing,
     "roles": roles,
     "designs": designs,
+    "pair": pair,
     "layers": layers,
 }
 

@@ -7,6 +7,8 @@ laboratory cap has the average reference. A headset has its reference at the for
 uneven gains. Its waveforms differ from those of the cap, so a decoder of the cap fails on them. Twelve
 participants wore both at the same time. From their events, ``MGPA(reference="cap")`` learns the effect of the
 headset and maps the waveforms of other participants to those of the cap.
+
+.. index:: ! ERP, ! topography, ! scalp map
 """
 
 import matplotlib.pyplot as plt

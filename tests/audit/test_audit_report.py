@@ -325,6 +325,14 @@ def test_folds_show_who_has_which_role_and_what_every_folds_gate_did():
     assert "LEACE, fold 1" not in html  # has no gate
 
 
+def test_the_report_has_every_metric_of_single_sources(full, pages):
+    assert {"home dry", "away dry → wet", "T_f wet → dry"} <= set(full.details)
+    for metric in full.details:
+        row = re.search(rf'<th scope="row">{metric}</th>(.*?)</tr>', pages["full"].html)[1]
+        shown = [str(full[name].estimate(metric)).replace("-", "−") for name in full.methods]
+        assert re.findall(r"<td>(.*?)</td>", row) == shown
+
+
 def test_one_split_is_one_bar_and_the_report_is_dated(pages):
     assert pages["full"].html.count('class="EVAL"') == 1
     assert re.search(r"Written on \d{4}-\d\d-\d\d by mgpa", pages["full"].text)

@@ -53,8 +53,21 @@ def test_the_doctor_lists_packages_that_do_not_load_and_whether_stages_are_compi
     monkeypatch.setenv("MGPA_NUMBA", "0")
     text = done("doctor").stdout
     assert "\nstages            in numpy, not compiled (MGPA_NUMBA is 0)\n" in text
-    assert "installed, does not load: Python ended with exit code 3" in text
+    assert "installed, does not load by itself: Python ended with exit code 3" in text
     assert text.splitlines()[-1].startswith("Does not load: edfio, pooch.")
+
+
+def test_the_doctor_says_that_braindecode_loads_through_mgpa_alone(monkeypatch):
+    monkeypatch.setattr("mgpa.cli.machine.PURPOSES", {"some": ("numpy", "braindecode")})
+    monkeypatch.setattr("mgpa.cli.machine._version", lambda name: "1")
+    monkeypatch.setattr(
+        "mgpa.cli.machine.import_failures",
+        lambda names: {"braindecode": "OSError: torchaudio"} if "braindecode" in names else {},
+    )
+    text = done("doctor").stdout
+    assert "call mgpa.eeg.braindecode.import_braindecode()" in " ".join(text.split())
+    assert "loads, braindecode through mgpa only." in text
+    assert json.loads(done("doctor", "--json").stdout)["broken"] == {}
 
 
 @pytest.mark.parametrize(("page", "n"), [("command_line", 15), ("reproduce", 10), ("attack", 2)])

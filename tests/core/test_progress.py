@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mgpa._common.progress import progress, waiting
+from mgpa._common.progress import progress, tell, waiting
 
 
 class Terminal(io.StringIO):
@@ -53,3 +53,15 @@ def test_what_is_waited_for_is_gone_afterwards(monkeypatch):
     with waiting("loading"):
         assert "loading …" in stream.getvalue()
     assert stream.getvalue().rstrip("\r").endswith(" " * 70)
+
+
+def test_in_a_notebook_progress_is_on_stdout(monkeypatch, capsys):
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    tell("to a shell\n")
+    monkeypatch.setattr("sys.stderr", stream)
+    tell("to a notebook\n")
+    assert list(progress(range(2), "steps", True)) == [0, 1]
+    out, error = capsys.readouterr()
+    assert out.startswith("to a notebook\nsteps done")
+    assert error == "to a shell\n"
+    assert stream.getvalue() == ""

@@ -23,6 +23,7 @@ NEEDS = {
     "plot_09_streaming_and_dask": ("distributed", "pyarrow"),
     "plot_10_onnx": ("onnx", "onnxruntime"),
     "plot_11_tokens": ("mne",),
+    "plot_14_spectra_csv": ("pandas",),
 }
 
 # A figure is laid out and drawn only when it is saved; what is wrong with it shows then.

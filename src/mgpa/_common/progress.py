@@ -1,4 +1,4 @@
-"""Long computations: a progress line on stderr, and several processes."""
+"""Long computations: a progress line, and several processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from typing import Any
 from ..errors import ParameterError, WorkerError
 
 
+def tell(text: str) -> None:
+    """Write to stderr; in a notebook, which shows that as a red box, to stdout."""
+    stream = sys.stdout if type(sys.stderr).__module__.startswith("ipykernel") else sys.stderr
+    stream.write(text)
+    stream.flush()
+
+
 def _show(text: str, end: str = "\r") -> None:
-    sys.stderr.write(f"\r{text:<78}{end}")
-    sys.stderr.flush()
+    tell(f"\r{text:<78}{end}")
 
 
 def progress(steps: range, label: str, enabled: bool) -> Iterator[int]:
@@ -37,7 +43,7 @@ def progress(steps: range, label: str, enabled: bool) -> Iterator[int]:
     finally:
         if enabled:
             took = f"{label} done in {time.monotonic() - start:.1f} s"
-            _show(took, "\n") if sys.stderr.isatty() else sys.stderr.write(f"{took}\n")
+            _show(took, "\n") if sys.stderr.isatty() else tell(f"{took}\n")
 
 
 @contextmanager

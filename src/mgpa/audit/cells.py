@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +12,7 @@ from joblib import delayed
 from threadpoolctl import threadpool_limits
 
 from .._common.extras import torch_device
-from .._common.progress import in_processes, waiting
+from .._common.progress import in_processes, tell, waiting
 from ..errors import printable
 from ..estimators.tokens import needs_pairs, row_estimator
 from ..maps.io.mapfile import map_digest
@@ -88,10 +87,9 @@ class Engine:
             self._decode(turns, name)
 
     def say(self, text: str) -> None:
-        """Write a line to stderr, if verbose."""
+        """Write a line on progress, if this is wanted."""
         if self.verbose:
-            sys.stderr.write(f"audit: {printable(text)}\n")
-            sys.stderr.flush()
+            tell(f"audit: {printable(text)}\n")
 
     def _fit(self, turns: Sequence[Turn], name: str) -> None:
         """Fit every method, at its budget."""

@@ -275,6 +275,7 @@ class Audit:
             "RMSEP_home",
             "away",
             "RMSEP_away",
+            "T_f",
             "bias_f",
             "shift_f",
             "RMSEP_r",

@@ -22,6 +22,11 @@ PURPOSES = {
     "ONNX": ("onnx", "onnxruntime"),
     "tables by address": ("fsspec", "s3fs"),
 }
+# Why braindecode is listed as not loading by itself, where mgpa can import it nevertheless.
+THROUGH_MGPA = (
+    "torchaudio and torch are of different builds. mgpa's encoders work; before your own import call "
+    "mgpa.eeg.braindecode.import_braindecode(), or install torch and torchaudio from one index."
+)
 
 
 @app.command
@@ -52,6 +57,9 @@ def doctor(*, json_: AsJson = False) -> None:
     devices, reason = ["cpu"], unavailable_reason()
     with waiting("doctor: loading packages"):
         broken = import_failures([name for name, version in versions.items() if version is not None])
+        helped = "braindecode" in broken and not import_failures(["mgpa.eeg.braindecode"])
+        if helped:
+            del broken["braindecode"]
         if versions.get("torch") and "torch" not in broken:
             import torch
 
@@ -65,9 +73,9 @@ def doctor(*, json_: AsJson = False) -> None:
         "stages": "compiled" if reason is None else f"in numpy, not compiled ({reason})",
     }
     lines = [f"{name:<18}{fact}" for name, fact in (machine | {"devices": ", ".join(devices)}).items()]
-    lines += _listed(versions, broken)
+    lines += _listed(versions, broken | ({"braindecode": THROUGH_MGPA} if helped else {}))
     absent = ", ".join(name for name, version in versions.items() if version is None)
-    conclusion = "All that is installed loads."
+    conclusion = f"All that is installed loads{', braindecode through mgpa only' if helped else ''}."
     conclusion += f" Not installed (fine until you need it): {absent}." if absent else ""
     if broken:
         conclusion = f"Does not load: {', '.join(broken)}. Reinstall what the messages name; the rest works."
@@ -81,7 +89,7 @@ def _listed(versions: Mapping[str, str | None], broken: Mapping[str, str]) -> li
     for purpose, names in PURPOSES.items():
         lines += ["", purpose]
         for name in names:
-            problem = f" installed, does not load: {broken[name]}" if name in broken else ""
+            problem = f" installed, does not load by itself: {broken[name]}" if name in broken else ""
             lines.append(f"  {name:<16}{versions[name] or '–'}{problem}")
     return lines
 
@@ -106,8 +114,7 @@ for name in sys.argv[1:]:
 
 def import_failures(packages: list[str]) -> dict[str, str]:
     """Return reasons why packages cannot be imported; imports are tried in another process."""
-    modules = {"scikit-learn": "sklearn", "braindecode": "mgpa.eeg.braindecode"}
-    names = [modules.get(name, name.replace("-", "_")) for name in packages]
+    names = [{"scikit-learn": "sklearn"}.get(name, name.replace("-", "_")) for name in packages]
     command = [sys.executable, "-W", "ignore", "-c", _IMPORT_ALL, *names]
     tried = subprocess.run(command, capture_output=True, text=True)
     lines = [*tried.stdout.splitlines(), f"Python ended with exit code {tried.returncode}"]

@@ -23,7 +23,9 @@ def from_moabb(
 
     Columns are participant, label (names of events), session, run, the additional ones and source.
     Participant ids are unique within a data set only: rename them (:meth:`Trials.with_columns`) before
-    joining two data sets (:meth:`Trials.concatenate`).
+    joining two data sets (:meth:`Trials.concatenate`). MOABB does not say which trials show one event, so
+    there are no pairs: views that can be computed give some (:func:`mgpa.eeg.measure_views`), or add your own
+    with ``trials.with_columns(pair_id=...)``.
 
     Parameters
     ----------

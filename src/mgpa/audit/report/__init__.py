@@ -73,7 +73,7 @@ def html_report(
             "tiles": _tiles(audit),
             "hero": charts.pop("tradeoff", ""),
             "links": "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in added),
-            "tables": _tables(audit),
+            "tables": _tables(audit) + _by_source(audit),
             "methods": _methods(audit),
             "caveats": bullets(words.caveats(audit)),
             "sections": "\n".join(
@@ -280,6 +280,13 @@ def _facts(facts: Mapping[str, str]) -> str:
 def _tables(audit: Audit) -> str:
     """Return the estimates, and their differences from the identity."""
     return _table(audit) + (_table(audit, differences=True) if audit.changes else "")
+
+
+def _by_source(audit: Audit) -> str:
+    """Return the metrics of single sources and directions of transfer, folded: a column for each method."""
+    rows = [[m, *(minus(str(audit[name].estimate(m))) for name in audit.methods)] for m in audit.details]
+    table = plain_table(["", *map(label, audit.methods)], rows, "Means with 95 % intervals")
+    return f"<details><summary>Source by source</summary>{table}</details>" if rows else ""
 
 
 def _table(audit: Audit, differences: bool = False) -> str:

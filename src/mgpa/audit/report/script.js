@@ -91,7 +91,7 @@
   /* Names that a spreadsheet would compute are marked as text. */
   const cell = text => `"${text.replace(/\s+/g, " ").trim().replace(/^[=@]/, "'$&").replace(/"/g, '""')}"`;
   all("#numbers table").forEach((table, i) =>
-    offer(table.parentElement, ["estimates", "differences"][i], "csv", () =>
+    offer(table.parentElement, table.closest("details") ? "by-source" : ["estimates", "differences"][i], "csv", () =>
       [...table.rows].map(row => [...row.cells].map(one => cell(one.innerText)).join()).join("\r\n")));
 
   /* What is folded away is printed. */

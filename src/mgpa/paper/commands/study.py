@@ -231,17 +231,15 @@ def attack(
     Parameters
     ----------
     variations
-        Names of variations, such as 'gate energy 0.8'; by default all of them, and one participant left out.
+        Names of variations, such as 'gate energy 0.8'; by default all of them. One participant left
+        out is always among them.
     out
         Folder for attack.csv; finished cells are kept in it.
     device
         Device for training networks: auto, cpu, cuda.
     """
-    from ..studies.attack import attack_study
+    from ..studies.attack import attack_study, summary
 
     rows = attack_study(which, out, names=variations, device=device, **inputs.options)
-    for row in rows:
-        name = f"{row['task']} {row['method']} − {row['against']}, {row['metric']}".strip()
-        numbers = f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        print(f"{row['conclusion']:<6} {row['variation']:<26} {name:<44} {numbers}")
+    print(summary(rows))
     print(f"{rows[0]['run']}; {out / 'attack.csv'}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..._common.files import claim, csv_lines, write_atomically
+from ..._common.progress import tell
 from .config import Study
 from .load import load_study
 from .results import contrasts
@@ -64,12 +66,31 @@ def attack_study(
     first = run_study(base, Path(out) / "work", device=device)
     declared = _contrasts(first)
     rows = [*_rows("as declared", declared, declared, first.heading), *_left_out(first, declared)]
-    for name in names or changes:
+    chosen = names or list(changes)
+    for i, name in enumerate(chosen, start=1):
+        tell(f"attack: variation {i} of {len(chosen)}, {name}\n")
         varied = run_study(load_study(which, **options, **changes[name]), Path(out) / "work", device=device)
         rows += _rows(name, _contrasts(varied), declared, varied.heading)
         heads = list(rows[0])
         write_atomically(path, csv_lines([heads, *([row[h] for h in heads] for row in rows)]).encode())
     return rows
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many conclusions stay, are the same, move or turn under each variation, and which move."""
+    words, lines = ("stays", "same", "moves", "turns"), []
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        if row["conclusion"] != "declared":
+            counts.setdefault(row["variation"], Counter())[row["conclusion"]] += 1
+    lines.append(f"{'variation':<26}" + "".join(f"{word:>7}" for word in words))
+    lines += [f"{name:<26}" + "".join(f"{count[w]:>7}" for w in words) for name, count in counts.items()]
+    for row in rows:
+        if row["conclusion"] in ("moves", "turns"):
+            name = f"{row['task']} {row['method']} − {row['against']}, {row['metric']}".strip()
+            change = f"{row['declared']:+.3f} → {row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+            lines.append(f"{row['conclusion']} with {row['variation']}: {name}: {change}")
+    return "\n".join(lines)
 
 
 def _contrasts(result: StudyResult) -> dict[tuple[str, ...], tuple[float, float, float]]:
@@ -98,6 +119,8 @@ def _rows(variation: str, varied: Any, declared: Any, heading: str) -> list[dict
     rows = []
     for key in (key for key in varied if key in declared):
         word = conclusion(varied[key], declared[key], variation == LEFT_OUT)
+        if varied[key] == declared[key]:  # a reader's seed, for one, does not touch the task
+            word = "declared" if variation == "as declared" else "same"
         row = dict(zip(heads, (*key, variation, *varied[key], declared[key][0]), strict=True))
         rows.append(row | {"conclusion": word, "run": heading})
     return rows
