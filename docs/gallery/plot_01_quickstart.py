@@ -40,7 +40,7 @@ for label in (0, 1):
 # ---
 # Rows of one event have the same ``pair_id``. The result is a *map*, which needs only an embedding.
 
-model = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+model = mgpa.MGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
 m = model.to_map()
 print(m.summary())
 corrected = m.transform(evaluation.X)

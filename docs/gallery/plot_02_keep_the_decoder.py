@@ -71,12 +71,12 @@ for effect, found in zip(EFFECTS, scores, strict=True):
 
 with plots.style():
     figure, panels = plt.subplots(1, 2, figsize=(6, 2.4), sharey=True, layout="constrained")
-    marks = {"no correction": ("#444444", "o"), "MGPA(), to the mean": ("#006ed7", "s")}
     for panel, k, title in ((panels[0], 1, "On dry, its own headset"), (panels[1], 2, "On wet, the other")):
         for name in METHODS:
-            color, marker = marks.get(name, ("#3b1c6c", "D"))
+            key = "identity" if name == "no correction" else "mgpa"
+            line = plots.marker_of(key) + ("--" if "mean" in name else "-")
             values = np.array([found[name][k] for found in scores])
-            panel.plot(EFFECTS, values, marker + "-", color=color, label=name)
+            panel.plot(EFFECTS, values, line, color=plots.colour_of(key), label=name)
         panel.axhline(0.5, color="#777777", ls=":", lw=0.9)
         panel.set_title(title, loc="left")
         panel.set_xlabel("shift, standard deviations")

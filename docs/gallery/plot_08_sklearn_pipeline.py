@@ -55,7 +55,7 @@ known = {"source": source, "pair_id": pair_id}
 steps = {
     "Uncorrected": mgpa.baselines.Identity(),
     "LEACE": mgpa.baselines.LEACE(),
-    "Closed-form MGPA": mgpa.ClosedFormMGPA(gate=2),
+    "MGPA": mgpa.MGPA(),
 }
 scores = {}
 with config_context(enable_metadata_routing=True):
@@ -99,7 +99,7 @@ for rank in ranks:
     for train, test in GroupKFold(10).split(X, task, groups=person):
         mine = np.isin(a, test)
         held_out = X[a[mine]], X[b[mine]]
-        model = mgpa.ClosedFormMGPA(gate=rank)
+        model = mgpa.ClosedFormMGPA(gate=rank)  # the gate alone is looked at
         model.fit(X[train], source=source[train], pairs=(X[a], X[b]))
         leaky.append(model.coverage(held_out))
         model.fit(X[train], source=source[train], pair_id=pair_id[train])
@@ -114,7 +114,7 @@ with plots.style():
     for ax, target in zip(panels, ("headset", "task"), strict=False):
         values = np.array([scores[name, target] for name in steps])
         ax.plot(range(len(steps)), values, color="#d9d9d9", lw=0.7, zorder=1)
-        for i, method in enumerate(("identity", "leace", "closed_form_mgpa")):
+        for i, method in enumerate(("identity", "leace", "mgpa")):
             at, color = np.full(values.shape[1], i), colour_of(method)
             ax.plot(at, values[i], marker_of(method), ms=3.2, color=color, alpha=0.6, mew=0)
             ax.plot([i - 0.25, i + 0.25], [values[i].mean()] * 2, color=color, lw=2)

@@ -1,6 +1,8 @@
 """Colours: by name, the same in every chart, and apart for colour-blind readers."""
 
+import re
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,3 +90,18 @@ def test_own_names_that_collide_are_told_apart_whatever_their_order():
 def test_sources_keep_their_colour_whichever_comes_first():
     assert source_colours(["b", "a"]) == source_colours(["a", "b", "a"])
     assert len(set(source_colours("abcdef").values())) == 6
+
+
+def test_the_site_has_the_same_colours():
+    css = (Path(__file__).resolve().parents[2] / "docs/_static/site.css").read_text("utf-8")
+    light, dark = ({}, {})
+    for block in re.findall(r"([^{}]*)\{([^{}]*)\}", css):
+        theme = dark if 'data-theme="dark"' in block[0] else light
+        theme |= dict(re.findall(r"--((?:m|s|mgpa-)\w+): (#[0-9a-f]{6});", block[1]))
+    for theme, methods, sources in (
+        (light, COLORS, SOURCE_COLORS),
+        (dark, DARK_COLORS, DARK_SOURCE_COLORS),
+    ):
+        assert [theme[f"m{i}"] for i in range(len(methods))] == list(methods)
+        assert [theme[f"s{i}"] for i in range(len(sources))] == list(sources)
+        assert (theme["mgpa-a"], theme["mgpa-b"]) == sources[:2]

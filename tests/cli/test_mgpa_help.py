@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -38,6 +39,15 @@ def test_the_program_lists_its_commands_methods_and_packages():
     assert json.loads(done("methods", "--json").stdout)["methods"][0]["name"] == "mgpa"
     assert "leace" in done("methods").stdout
     assert done("--version").stdout.strip() == mgpa.__version__
+
+
+def test_help_lists_options_in_groups_and_without_their_negations():
+    commands = [(c,) for c in COMMANDS.split()] + [(g, c) for g, cs in GROUPS.items() for c in cs.split()]
+    for words in commands:
+        text = done(*words, "--help").stdout
+        noise = set(re.findall(r"--(?:no|empty)-[a-z-]+", text))
+        assert noise == ({"--no-open"} if words == ("demo",) else set()), words
+        assert ("How to read the table" in text) == ("--skip-rows" in text), words
 
 
 def test_the_doctor_lists_packages_that_do_not_load_and_whether_stages_are_compiled(monkeypatch, tmp_path):

@@ -547,6 +547,28 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), (page, target)
 
 
+# What people look for, and the page that is for it: its title, a main entry of the index, or a term of the
+# glossary, which the search of the site puts first.
+SOUGHT = {
+    "glossary": "batch effect, site effect, harmonization, domain shift, foundation model, glossary",
+    "cite": "citation, BibTeX",
+    "faq": "FAQ, no pairs, rank 0, S did not fall",
+    "choosing": "which device should be the reference",
+    "online": "online, real time",
+    "start/my_data": "CSV, BIDS, MNE",
+    "help": "help, repository, version",
+}
+
+
+@pytest.mark.parametrize("page", SOUGHT)
+def test_what_people_look_for_leads_to_the_page_that_is_for_it(page):
+    text = (DOCS / f"{page}.md").read_text("utf-8")
+    entries = [entry.strip() for line in re.findall(r"\{index\} (.+)", text) for entry in line.split(",")]
+    terms = re.findall(r"^(\w.*)\n  ", text, re.MULTILINE)
+    for word in SOUGHT[page].split(", "):
+        assert f"! {word}" in entries or word in terms, word
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_warnings_and_every_link_in_it_works(tmp_path):
     pytest.importorskip("sphinx")

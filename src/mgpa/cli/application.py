@@ -77,13 +77,14 @@ app = App(
     suppress_keyboard_interrupt=False,
     version=__version__,
     help_format="markdown",  # which fills lines, where plain text keeps the docstring's
-    default_parameter=Parameter(converter=_read_value, show_default=_shown),
+    default_parameter=Parameter(
+        converter=_read_value, show_default=_shown, negative_bool="", negative_iterable=""
+    ),
 )
 
 app.register_install_completion_command()
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
-Flag = Annotated[bool, Parameter(negative="")]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead of text.")]
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 # Local paths and addresses (s3://bucket/table.parquet).
 AnyPlace = Annotated[Place, Parameter(accepts_keys=False, n_tokens=1)]
@@ -98,13 +99,11 @@ Scheduler = Annotated[
     Parameter(help='Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.'),
 ]
 Seed = Annotated[int, Parameter(validator=validators.Number(gte=0), help="Seed of the random numbers.")]
-Seeds = Annotated[
-    list[int], Parameter(consume_multiple=True, negative="", validator=validators.Number(gte=0))
-]
-Names = Annotated[list[str], Parameter(consume_multiple=True, negative="", show_default=False)]
+Seeds = Annotated[list[int], Parameter(consume_multiple=True, validator=validators.Number(gte=0))]
+Names = Annotated[list[str], Parameter(consume_multiple=True, show_default=False)]
 
 
-@Parameter(name="*")
+@Parameter(name="*", group="How to read the table")
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
     """Options that name the columns of a table.

@@ -15,7 +15,7 @@ from .._common.files import claim
 from .._common.progress import waiting
 from .._common.remote import as_place, is_address
 from . import application as shared
-from .application import AS_IT_IS, AnyPlace, AsJson, Flag, Folder, Names, TableOptions, UserError, app
+from .application import AS_IT_IS, AnyPlace, AsJson, Folder, Names, TableOptions, UserError, app
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -34,7 +34,7 @@ def audit(
     pairs: shared.MaybePlace = None,
     head: Path | None = None,
     head_source: str | None = None,
-    trust: Flag = False,
+    trust: bool = False,
     quick: bool = False,
     readers: Literal["full", "paper"] = "full",
     folds: int | None = None,
@@ -51,8 +51,8 @@ def audit(
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     jobs: int = 1,
     require: str | None = None,
-    verbose: Flag = False,
-    open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
+    verbose: bool = False,
+    open_: Annotated[bool, Parameter(name="--open")] = False,
     json_: AsJson = False,
 ) -> None:
     """Measure the effects of corrections on held-out participants, and write a report.
@@ -258,8 +258,8 @@ def check_pairs(
 def demo(
     *,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    eeg: Flag = False,
-    open_: Annotated[bool | None, Parameter(name="--open")] = None,
+    eeg: bool = False,
+    open_: Annotated[bool | None, Parameter(name="--open", negative="--no-open")] = None,
 ) -> None:
     """Keep a decoder across two simulated headsets: fit, apply and audit, in seconds.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter, validators
 
 from .._common.files import claim
-from .application import Flag, Folder, Names, UserError, app
+from .application import Folder, Names, UserError, app
 
 Existing = Annotated[Path | None, Parameter(validator=validators.Path(exists=True, file_okay=False))]
 
@@ -18,13 +18,13 @@ Existing = Annotated[Path | None, Parameter(validator=validators.Path(exists=Tru
 def bench(
     *,
     out: Folder = Path("mgpa-bench"),
-    quick: Flag = False,
+    quick: bool = False,
     data: Existing = None,
     only: Names = [],  # noqa: B006
     methods: Names = [],  # noqa: B006
     jobs: int = 1,
-    again: Flag = False,
-    page: Flag = False,
+    again: bool = False,
+    page: bool = False,
     against: Existing = None,
 ) -> None:
     """Compare corrections on events recorded by several devices, and write one page.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from ...cli.application import AsJson, Flag, Folder, Names, app, show
+from ...cli.application import AsJson, Folder, Names, app, show
 from ...errors import printable
 
 data = App(name="data", help="List, fetch and verify public data sets.")
@@ -38,7 +38,7 @@ def fetch(
     out: Folder,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     only: Names = [],  # noqa: B006
-    dry_run: Flag = False,
+    dry_run: bool = False,
     json_: AsJson = False,
 ) -> None:
     """Download a data set and check each file; run it again to continue after an interruption.
@@ -78,7 +78,7 @@ def verify(
     folder: Path,
     *,
     tasks: Names | None = None,
-    check: Flag = False,
+    check: bool = False,
     json_: AsJson = False,
 ) -> int:
     """List files of a data set that are missing in a folder or differ from the published files.

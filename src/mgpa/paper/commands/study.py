@@ -162,7 +162,7 @@ def run(
 
 
 @study.command
-def paper(*folders: Path, out: Folder, published: Annotated[bool, Parameter(negative="")] = False) -> None:
+def paper(*folders: Path, out: Folder, published: bool = False) -> None:
     """Write the paper's tables 1 to 11 and figures 2 to 4, with your numbers beside the published ones.
 
     Example: mgpa study paper controlled temporal recorded reuse --out paper
