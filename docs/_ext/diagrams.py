@@ -170,15 +170,15 @@ def layers() -> str:
     parts = []
     for i, (title, modules) in enumerate(named):
         y = 10 + 34 * i
-        parts.append(f'<text class="label" x="250" y="{y + 18}" text-anchor="end">{escape(title)}</text>')
+        parts.append(f'<text class="label" x="290" y="{y + 18}" text-anchor="end">{escape(title)}</text>')
         groups = modules.split(" | ")
-        width = (440 - 8 * (len(groups) - 1)) / len(groups)
+        width = (408 - 8 * (len(groups) - 1)) / len(groups)
         for k, group in enumerate(groups):
-            x = 262 + k * (width + 8)
+            x = 302 + k * (width + 8)
             parts.append(
                 f'<rect x="{x}" y="{y}" width="{width}" height="27" rx="4"/>'
                 f'<text x="{x + width / 2}" y="{y + 18}" text-anchor="middle" '
-                f'style="font-size: 11.5px">{escape(group.replace(" ", " · "))}</text>'
+                f'style="font-size: 10.5px">{escape(group.replace(" ", " · "))}</text>'
             )
     label = "Layers: a module imports from its own and those below."
     return picture(720, 16 + 34 * len(named), label, *parts)
