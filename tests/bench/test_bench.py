@@ -26,7 +26,7 @@ from mgpa.bench import (
     run,
 )
 from mgpa.bench.datasets import DATASETS, amplitudes
-from mgpa.bench.page import compare, read_results, standing
+from mgpa.bench.page import CEILING, compare, read_results, standing
 from mgpa.bench.protocol import QUICK_BANK, measure_cell, measure_round, prepare
 from mgpa.bench.settings import calibration, record_once
 from mgpa.bench.worlds import World, worlds
@@ -299,9 +299,10 @@ def test_the_page_says_why_the_midpoint_is_behind_a_regression_that_is_told():
     assert (len(behind), len(readable), len(others), len(unsure)) == (8, 5, 3, 2)
     page = " ".join((DOCS / "bench.md").read_text("utf-8").split())
     S = [f"{value:.2f}".lstrip("0") for value in (min(readable), max(readable))]
-    assert "Five of the eight settings" in page
+    assert "Of the eight settings" in page
+    assert "five are electrodes" in page
     assert f"an AUROC of {S[0]} to {S[1]} from uncorrected rows" in page
-    assert "In two of the other three the interval contains zero." in page
+    assert "In two of the other three settings, the interval contains zero." in page
 
 
 def test_the_page_on_harm_has_the_numbers_of_the_benchmark():
@@ -312,22 +313,18 @@ def test_the_page_on_harm_has_the_numbers_of_the_benchmark():
         cells = [cells[name] for cells in results[data]["settings"].values()]
         return f"{np.mean([cell[measure][0] for cell in cells]):.{digits}f}".lstrip("0")
 
-    told = "told regression (ceiling)"
     for data in ("electrodes", "wearable_hrv"):
-        home_away = [
-            f"{mean(data, name, 'home')} {at}and {mean(data, name, 'away')} {rest}"
-            for name, at, rest in (
-                ("no correction", "at home ", "away without correction"),
-                ("MGPA to the reference", "", "with MGPA"),
-                (told, "", "told"),
-            )
+        measured = [
+            [mean(data, name, m, digits) for name in ("no correction", "MGPA to the reference", CEILING)]
+            for m, digits in (("home", 3), ("away", 3), ("S", 2))
         ]
-        S = [mean(data, name, "S", 2) for name in ("no correction", "MGPA to the reference", told)]
-        assert f"{', '.join(home_away)}; *S* {S[0]}, {S[1]} and {S[2]}." in page
+        (h0, h1, h2), (a0, a1, a2), S = measured
+        accuracies = f"{h0} and {a0} without correction, {h1} and {a1} with MGPA, and {h2} and {a2} with the"
+        assert f"{accuracies} regression. *S* is {S[0]}, {S[1]} and {S[2]}." in page
     worst = results["electrodes"]["settings"]["Lemon and Wang: Cz, T7"]
     before, after = worst["no correction"], worst["MGPA to the reference"]
     words = [f"{before[m][0]:.3f} → {after[m][0]:.3f}".replace("0.", ".") for m in ("home", "away")]
-    assert f"at home {words[0]}, away {words[1]} (Lemon and Wang)" in page
+    assert f"{words[0]} at home and {words[1]} away" in page
 
 
 def test_results_are_compared_value_by_value(tmp_path):

@@ -170,13 +170,15 @@ def sentences(results: Results) -> list[str]:
             f"best** (the interval of the difference contains zero): {first}."
         )
     if close := count("close"):
-        worse = sum(gaps_away(every, CEILING, METHODS[0].name) < 0)
-        lines.append(
+        worse = int(sum(gaps_away(every, CEILING, METHODS[0].name) < 0))
+        line = (
             "MGPA is at most .02 below a regression on pairs that is told the device and corrects to the "
-            f"same place: {close}. A decoder of one device is at home at the reference, not in the middle: "
-            f"at most .02 below the regression to the reference is MGPA {count('near_ceiling', [MIDPOINT])}. "
-            f"That regression is itself worse than no correction in {worse} settings."
+            f"same place: {close}. "
         )
+        if near := count("near_ceiling", [MIDPOINT]):
+            line += f"Below the regression to the reference, where the decoder is at home: {near}. "
+        line += f"The regression to the reference is worse than no correction in {settings_in_words(worse)}."
+        lines.append(line)
     if len(refitted := gaps_away(every, REFITTED, OURS[0])):
         lines.append(
             "A new decoder, fitted on each device's labelled calibration rows, is better than "
