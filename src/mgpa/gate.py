@@ -103,10 +103,12 @@ class MeasurementGate(Gate):
     rank : "auto", int or float
         An int is the rank. A float in (0, 1] is the share of directional energy to retain. "auto" retains 90
         % of it, but only directions that held-out pairs support, so that noise of the pairs is not mistaken
-        for an effect (:func:`supported_directions`). norm_quantile : float Contrasts shorter than this
-        quantile of the non-zero lengths are left out: the direction of a very short contrast is mostly noise,
-        and unit length would give it full weight. max_contrasts : int or None If there are more, use this
-        many, evenly spaced in the order given.
+        for an effect (:func:`supported_directions`).
+    norm_quantile : float
+        Contrasts shorter than this quantile of the non-zero lengths are left out: the direction of a very
+        short contrast is mostly noise, and unit length would give it full weight.
+    max_contrasts : int or None
+        If there are more, use this many, evenly spaced in the order given.
 
     Attributes
     ----------

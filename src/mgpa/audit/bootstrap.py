@@ -119,12 +119,17 @@ def estimate(
         See the table at the top of this module.
     strata : (P,) array or None
         The cell of each participant. Draws keep the size of every cell, and all cells have equal weights.
-        None is one cell. leverage : float The influence of a participant's value on the statistic, relative
-        to its share in the mean. An AUROC between participants is a mean over both sides of each comparison,
-        so the leverage is 2. widen : bool Widen intervals by √(n / (n - 1)) · t / 1.96, with n the mean size
-        of a cell and t the quantile of Student's distribution with one degree of freedom less per cell. If t
-        intervals are wider, they are used. With one cell, Hall's intervals for skewed participants are used
-        at the ends at which they are wider. n_draws : int Number of draws; the default is that of the paper.
+        None is one cell.
+    leverage : float
+        The influence of a participant's value on the statistic, relative to its share in the mean. An AUROC
+        between participants is a mean over both sides of each comparison, so the leverage is 2.
+    widen : bool
+        Widen intervals by √(n / (n - 1)) · t / 1.96, with n the mean size of a cell and t the quantile of
+        Student's distribution with one degree of freedom less per cell. If t intervals are wider, they are
+        used. With one cell, Hall's intervals for skewed participants are used at the ends at which they are
+        wider.
+    n_draws : int
+        Number of draws; the default is that of the paper.
 
     Examples
     --------

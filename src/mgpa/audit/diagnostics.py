@@ -57,12 +57,20 @@ class PairCheck:
         Coverage of permuted pairs (views exchanged between events), n times.
     closeness : float
         Spread of the contrasts about their mean, relative to mismatched pairs. 1 means that the ids do not
-        show which views belong together. n_features, spread_directions : int Number of features, and number
-        of directions in which MGPA() corrects the spread: the span of the contrasts, or 0. effect : Effect or
-        None The share of the mean contrast in the difference between rows of the sources; None if pairs show
-        no shift. spread : SpreadEvidence or None The evidence of pairs for more than a shift: gain, rotation,
-        noise. units : str The table's word for participants. examined : PairExamination or None The test of
-        whether pairs join views of one event, with wrong pairs and copies. hidden : tuple of HiddenPair
+        show which views belong together.
+    n_features, spread_directions : int
+        Number of features, and number of directions in which MGPA() corrects the spread: the span of the
+        contrasts, or 0.
+    effect : Effect or None
+        The share of the mean contrast in the difference between rows of the sources; None if pairs show no
+        shift.
+    spread : SpreadEvidence or None
+        The evidence of pairs for more than a shift: gain, rotation, noise.
+    units : str
+        The table's word for participants.
+    examined : PairExamination or None
+        The test of whether pairs join views of one event, with wrong pairs and copies.
+    hidden : tuple of HiddenPair
         Participants of different sources who may be one person under two names. They are never used as pairs.
     """
 
@@ -182,9 +190,11 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
     ----------
     table : Table, TableFile or path
         Rows with their sources. Of a table with roles, only FIT rows are used. Tokens are replaced by their
-        mean. pairs : Table, TableFile, path or None Pairs that are not rows of the table; None uses the pairs
-        of the table (``pair_id``). hidden : bool Whether to look for participants of different sources who
-        may be one person under two names.
+        mean.
+    pairs : Table, TableFile, path or None
+        Pairs that are not rows of the table; None uses the pairs of the table (``pair_id``).
+    hidden : bool
+        Whether to look for participants of different sources who may be one person under two names.
 
     Examples
     --------

@@ -71,15 +71,22 @@ class MethodResult:
         Scores of task heads: AUROC ("frozen", "refitted" in every direction of transfer, "home" on the source
         of the head, "pooled" and "unseen" on every source), "_accuracy" and "_shift" at their threshold, and
         "recall" of every class; for numbers, "_bias", "_square" and "_relative" errors. NaN if the unit has
-        no score. shortcut, control : (F, P, 3) arrays or None AUROC at association -1, 0 and 1. NaN if the
-        unit has no paired events of both labels. flips, output_change : (F, P) arrays or None Differences
-        between outputs of existing heads for one unit under two sources. floor_auroc : (F, P, R) array or
-        None AUROC of readers of the part that the gate preserves. facts, cells : lists of dict Facts about
-        every fit (movement of VAL rows, gate), and all other measurements. fitted_on : tuple of str or None
+        no score.
+    shortcut, control : (F, P, 3) arrays or None
+        AUROC at association -1, 0 and 1. NaN if the unit has no paired events of both labels.
+    flips, output_change : (F, P) arrays or None
+        Differences between outputs of existing heads for one unit under two sources.
+    floor_auroc : (F, P, R) array or None
+        AUROC of readers of the part that the gate preserves.
+    facts, cells : lists of dict
+        Facts about every fit (movement of VAL rows, gate), and all other measurements.
+    fitted_on : tuple of str or None
         EVAL participants who were in a fit. None if the map does not record its participants, or was fitted
-        on HEAD participants. cell_fits : tuple of int The fit of every cell; pooled splits have one cell
-        each. repeats : int Number of divisions of participants into folds; the fits of each division are
-        consecutive.
+        on HEAD participants.
+    cell_fits : tuple of int
+        The fit of every cell; pooled splits have one cell each.
+    repeats : int
+        Number of divisions of participants into folds; the fits of each division are consecutive.
     """
 
     name: str

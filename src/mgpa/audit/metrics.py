@@ -39,13 +39,18 @@ class Metric:
     name, title, subject : str
         The name in code, the title on axes, and the subject in sentences.
     unit : str
-        "AUROC" (chance .5), "balanced accuracy", "units of the label", "bits", "share", or empty. better :
-        "lower", "higher" or "neither" The better direction. kept : float or None A metric is called kept if
-        the interval of its change excludes a loss of more than this. statistic, values : "mean", "max",
-        "worst" or function, function of a MethodResult The statistic of every draw
-        (:mod:`mgpa.audit.bootstrap`), and its values: fits first, then units. None if the metric was not
-        measured, NaN for units without values. missing : str The possible reason if the metric was not
-        measured. part_of : str The metric of which this is a part; parts have no separate column.
+        "AUROC" (chance .5), "balanced accuracy", "units of the label", "bits", "share", or empty.
+    better : "lower", "higher" or "neither"
+        The better direction.
+    kept : float or None
+        A metric is called kept if the interval of its change excludes a loss of more than this.
+    statistic, values : "mean", "max", "worst" or function, function of a MethodResult
+        The statistic of every draw (:mod:`mgpa.audit.bootstrap`), and its values: fits first, then units.
+        None if the metric was not measured, NaN for units without values.
+    missing : str
+        The possible reason if the metric was not measured.
+    part_of : str
+        The metric of which this is a part; parts have no separate column.
     """
 
     name: str

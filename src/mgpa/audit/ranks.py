@@ -42,9 +42,11 @@ def participant_auroc(
     ----------
     scores : array
         For two classes (n,), or (n, R) for R readers; larger means the second class. For K > 2 classes (n,
-        K), or (n, R, K), with one column for each of the sorted classes. labels, participants : (n,) arrays
-        The classes and participants of the rows. Every participant needs every class. weight : (n,)
-        array or None Weights of the rows; None is 1.
+        K), or (n, R, K), with one column for each of the sorted classes.
+    labels, participants : (n,) arrays
+        The classes and participants of the rows. Every participant needs every class.
+    weight : (n,) array or None
+        Weights of the rows; None is 1.
 
     Returns
     -------

@@ -58,10 +58,15 @@ class Settings:
     folds, splits, repeats : int
         Number of folds over which roles rotated (1: none), of pooled splits, and of random divisions into
         folds. turns : dict of tuple to int Number of participants with these roles in the folds of the first
-        division; empty if roles do not rotate. refits : int Number of refits on half of the FIT participants.
-        omitted, unattained : dict Methods that were left out, with reasons; numbers of fits that missed their
-        budget, and of all fits. outcome : str The metric by which methods are ranked. map_rows : str For maps
-        that were fitted elsewhere, the fitting data that they record.
+        division; empty if roles do not rotate.
+    refits : int
+        Number of refits on half of the FIT participants.
+    omitted, unattained : dict
+        Methods that were left out, with reasons; numbers of fits that missed their budget, and of all fits.
+    outcome : str
+        The metric by which methods are ranked.
+    map_rows : str
+        For maps that were fitted elsewhere, the fitting data that they record.
     """
 
     version: str

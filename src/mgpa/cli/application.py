@@ -112,13 +112,18 @@ class TableOptions:
     ----------
     embedding
         The column with the embedding, a prefix of columns (f for f0, f1, …), a range (1100:2492), several
-        columns (--embedding alpha beta), or numeric for all numeric columns. rename New names of columns:
-        --rename.device source. A name with a dot: --rename '{"Sample No.": "pair_id"}'. Several columns
-        joined to one id: --rename.site+subject participant. One column used twice: --rename.sample
-        pair_id+participant. columns Keep only these columns besides the embedding (names in the file).
-        replicates For rows of one source with the same pair_id: average them (mean), or pair the first of one
-        source with the first of another, and so on (pair). skip_rows Number of lines of a CSV file before the
-        line with the column names.
+        columns (--embedding alpha beta), or numeric for all numeric columns.
+    rename
+        New names of columns: --rename.device source. A name with a dot: --rename '{"Sample No.": "pair_id"}'.
+        Several columns joined to one id: --rename.site+subject participant. One column used twice:
+        --rename.sample pair_id+participant.
+    columns
+        Keep only these columns besides the embedding (names in the file).
+    replicates
+        For rows of one source with the same pair_id: average them (mean), or pair the first of one source
+        with the first of another, and so on (pair).
+    skip_rows
+        Number of lines of a CSV file before the line with the column names.
     """
 
     embedding: Names | None = None

@@ -63,31 +63,61 @@ def audit(
     ----------
     table
         A table with source and participant columns; label for the task, pair_id for pairs. Without roles,
-        roles rotate over folds. Also a URL (s3://…, gs://…, https://…, hf://…). out Folder for report.html,
-        table.csv and figures. methods Names (`mgpa methods`) or stored maps (*.safetensors); by default
-        leace, and mgpa if there are pairs. If roles rotate, participants on whom a stored map was fitted are
-        never scored. pairs A second table with paired rows (pair_id), if the first has no pairs. In every
-        fold, pairs of HEAD and EVAL participants are left out. head Your own decoder, scored without
-        refitting: an .onnx file, or .joblib with --trust. The classes of an ONNX classifier are the sorted
-        labels of the table. head_source The source on which this head was trained, to separate home from
-        away. trust Load a .joblib head, which runs code of its author. quick Preliminary audit with one
-        reader network and 12 epochs. readers Source readers: `full`, or `paper` for only the paper's eleven
-        readers. folds Number of folds over which roles rotate, so that each participant is EVAL once; 1 keeps
-        the roles of the table. By default five if fewer than twelve participants are EVAL or the table has no
-        roles, if possible; with three to seven participants, one fold each. repeats Number of random
-        divisions of participants into folds; results are means over the divisions. By default 3 with fewer
-        than 24 participants, and 1 otherwise or with --quick. refits Number of refits on half of the FIT
-        participants, for intervals that include the variation of the fit; use 8 or more. seeds Seeds for
-        several fits of methods that draw random numbers. reference For MGPA and other methods with a
-        reference: the device of your existing decoder. rank For MGPA: number of directions in the gate (3),
-        share of the contrast energy (0.9), or auto. tokens As in `mgpa fit`, for all methods; stored maps
-        record their use of tokens. budget Compare methods at this relative movement of the VAL rows instead
-        of complete maps. association A source and its associated label in the HEAD rows for the shortcut head
-        (metric `worst`); by default as in the FIT rows. task Kind of labels; by default, many distinct
-        numbers are a regression target. cache Folder of finished cells, by default inside the output folder.
-        Another run continues from these cells. jobs Cells at a time. require Requirement for every method,
-        such as "S<=.6 and loss<=.01"; otherwise the exit status is 1. verbose Print all columns and
-        sentences; the report always contains them. open_ Open the report in a browser.
+        roles rotate over folds. Also a URL (s3://…, gs://…, https://…, hf://…).
+    out
+        Folder for report.html, table.csv and figures.
+    methods
+        Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
+        If roles rotate, participants on whom a stored map was fitted are never scored.
+    pairs
+        A second table with paired rows (pair_id), if the first has no pairs. In every fold, pairs of HEAD and
+        EVAL participants are left out.
+    head
+        Your own decoder, scored without refitting: an .onnx file, or .joblib with --trust. The classes of an
+        ONNX classifier are the sorted labels of the table.
+    head_source
+        The source on which this head was trained, to separate home from away.
+    trust
+        Load a .joblib head, which runs code of its author.
+    quick
+        Preliminary audit with one reader network and 12 epochs.
+    readers
+        Source readers: `full`, or `paper` for only the paper's eleven readers.
+    folds
+        Number of folds over which roles rotate, so that each participant is EVAL once; 1 keeps the roles of
+        the table. By default five if fewer than twelve participants are EVAL or the table has no roles, if
+        possible; with three to seven participants, one fold each.
+    repeats
+        Number of random divisions of participants into folds; results are means over the divisions. By
+        default 3 with fewer than 24 participants, and 1 otherwise or with --quick.
+    refits
+        Number of refits on half of the FIT participants, for intervals that include the variation of the fit;
+        use 8 or more.
+    seeds
+        Seeds for several fits of methods that draw random numbers.
+    reference
+        For MGPA and other methods with a reference: the device of your existing decoder.
+    rank
+        For MGPA: number of directions in the gate (3), share of the contrast energy (0.9), or auto.
+    tokens
+        As in `mgpa fit`, for all methods; stored maps record their use of tokens.
+    budget
+        Compare methods at this relative movement of the VAL rows instead of complete maps.
+    association
+        A source and its associated label in the HEAD rows for the shortcut head (metric `worst`); by default
+        as in the FIT rows.
+    task
+        Kind of labels; by default, many distinct numbers are a regression target.
+    cache
+        Folder of finished cells, by default inside the output folder. Another run continues from these cells.
+    jobs
+        Cells at a time.
+    require
+        Requirement for every method, such as "S<=.6 and loss<=.01"; otherwise the exit status is 1.
+    verbose
+        Print all columns and sentences; the report always contains them.
+    open_
+        Open the report in a browser.
     """
     from ..audit import AuditPlan
     from ..audit.verdict import read_requirement, text, unmet

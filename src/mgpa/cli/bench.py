@@ -43,8 +43,12 @@ def bench(
         Data sets (worlds, headsets, phone_watch, …), or a word in the names of settings.
     methods
         Names of methods, or a word that occurs in only one name; by default all. Methods that are not
-        installed are shown as dashes. jobs Cells at a time. again Measure the methods again, for example
-        after a change of a method. page Rebuild the page from the results in --out without measuring. against
+        installed are shown as dashes.
+    jobs
+        Cells at a time. again Measure the methods again, for example after a change of a method.
+    page
+        Rebuild the page from the results in --out without measuring.
+    against
         Folder of other results, such as docs/bench, to compare with; prints the number of equal values and
         the largest difference.
     """

@@ -60,18 +60,29 @@ def fit(
     table
         Embeddings with a source for every row (.npz, .parquet, .csv, a folder of .parquet), also a URL
         (s3://…, gs://…, https://…, hf://…). With a role column, FIT rows are used for fitting, and VAL rows
-        for early stopping of iterative methods. out File for the map. method A name from `mgpa methods`.
-        reference Map all rows to this source, the device on which your decoder or calibration was trained.
-        Rows recognised as this source do not move. Without it, MGPA maps rows to the mean of all sources.
-        rank For MGPA: number of directions in the gate (3), share of the contrast energy (0.9), or the rank
-        that held-out pairs support (auto). For NCM, which has no gate: number of removed directions. pairs A
-        second table with paired rows (pair_id), if the first has no pairs. With roles, its FIT rows are used.
-        components Number of principal components to correct, fitted on FIT rows and stored with the map:
-        `mgpa apply` then reads raw features and writes corrected components. FIT rows must fit in memory.
-        tokens For a table of tokens: correct their mean and shift all tokens equally (mean), or correct all
-        tokens of a row together (joint). everyone Fit on the rows of all roles: the last step, after an
-        audit. The audit refers to fits on FIT rows. This map cannot be audited, because all participants were
-        in its fit.
+        for early stopping of iterative methods.
+    out
+        File for the map.
+    method
+        A name from `mgpa methods`.
+    reference
+        Map all rows to this source, the device on which your decoder or calibration was trained. Rows
+        recognised as this source do not move. Without it, MGPA maps rows to the mean of all sources.
+    rank
+        For MGPA: number of directions in the gate (3), share of the contrast energy (0.9), or the rank that
+        held-out pairs support (auto). For NCM, which has no gate: number of removed directions.
+    pairs
+        A second table with paired rows (pair_id), if the first has no pairs. With roles, its FIT rows are
+        used.
+    components
+        Number of principal components to correct, fitted on FIT rows and stored with the map: `mgpa apply`
+        then reads raw features and writes corrected components. FIT rows must fit in memory.
+    tokens
+        For a table of tokens: correct their mean and shift all tokens equally (mean), or correct all tokens
+        of a row together (joint).
+    everyone
+        Fit on the rows of all roles: the last step, after an audit. The audit refers to fits on FIT rows.
+        This map cannot be audited, because all participants were in its fit.
     """
     with waiting("fit: loading"):
         from ..baselines import make_method

@@ -67,9 +67,12 @@ def convert(
         A .csv, .tsv or .txt file, or any table; also a URL (s3://…, gs://…, https://…, hf://…).
     more
         More files with the same columns, for example one per instrument or site, to concatenate. Without a
-        source column, the file name is the source of its rows. out A .parquet, .npz or .csv file; also a URL
-        (s3://…, gs://…). roles Assign one role to every participant: 40 % FIT, 20 % each VAL, HEAD and EVAL.
-        The roles are balanced over sources, labels and the presence of pairs.
+        source column, the file name is the source of its rows.
+    out
+        A .parquet, .npz or .csv file; also a URL (s3://…, gs://…).
+    roles
+        Assign one role to every participant: 40 % FIT, 20 % each VAL, HEAD and EVAL. The roles are balanced
+        over sources, labels and the presence of pairs.
     """
     from dataclasses import replace
 

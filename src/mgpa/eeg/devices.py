@@ -48,9 +48,14 @@ def table_from_epochs(
         The encoder of the trials; see :func:`mgpa.eeg.encode`.
     roles : dict of role to share of participants, or None
         See :func:`mgpa.tables.assign_roles`; None uses its default, and no roles with fewer than four people.
-        A metadata column ``role`` is used unchanged. random_state : int Seed of the assignment of roles.
-        verbose : bool Show progress. **alignment Settings of :func:`align_devices`: pair_by, participant,
-        label, channels, sfreq, reference and at_once.
+        A metadata column ``role`` is used unchanged.
+    random_state : int
+        Seed of the assignment of roles.
+    verbose : bool
+        Show progress.
+    **alignment
+        Settings of :func:`align_devices`: pair_by, participant, label, channels, sfreq, reference and
+        at_once.
 
     Returns
     -------
@@ -136,26 +141,34 @@ def align_devices(
         Metadata columns that together identify an event of a participant. If there is no column "event", it
         is the position of the event among all events of the recording (``Epochs.selection``), which does not
         change when epochs are dropped. If event numbers restart in each session, use ("session", "event").
-        Clocks are compared within each session. participant : str Metadata column of the participant. If
-        there is no column "participant", it is the subject's ``his_id``. label : str Metadata column of the
-        task. If there is no column "label", it is the name of the event. channels : sequence of str or None
+        Clocks are compared within each session.
+    participant : str
+        Metadata column of the participant. If there is no column "participant", it is the subject's
+        ``his_id``.
+    label : str
+        Metadata column of the task. If there is no column "label", it is the name of the event.
+    channels : sequence of str or None
         None: the channels of all devices, in the order of the first device. Case is ignored, and T3, T4, T5
-        and T6 are T7, T8, P7 and P8. A warning names bad and flat channels among those used. sfreq : float or
-        None Samples per second; None is the lowest rate of the devices. Faster devices are resampled
+        and T6 are T7, T8, P7 and P8. A warning names bad and flat channels among those used.
+    sfreq : float or None
+        Samples per second; None is the lowest rate of the devices. Faster devices are resampled
         (:func:`mgpa.eeg.resample`). If samples of two devices have different times, they are first
-        interpolated by a cubic spline. reference : str, sequence of str or None See
-        :func:`mgpa.eeg.rereference`; computed from the remaining channels. None keeps the recorded reference.
-        at_once : bool Whether the devices recorded at the same time, so that days must agree and onsets on
-        two clocks must lie on a line (:func:`mgpa.eeg.timing_test`). False: events are paired only by their
-        names.
+        interpolated by a cubic spline.
+    reference : str, sequence of str or None
+        See :func:`mgpa.eeg.rereference`; computed from the remaining channels. None keeps the recorded
+        reference.
+    at_once : bool
+        Whether the devices recorded at the same time, so that days must agree and onsets on two clocks must
+        lie on a line (:func:`mgpa.eeg.timing_test`). False: events are paired only by their names.
 
     Returns
     -------
     trials : Trials
         One row for every epoch, in the original order. Columns: source, participant, label, pair_id (empty if
         no other device has the event), the columns of ``pair_by``, onset (s, on the clock of the device; NaN
-        if unknown), and metadata that all devices have. report : PairingReport Omitted events, bad or flat
-        channels, and the comparison of the clocks.
+        if unknown), and metadata that all devices have.
+    report : PairingReport
+        Omitted events, bad or flat channels, and the comparison of the clocks.
     """
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
     if not isinstance(devices, Mapping) or len(devices) < 2 or not by:
@@ -211,7 +224,9 @@ def align_like(epochs: Any, table: Table) -> Trials:
     ----------
     epochs : Trials, mne.Epochs, or a list of mne.Epochs
         New epochs, which need no paired epochs. A different filter or baseline than in the table raises a
-        warning. table : Table A table made by :func:`table_from_epochs`.
+        warning.
+    table : Table
+        A table made by :func:`table_from_epochs`.
     """
     info = getattr(table, "info", None)
     if (signals := info.get("signals") if isinstance(info, Mapping) else None) is None:

@@ -87,10 +87,13 @@ class BandPower:
     ----------
     bands : sequence of (low, high)
         Bands in Hz; the upper edge is excluded. The defaults are the usual rhythms: delta 1–4, theta 4–8,
-        alpha 8–13, beta 13–30 and gamma 30–45. segment : float Length of Welch's segments in seconds (Hann
-        window, half overlapping); the frequency resolution is 1 / ``segment``. floor : float Lower limit in
-        µV², which keeps the logarithm finite if a channel is zero, such as the reference. The default is far
-        below the noise of an amplifier.
+        alpha 8–13, beta 13–30 and gamma 30–45.
+    segment : float
+        Length of Welch's segments in seconds (Hann window, half overlapping); the frequency resolution is 1 /
+        ``segment``.
+    floor : float
+        Lower limit in µV², which keeps the logarithm finite if a channel is zero, such as the reference. The
+        default is far below the noise of an amplifier.
 
     Examples
     --------
@@ -172,7 +175,9 @@ class WindowedPower:
         Length of a Hann window, and the distance between windows, in seconds.
     low, high, width : float
         The bands in Hz: from ``low`` to ``high``, each ``width`` wide. Windows are padded with zeros until
-        every band contains a frequency. floor : float As for :class:`BandPower`, in µV².
+        every band contains a frequency.
+    floor : float
+        As for :class:`BandPower`, in µV².
     """
 
     window: float = 0.5

@@ -86,9 +86,12 @@ def table_from_raws(
         list numbers the markers of each device. If the counts agree, markers are numbered in order.
         Otherwise, missing and extra markers are found by their times (:func:`mgpa.eeg.match_events`); a
         recording for which this fails is left out with a warning. With ``at_once=False``, times are not
-        compared: markers are paired in order, and their numbers must agree. labels_from : str or None The
-        device whose markers name the task; None if the markers of all devices do. pair_by : str or sequence
-        of str Names for the sessions of a dict, then "event": ``("session", "event")``. **settings
+        compared: markers are paired in order, and their numbers must agree.
+    labels_from : str or None
+        The device whose markers name the task; None if the markers of all devices do.
+    pair_by : str or sequence of str
+        Names for the sessions of a dict, then "event": ``("session", "event")``.
+    **settings
         Channels, rate, reference, roles and so on, as for :func:`table_from_epochs`.
 
     Returns
@@ -210,9 +213,13 @@ def table_from_bids(
         Folder of the data set.
     source : str
         The BIDS entity that distinguishes devices: acquisition, recording, session, run or description.
-        Recordings of a subject that agree in all other entities were made at the same time. task : str or
-        None The task; None if there is only one. subjects : sequence of str or None Subjects without "sub-";
-        None is all. **settings As for :func:`table_from_raws`, among them encoder, tmin and tmax.
+        Recordings of a subject that agree in all other entities were made at the same time.
+    task : str or None
+        The task; None if there is only one.
+    subjects : sequence of str or None
+        Subjects without "sub-"; None is all.
+    **settings
+        As for :func:`table_from_raws`, among them encoder, tmin and tmax.
     """
     try:
         import mne_bids

@@ -36,18 +36,32 @@ class TorchEncoder:
     ----------
     module : torch.nn.Module
         A module with float32 input (batch, channels, samples). It is set to evaluation mode and never
-        trained. channels : sequence of str Channel names in the order of the module's input. They are
-        selected from the trials by name; other channels are ignored. n_times : int Number of samples of its
-        input. sfreq : float Sampling rate of its input. tokens : callable or None A function of the module
-        and the tensor that returns tokens (batch, tokens, d) or one embedding (batch, d). None uses the
-        output of the module. scaling : "zscore" or float "zscore" subtracts the mean from each channel of
-        each trial and divides by its standard deviation. A number is a divisor in volts. resample : (int,
-        int) or None Up- and downsampling factors of the trials (polyphase filter, ends extended linearly):
-        (2, 1) resamples trials of 128 Hz to 256 Hz. None requires trials with the rate and length of the
-        input. device : str "auto" is CUDA if available. batch_size : int or None Number of trials per batch;
-        it affects tokens only by rounding. None is 48, or 512 on CUDA. precision : {"float32", "float16",
-        "bfloat16"} Precision of matrix products; half precision is five times as fast on a large GPU. dtype :
-        {"float32", "float16"} Type of the returned tokens; the paper stored float16. identity : dict or None
+        trained.
+    channels : sequence of str
+        Channel names in the order of the module's input. They are selected from the trials by name; other
+        channels are ignored.
+    n_times : int
+        Number of samples of its input.
+    sfreq : float
+        Sampling rate of its input.
+    tokens : callable or None
+        A function of the module and the tensor that returns tokens (batch, tokens, d) or one embedding
+        (batch, d). None uses the output of the module.
+    scaling : "zscore" or float
+        "zscore" subtracts the mean from each channel of each trial and divides by its standard deviation. A
+        number is a divisor in volts.
+    resample : (int, int) or None
+        Up- and downsampling factors of the trials (polyphase filter, ends extended linearly): (2, 1)
+        resamples trials of 128 Hz to 256 Hz. None requires trials with the rate and length of the input.
+    device : str
+        "auto" is CUDA if available.
+    batch_size : int or None
+        Number of trials per batch; it affects tokens only by rounding. None is 48, or 512 on CUDA.
+    precision : {"float32", "float16", "bfloat16"}
+        Precision of matrix products; half precision is five times as fast on a large GPU.
+    dtype : {"float32", "float16"}
+        Type of the returned tokens; the paper stored float16.
+    identity : dict or None
         Further identification of the module: its name, its checkpoint.
     """
 

@@ -238,7 +238,8 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
         Signals with their columns.
     encoder : Encoder
         An encoder of :mod:`mgpa.eeg.features`, a :class:`mgpa.eeg.TorchEncoder`, or any object with
-        ``identity`` and ``embed``. ``info["encoder"]`` of the table describes the encoder. verbose : bool
+        ``identity`` and ``embed``. ``info["encoder"]`` of the table describes the encoder.
+    verbose : bool
         Show progress.
 
     Examples

@@ -162,17 +162,25 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         X : (n, d) array
             Embeddings.
         y : (n,) array
-            The task, used only by methods with the tag ``needs_task``. It is never used as the source. source
-            : (n,) array Acquisition condition of each row; two or more distinct labels. pairs : tuple (A, B)
-            of (m, d) arrays Row i of A and row i of B are the first and second view of one event: with
-            sources "dry" and "wet", A is dry. With more than two sources, use pair_id. pair_id : (n,) array
+            The task, used only by methods with the tag ``needs_task``. It is never used as the source.
+        source : (n,) array
+            Acquisition condition of each row; two or more distinct labels.
+        pairs : tuple (A, B) of (m, d) arrays
+            Row i of A and row i of B are the first and second view of one event: with sources "dry" and
+            "wet", A is dry. With more than two sources, use pair_id.
+        pair_id : (n,) array
             Instead of pairs, and safe under cross-validation: rows of X that share an id are views of one
-            event, one per source. Negative ids are unpaired. X_val, source_val : (n_val, d) array, (n_val,)
-            array Held-out rows, if possible of other participants, for methods with early stopping.
-            sample_weight : (n,) array or None Row weights. A weight of 2 equals a repeated row; for
-            within-source anchors, only relative weights matter. groups : (n,) array or None Participants of
-            the rows. Evidence is tested over participants, and no participant is on both sides of a split.
-            pair_groups : (m,) array or None Participants of ``pairs``. With ``pair_id``, ``groups`` tells.
+            event, one per source. Negative ids are unpaired.
+        X_val, source_val : (n_val, d) array, (n_val,) array
+            Held-out rows, if possible of other participants, for methods with early stopping.
+        sample_weight : (n,) array or None
+            Row weights. A weight of 2 equals a repeated row; for within-source anchors, only relative weights
+            matter.
+        groups : (n,) array or None
+            Participants of the rows. Evidence is tested over participants, and no participant is on both
+            sides of a split.
+        pair_groups : (m,) array or None
+            Participants of ``pairs``. With ``pair_id``, ``groups`` tells.
         """
         check_parameters(self)
         self._forget()

@@ -270,21 +270,30 @@ class ClosedFormMGPA(GatedMomentEstimator):
     ----------
     gate : int, float, gate estimator or None
         The directions in which rows may move. An int is the rank of a :class:`~mgpa.MeasurementGate`, a float
-        the share of directional energy to retain; with None, held-out pairs decide. anchor : {"within",
-        "pooled"} The target of the gate coordinates: their regression on the preserved coordinates within
-        sources, which does not learn an association of source and task, or over the rows of all sources, as
-        published. For "within", only relative row weights matter; for "pooled", a weight of 2 equals a
-        repeated row. reference : source label or None The source to whose mean rows are moved; None is the
-        mean of the sources' means. Preserved coordinates and differences between corrected rows do not depend
-        on it. strength : float α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given
-        Q. ridge : float or "auto" Penalty of the regression of gate coordinates on preserved coordinates, on
-        the sum-of-squares scale. "auto" is generalised cross-validation for anchors within sources, and the
-        published 10 for anchors over all rows. shrinkage : float Shrinkage of the residual covariance toward
-        its mean diagonal. do_no_harm : bool With ``anchor="within"``, return the identity unless pairs show a
-        consistent shift and rows show it at the 5 % level, tested over participants if ``groups`` are given.
-        standardize : bool Whether to standardise features on the fitting rows. The output has the units of
-        the input in both cases. on_missing : {"raise", "warn"} Without source labels or pairs, raise an
-        error, or warn and return the identity map.
+        the share of directional energy to retain; with None, held-out pairs decide.
+    anchor : {"within", "pooled"}
+        The target of the gate coordinates: their regression on the preserved coordinates within sources,
+        which does not learn an association of source and task, or over the rows of all sources, as published.
+        For "within", only relative row weights matter; for "pooled", a weight of 2 equals a repeated row.
+    reference : source label or None
+        The source to whose mean rows are moved; None is the mean of the sources' means. Preserved coordinates
+        and differences between corrected rows do not depend on it.
+    strength : float
+        α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given Q.
+    ridge : float or "auto"
+        Penalty of the regression of gate coordinates on preserved coordinates, on the sum-of-squares scale.
+        "auto" is generalised cross-validation for anchors within sources, and the published 10 for anchors
+        over all rows.
+    shrinkage : float
+        Shrinkage of the residual covariance toward its mean diagonal.
+    do_no_harm : bool
+        With ``anchor="within"``, return the identity unless pairs show a consistent shift and rows show it at
+        the 5 % level, tested over participants if ``groups`` are given.
+    standardize : bool
+        Whether to standardise features on the fitting rows. The output has the units of the input in both
+        cases.
+    on_missing : {"raise", "warn"}
+        Without source labels or pairs, raise an error, or warn and return the identity map.
 
     Attributes
     ----------

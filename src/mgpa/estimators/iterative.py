@@ -66,34 +66,51 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     ----------
     gate : int, float, gate estimator or None
         The directions in which rows may move. An int is the rank of a :class:`~mgpa.MeasurementGate`, a float
-        the share of directional energy to retain; with None, held-out pairs decide. n_stages : int Maximum
-        number of stages. critics : sequence of {"linear", "lbfgs", "gelu"} Source critics, which are refitted
-        at every stage; a single critic has half the damping. ``("linear",)`` does not need torch. On a GPU,
-        "linear" is fitted to convergence by Newton steps; "lbfgs" is the published solver with early stopping
-        on any device. A critic has one score for two sources, and K scores for K > 2. target : {"within",
-        "conditional", "mean", "zero"} The target of the scores. "within": the scores of the critics at the
-        gate coordinates expected within sources, which learns no association of source and task.
-        "conditional": their conditional mean given the preserved coordinates over all rows, as published.
-        "mean": their mean. "zero": zero. With "within" (and no ``anchor_gate``), the first stage is the
-        closed form. radius : float Maximum length of the step of a stage, divided by √d. damping, stabilizer
-        : float τ, the penalty of movement, and λ, which limits the weight of weak critics. ridge : float or
-        "auto" Penalty of the anchor regression, on the sum-of-squares scale; "auto" is generalised
-        cross-validation for anchors within sources, and the published 10 for anchors over all rows.
-        critic_epochs, learning_rate : int, float Training settings of the GELU critic. early_stopping,
-        patience : bool, int Keep the epoch of each GELU critic with the lowest source cross-entropy on
-        (X_val, source_val); stop after ``patience`` epochs without improvement. ``critic_epochs`` is then a
-        maximum. do_no_harm : bool Add stages only while critics predict the source of held-out rows better
-        than the preserved coordinates do, tested over participants. Without such evidence, the map is the
-        identity. Held-out rows are X_val if given. Otherwise they are paired views, if pairs and rows show
-        the same effect, or other rows: a fifth of many rows, or five cross-fitted runs with few rows. If the
-        gate was set by hand, only the part that held-out pairs support is used. standardize : bool As in
-        :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units. anchor_gate : int,
-        float, gate estimator or None For control gates: the gate whose complement is used by the anchors, and
-        whose coordinates change at the anchored point. None uses ``gate``. device : {"auto", "cpu", "cuda",
-        ...} Device on which critics are trained; "auto" uses CUDA if available. random_state : int,
-        RandomState or None Seed of the critics for the published targets. With "within", a GELU critic is the
-        mean of four networks with fixed seeds, so the map depends only on the data. verbose : bool Show
-        progress. on_missing : {"raise", "warn"} As in :class:`~mgpa.ClosedFormMGPA`.
+        the share of directional energy to retain; with None, held-out pairs decide.
+    n_stages : int
+        Maximum number of stages.
+    critics : sequence of {"linear", "lbfgs", "gelu"}
+        Source critics, which are refitted at every stage; a single critic has half the damping.
+        ``("linear",)`` does not need torch. On a GPU, "linear" is fitted to convergence by Newton steps;
+        "lbfgs" is the published solver with early stopping on any device. A critic has one score for two
+        sources, and K scores for K > 2.
+    target : {"within", "conditional", "mean", "zero"}
+        The target of the scores. "within": the scores of the critics at the gate coordinates expected within
+        sources, which learns no association of source and task. "conditional": their conditional mean given
+        the preserved coordinates over all rows, as published. "mean": their mean. "zero": zero. With "within"
+        (and no ``anchor_gate``), the first stage is the closed form.
+    radius : float
+        Maximum length of the step of a stage, divided by √d.
+    damping, stabilizer : float
+        τ, the penalty of movement, and λ, which limits the weight of weak critics.
+    ridge : float or "auto"
+        Penalty of the anchor regression, on the sum-of-squares scale; "auto" is generalised cross-validation
+        for anchors within sources, and the published 10 for anchors over all rows.
+    critic_epochs, learning_rate : int, float
+        Training settings of the GELU critic.
+    early_stopping, patience : bool, int
+        Keep the epoch of each GELU critic with the lowest source cross-entropy on (X_val, source_val); stop
+        after ``patience`` epochs without improvement. ``critic_epochs`` is then a maximum.
+    do_no_harm : bool
+        Add stages only while critics predict the source of held-out rows better than the preserved
+        coordinates do, tested over participants. Without such evidence, the map is the identity. Held-out
+        rows are X_val if given. Otherwise they are paired views, if pairs and rows show the same effect, or
+        other rows: a fifth of many rows, or five cross-fitted runs with few rows. If the gate was set by
+        hand, only the part that held-out pairs support is used.
+    standardize : bool
+        As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
+    anchor_gate : int, float, gate estimator or None
+        For control gates: the gate whose complement is used by the anchors, and whose coordinates change at
+        the anchored point. None uses ``gate``.
+    device : {"auto", "cpu", "cuda", ...}
+        Device on which critics are trained; "auto" uses CUDA if available.
+    random_state : int, RandomState or None
+        Seed of the critics for the published targets. With "within", a GELU critic is the mean of four
+        networks with fixed seeds, so the map depends only on the data.
+    verbose : bool
+        Show progress.
+    on_missing : {"raise", "warn"}
+        As in :class:`~mgpa.ClosedFormMGPA`.
 
     Attributes
     ----------
@@ -106,7 +123,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     history_ : list of dict
         For each stage: the data of its test (``evidence``: "effect", "rows" or "pairs"), the residual AUROC
         of each score (``auroc``), its excess over chance (``z``), whether the stage was ``kept``, and the
-        movement. sources_ : array Source labels.
+        movement.
+    sources_ : array
+        Source labels.
 
     Examples
     --------

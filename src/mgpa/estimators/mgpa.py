@@ -42,28 +42,43 @@ class MGPA(GatedMomentEstimator):
     gate : int, float, gate estimator or None
         The directions in which mean differences between sources may be corrected. An int is the rank of a
         :class:`~mgpa.MeasurementGate`, a float the share of directional energy to retain; with None, held-out
-        pairs decide. reference : source label or None The device on which your decoder or calibration was
-        trained. Rows recognised as this device do not move, and rows of other devices are moved to its view.
-        None: all rows are moved to the mean of all views. spread : {"auto", "always", "never"} Whether
-        differences in spread are corrected: if held-out pairs show that this helps, always, or never.
-        collapse : {"auto", "always", "never"} Whether the direction in which sources differ is collapsed.
-        This works even if the source of a row cannot be recognised, but it also removes task information in
-        this direction. "auto": collapse if the source is recognised too unreliably; "always": collapse
-        whenever there is a shift. strength : float 1 is the full correction; values between 0 and 1 move rows
-        by this share. standardize : bool Whether to standardise features on the fitting rows. The output has
-        the units of the input in both cases. on_missing : {"raise", "warn"} Without source labels or pairs,
-        raise an error, or warn and return the identity map.
+        pairs decide.
+    reference : source label or None
+        The device on which your decoder or calibration was trained. Rows recognised as this device do not
+        move, and rows of other devices are moved to its view. None: all rows are moved to the mean of all
+        views.
+    spread : {"auto", "always", "never"}
+        Whether differences in spread are corrected: if held-out pairs show that this helps, always, or never.
+    collapse : {"auto", "always", "never"}
+        Whether the direction in which sources differ is collapsed. This works even if the source of a row
+        cannot be recognised, but it also removes task information in this direction. "auto": collapse if the
+        source is recognised too unreliably; "always": collapse whenever there is a shift.
+    strength : float
+        1 is the full correction; values between 0 and 1 move rows by this share.
+    standardize : bool
+        Whether to standardise features on the fitting rows. The output has the units of the input in both
+        cases.
+    on_missing : {"raise", "warn"}
+        Without source labels or pairs, raise an error, or warn and return the identity map.
 
     Attributes
     ----------
     gate_ : fitted gate
         The directions in which rows move: the span of the contrasts if spread is corrected; rank 0 without
-        evidence. map_ : PosteriorMap or AffineMap The stored correction: edits that depend on the recognised
-        source, one edit for all rows, or the identity. action_ : str What was done: "nothing", "collapse",
-        "read", or "collapse, then read". reading_ : Reading or None The accuracy with which the source of
-        held-out views is read. effect_ : Effect or None The share of the mean contrast that rows show; None
-        if pairs show no common shift. spread_ : SpreadEvidence or None The evidence of held-out pairs for a
-        difference in spread. sources_ : array Source labels seen.
+        evidence.
+    map_ : PosteriorMap or AffineMap
+        The stored correction: edits that depend on the recognised source, one edit for all rows, or the
+        identity.
+    action_ : str
+        What was done: "nothing", "collapse", "read", or "collapse, then read".
+    reading_ : Reading or None
+        The accuracy with which the source of held-out views is read.
+    effect_ : Effect or None
+        The share of the mean contrast that rows show; None if pairs show no common shift.
+    spread_ : SpreadEvidence or None
+        The evidence of held-out pairs for a difference in spread.
+    sources_ : array
+        Source labels seen.
 
     See Also
     --------

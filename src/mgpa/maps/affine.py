@@ -147,13 +147,19 @@ class PosteriorMap(CorrectionMap):
     ----------
     square, square_weight : (q, d), (q, K)
         G and w: linear combinations of a row whose squares distinguish sources, and their weights in each
-        score. linear, bias : (K, d), (K,) L and b: the linear part of the scores. edit, edit_offset : (K, d,
-        r), (K, r) D_s and e_s: the edit of a row of each source along ``direction``. direction : (r, d) or
-        None O, rows in the span of the contrasts; None: the identity, r = d. unseen_whiten, unseen_means :
-        (d, j), (K, j), or None The coordinates in which rows are compared with the fitted devices, and the
-        means of these devices. unseen_edit, unseen_offset : (d, r), (r,), or None The edit for rows of
-        devices that were not in the fit, like ``edit`` and ``edit_offset``. unseen_odds : (1,) or None The
-        log likelihood ratio of such a device to the fitted devices at which both have equal odds.
+        score.
+    linear, bias : (K, d), (K,)
+        L and b: the linear part of the scores.
+    edit, edit_offset : (K, d, r), (K, r)
+        D_s and e_s: the edit of a row of each source along ``direction``.
+    direction : (r, d) or None
+        O, rows in the span of the contrasts; None: the identity, r = d.
+    unseen_whiten, unseen_means : (d, j), (K, j), or None
+        The coordinates in which rows are compared with the fitted devices, and the means of these devices.
+    unseen_edit, unseen_offset : (d, r), (r,), or None
+        The edit for rows of devices that were not in the fit, like ``edit`` and ``edit_offset``.
+    unseen_odds : (1,) or None
+        The log likelihood ratio of such a device to the fitted devices at which both have equal odds.
     """
 
     square: Floats

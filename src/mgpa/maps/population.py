@@ -57,19 +57,23 @@ class Population:
     people : (k, k)
         P, the covariance of participants' means about their device's.
     spread, varies : (d,), (d,)
-        Log standard deviation of each feature within sources, and its variation between participants. gains :
-        (K, d) Log standard deviation of each feature on each device; empty in older files, which have only
-        levels. frames, in_frame, frame_scatter : (K, k, k), (K, g), (2, g, g) What gives whitened rows of
-        each device unit variance along every axis, how much they vary then
-        (:func:`~mgpa.maps.frames.spread_of_rows`), and by what that differs: between participants' windows,
-        and on other devices. Devices that were added later have none, nor have older files. usual : (2, 3)
+        Log standard deviation of each feature within sources, and its variation between participants.
+    gains : (K, d)
+        Log standard deviation of each feature on each device; empty in older files, which have only levels.
+        frames, in_frame, frame_scatter : (K, k, k), (K, g), (2, g, g) What gives whitened rows of each device
+        unit variance along every axis, how much they vary then (:func:`~mgpa.maps.frames.spread_of_rows`),
+        and by what that differs: between participants' windows, and on other devices. Devices that were added
+        later have none, nor have older files.
+    usual : (2, 3)
         Mean and standard deviation, over batches of held-out participants, of what :func:`shape_of` returns.
-        limits : (3,) Limits that one in a thousand batches of new participants exceeds: the shares of rows
-        farther out than all, or than most, fitting rows, and of rows outside the range of one feature.
-        numbers : (6,) ν; the length to which a row is winsorised; the number of axes with most of the
-        variance; the number of participants; the number of standard deviations from ``usual`` that one in a
-        thousand batches of new participants exceeds; and the number of rows in the windows that replace
-        unknown participants, else 0.
+    limits : (3,)
+        Limits that one in a thousand batches of new participants exceeds: the shares of rows farther out than
+        all, or than most, fitting rows, and of rows outside the range of one feature.
+    numbers : (6,)
+        ν; the length to which a row is winsorised; the number of axes with most of the variance; the number
+        of participants; the number of standard deviations from ``usual`` that one in a thousand batches of
+        new participants exceeds; and the number of rows in the windows that replace unknown participants,
+        else 0.
     """
 
     center: Floats

@@ -130,15 +130,18 @@ class StagedMap(SequentialMap):
         Affine critic scores of each of the S stages.
     hidden_weight, hidden_bias, output_weight, output_bias : (S, H, d), (S, H), (S, N, H), (S, N)
         GELU critic: N scores from H hidden units. Scores are contrasts of the logits: with two sources, the
-        second minus the first; with more, each minus the mean of the others. anchor_weight, anchor_bias : (S,
-        L + N, d), (S, L + N) The target of each score as an affine function of the original standardised
-        input; the weights lie in the preserved complement, so the target does not change with the edit.
-        Without rows, (S, 0, d) and (S, 0), if targets are scores at the anchored point: anchor_readout,
-        anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None G, c and D of the anchored point h
-        - (h G + c) Dᵀ of an original standardised input h. Its scores in a stage are the targets.
-          start_readout, start_offset : (d, r), (r,), or both None The first stage is the closed form, z = h G
-          + c in gate coordinates. damping, radius, stabilizer : float τ, ρ (absolute) and λ of the
-          trust-region step.
+        second minus the first; with more, each minus the mean of the others.
+    anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
+        The target of each score as an affine function of the original standardised input; the weights lie in
+        the preserved complement, so the target does not change with the edit. Without rows, (S, 0, d) and (S,
+        0), if targets are scores at the anchored point:
+    anchor_readout, anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None
+        G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. Its scores in a
+        stage are the targets.
+    start_readout, start_offset : (d, r), (r,), or both None
+        The first stage is the closed form, z = h G + c in gate coordinates.
+    damping, radius, stabilizer : float
+        τ, ρ (absolute) and λ of the trust-region step.
     """
 
     basis: Floats

@@ -242,9 +242,13 @@ def assign_roles(
     Parameters
     ----------
     participant : (n,) array
-        The participant of each row. shares : dict of role to share of participants None: 40 % FIT and 20 %
-        each VAL, HEAD and EVAL, as in the paper's controlled study. stratify : (n,) array or None A property
-        of participants (age group, session order) to balance over the roles. random_state : int Seed.
+        The participant of each row.
+    shares : dict of role to share of participants
+        None: 40 % FIT and 20 % each VAL, HEAD and EVAL, as in the paper's controlled study.
+    stratify : (n,) array or None
+        A property of participants (age group, session order) to balance over the roles.
+    random_state : int
+        Seed.
 
     Examples
     --------

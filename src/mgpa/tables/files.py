@@ -195,17 +195,22 @@ def open_table(
     path : path or address
         An ``.npz``, Parquet or CSV file, or a folder of Parquet files; also a URL such as
         ``s3://bucket/table.parquet``. The rows of a list of files are concatenated in memory; without a
-        source column, the stem of the file name is the source of its rows. embedding : str or list of str The
-        column (or array) with the embedding, or many numeric columns. These are given by their names, a range
-        ("1100:2492", in the order of the file), a common prefix ("f" for f0, f1 and so on, or for all columns
-        with this prefix if none is numbered), or "numeric" (all numeric columns except the standard columns).
-        None: "embedding", "X", "tokens", or the only possible column. columns : list of str or None Other
-        columns to keep, by their name in the file; None keeps all. rename : dict or None New names of
-        columns: ``{"subject": "participant"}``. ``{"site+subject": "participant"}`` joins several columns to
-        one id; ``{"sample": "pair_id+participant"}`` uses one column twice. replicates : {"mean", "pair"} or
-        None How to treat rows of one source with the same pair id: average them, or pair the first of one
-        source with the first of another, and so on. None raises an error. The table is read into memory.
-        skip_rows : int Number of lines before the line with the column names.
+        source column, the stem of the file name is the source of its rows.
+    embedding : str or list of str
+        The column (or array) with the embedding, or many numeric columns. These are given by their names, a
+        range ("1100:2492", in the order of the file), a common prefix ("f" for f0, f1 and so on, or for all
+        columns with this prefix if none is numbered), or "numeric" (all numeric columns except the standard
+        columns). None: "embedding", "X", "tokens", or the only possible column.
+    columns : list of str or None
+        Other columns to keep, by their name in the file; None keeps all.
+    rename : dict or None
+        New names of columns: ``{"subject": "participant"}``. ``{"site+subject": "participant"}`` joins
+        several columns to one id; ``{"sample": "pair_id+participant"}`` uses one column twice.
+    replicates : {"mean", "pair"} or None
+        How to treat rows of one source with the same pair id: average them, or pair the first of one source
+        with the first of another, and so on. None raises an error. The table is read into memory.
+    skip_rows : int
+        Number of lines before the line with the column names.
 
     Examples
     --------
@@ -313,9 +318,11 @@ def write_table(
     path : path or address
         A path that ends in ``.npz``, ``.parquet`` or ``.csv``; a name without suffix is a folder of Parquet
         files. Its parent folder or bucket must exist. CSV does not store ``info`` and has only numbers and
-        text. overwrite : bool Replace an existing file, or the table in a folder; other files in the folder
-        are kept. as_columns : bool In Parquet, write one column per feature, with the names in ``info``,
-        instead of one column of lists.
+        text.
+    overwrite : bool
+        Replace an existing file, or the table in a folder; other files in the folder are kept.
+    as_columns : bool
+        In Parquet, write one column per feature, with the names in ``info``, instead of one column of lists.
 
     Returns
     -------

@@ -61,18 +61,28 @@ def fit_table(
         (:class:`~mgpa.TokenMean`), unless it is a :class:`~mgpa.JointTokens`. Streaming methods (see
         :func:`mgpa.baselines.list_methods`) use all rows in bounded memory. Other methods are fitted on at
         most ``max_rows`` rows of a file (all paired rows, and a random sample of the others, balanced over
-        sources), and their map records this. table : Table, or path With a role column, the method is fitted
-        on FIT rows, and VAL rows (at most ``max_rows`` of a file) are used for early stopping. Without roles,
-        it is fitted on all rows. pairs : Table, path, tuple (A, B), or None Paired rows from elsewhere; the
-        pair ids of the table are then not used. Either a table with the same sources (only its FIT rows, if
-        it has roles), or two aligned arrays, with A from the first source in sorted order. components : int
-        or None Number of principal components of the features to correct. They are fitted on the FIT rows (in
-        memory) and stored in the map. coordinates : Coordinates or None Coordinates for the correction,
-        fitted before; instead of ``components``. max_rows, random_state : int Number of rows for methods that
-        do not stream, and the seed of the sample. everyone : bool Fit on the rows of all roles: the last
-        step, after an audit. The audit refers to fits on FIT rows. This map cannot be audited, because all
-        participants were in its fit. client : dask.distributed.Client or None Dask client for work on a file;
-        None works in this process. verbose : bool Show progress.
+        sources), and their map records this.
+    table : Table, or path
+        With a role column, the method is fitted on FIT rows, and VAL rows (at most ``max_rows`` of a file)
+        are used for early stopping. Without roles, it is fitted on all rows.
+    pairs : Table, path, tuple (A, B), or None
+        Paired rows from elsewhere; the pair ids of the table are then not used. Either a table with the same
+        sources (only its FIT rows, if it has roles), or two aligned arrays, with A from the first source in
+        sorted order.
+    components : int or None
+        Number of principal components of the features to correct. They are fitted on the FIT rows (in memory)
+        and stored in the map.
+    coordinates : Coordinates or None
+        Coordinates for the correction, fitted before; instead of ``components``.
+    max_rows, random_state : int
+        Number of rows for methods that do not stream, and the seed of the sample.
+    everyone : bool
+        Fit on the rows of all roles: the last step, after an audit. The audit refers to fits on FIT rows.
+        This map cannot be audited, because all participants were in its fit.
+    client : dask.distributed.Client or None
+        Dask client for work on a file; None works in this process.
+    verbose : bool
+        Show progress.
 
     Returns
     -------

@@ -141,10 +141,15 @@ def apply_to_file(
     out : path or address
         A folder (a name without suffix), which is written in parts, possibly by several workers. After an
         interruption, parts made by the same map from the same rows are kept. ``.parquet``, ``.npz`` and
-        ``.csv`` are single files, written by this process. overwrite : bool Replace an existing file, or the
-        table in a folder, whose other files stay. force : bool Correct a table that was corrected before or
-        that has only sources outside the fit. client : dask.distributed.Client or None Dask client; None
-        works in this process. verbose : bool Show progress.
+        ``.csv`` are single files, written by this process.
+    overwrite : bool
+        Replace an existing file, or the table in a folder, whose other files stay.
+    force : bool
+        Correct a table that was corrected before or that has only sources outside the fit.
+    client : dask.distributed.Client or None
+        Dask client; None works in this process.
+    verbose : bool
+        Show progress.
     """
     file = table if isinstance(table, TableFile) else open_table(table)
     place = as_place(out)

@@ -50,8 +50,11 @@ def simulate_table(
         Shift from one device to the next, in standard deviations of the noise.
     overlap : float
         Cosine between the directions of device and task. At 0, a decoder of one device works on the others;
-        above 0, it does not. random_state : int Seed. **columns Columns to replace (``label=None`` omits the
-        task).
+        above 0, it does not.
+    random_state : int
+        Seed.
+    **columns
+        Columns to replace (``label=None`` omits the task).
 
     Examples
     --------

@@ -60,11 +60,15 @@ class Table:
         The task.
     pair_id : (n,) array or None
         Rows with the same id are views of one event, with one participant and label; negative or empty means
-        unpaired. info : dict Any information on the origin of the table; ``feature_names`` are compared with
-        those of a map. other : dict of name to (n,) array Other columns: numbers, booleans or text. Dates and
-        times become ISO 8601 text. Types that NumPy does not have (nulls, categories, lists and so on) are
-        passed on unchanged. kept : dict Standard columns with missing values, such as labels of only some
-        rows. They are passed on, but :meth:`require` refuses them.
+        unpaired.
+    info : dict
+        Any information on the origin of the table; ``feature_names`` are compared with those of a map.
+    other : dict of name to (n,) array
+        Other columns: numbers, booleans or text. Dates and times become ISO 8601 text. Types that NumPy does
+        not have (nulls, categories, lists and so on) are passed on unchanged.
+    kept : dict
+        Standard columns with missing values, such as labels of only some rows. They are passed on, but
+        :meth:`require` refuses them.
 
     Examples
     --------

@@ -53,8 +53,11 @@ def fetch(
         Folder for the files.
     from_
         Another repository than the published one: osf:abcde (a project) or figshare:12345.v1 (a version of an
-        article). only Fetch only files whose names match one of these patterns. dry_run List the files and
-        their sizes without downloading.
+        article).
+    only
+        Fetch only files whose names match one of these patterns.
+    dry_run
+        List the files and their sizes without downloading.
     """
     from ..datasets.catalogue import DATASETS, dataset_files, fetch_files, find_dataset
 
