@@ -45,7 +45,9 @@ def bench(
         Names of methods, or a word that occurs in only one name; by default all. Methods that are not
         installed are shown as dashes.
     jobs
-        Cells at a time. again Measure the methods again, for example after a change of a method.
+        Cells at a time.
+    again
+        Measure the methods again, for example after a change of a method.
     page
         Rebuild the page from the results in --out without measuring.
     against
