@@ -1,5 +1,6 @@
 """What is finished stays finished, plans compute nothing, and a study ends with the same bytes."""
 
+import csv
 import json
 import os
 import re
@@ -42,6 +43,19 @@ def test_the_template_runs_on_simulated_embeddings(tmp_path, monkeypatch, capsys
         assert in_process(monkeypatch, "study", "show", name) == 0
         Path(f"{name}.toml").write_text(capsys.readouterr().out, "utf-8")
         assert load_study(f"{name}.toml", quick=True) == load_study(name, quick=True)
+
+
+def test_a_study_of_three_sources_leaves_each_out_of_the_fit(tmp_path):
+    write_table(simulated_table(K=3), tmp_path / "rows.npz")
+    (tmp_path / "tiny.toml").write_text(CLOSED_FORM)
+    result = run(load_study(tmp_path / "tiny.toml"), tmp_path / "work")
+    write_results(result, tmp_path / "out")
+    with open(tmp_path / "out" / "table.csv", newline="") as file:
+        unseen = {
+            row["method"]: float(row["value"]) for row in csv.DictReader(file) if row["metric"] == "A_u"
+        }
+    assert unseen.keys() == {"identity", "CF"}
+    assert all(0.5 < value <= 1.0 for value in unseen.values())
 
 
 def test_a_changed_setting_recomputes_what_it_affects_and_nothing_else(tmp_path):

@@ -154,13 +154,13 @@ class Engine:
                 turn.unseen.setdefault(done[key].method, {})[source] = done[key]
 
     def _without_a_source(self, turn: Turn) -> Iterator[tuple[Any, FittingData, Fit]]:
-        data, ground = turn.data, turn.ground
+        data = turn.data
         if len(data.rows.sources) < 3 or data.pairs is not None or self.budgets:
             return
         first = {fit.method: fit for fit in reversed(turn.fits)}
         able = [fit for fit in first.values() if not fit.came_fitted and fit.map.source_blind]
         fitted = np.isin(data.rows.role, ("FIT", "VAL"))
-        for source in self.design.heads if self.design.task and ground.pooled else ():
+        for source in self.design.heads if self.design.task else ():
             rows = data.rows.take(fitted & (data.rows.source != source))
             known = rows.rows("FIT")
             if len(known.sources) < 2:
