@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import is_tensor
 from ..labels import coded, to_numpy
-from ..linalg import blocks
+from ..linalg import PIECE, blocks
 from ..maps.check import FittedRange
 from ..maps.densities import anywhere, log_density_of
 from ..maps.frames import WINDOW, spread_of_rows
@@ -102,7 +102,7 @@ def _windows_of(n: int, known: bool) -> list[tuple[int, int]]:
 
 def _rows_of(X: Any, windows: list[NDArray[np.intp]]) -> Iterator[NDArray[np.float32]]:
     """Yield the rows of every window, many at a time; of a tensor more, as every copy to the host waits."""
-    together = TOGETHER if is_tensor(X) else max(1, NUMBERS // (WINDOW * X.shape[1]))
+    together = TOGETHER if is_tensor(X) else max(1, PIECE // (WINDOW * X.shape[1]))
     for part in blocks(len(windows), together):
         several = np.asarray(to_numpy(X[np.concatenate(windows[part])]), dtype=np.float32)
         start = 0

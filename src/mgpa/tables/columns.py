@@ -102,14 +102,13 @@ def check_roles(values: Labels) -> Labels:
 
 def _require_people_apart(participant: Labels, role: Labels | None) -> None:
     """Raise if two names read alike, or a person has two roles: one person on both sides of a split."""
-    # Rows of one person mostly follow each other; only the first of each run is looked at.
-    changes = participant[1:] != participant[:-1]
-    if role is not None:
-        changes |= role[1:] != role[:-1]
-    runs = np.flatnonzero(np.concatenate([np.ones(min(len(participant), 1), bool), changes]))
-    firsts: dict[tuple[str, str], int] = {}
-    in_role = [""] * len(runs) if role is None else role[runs].tolist()
-    for row, who in zip(runs.tolist(), zip(participant[runs].tolist(), in_role, strict=True), strict=True):
+    parts = [participant] if role is None else [participant[role == name] for name in np.unique(role)]
+    several = np.concatenate([participant[:0], *map(np.unique, parts)]).tolist()
+    if len({unicodedata.normalize("NFC", name).strip() for name in several}) == len(several):
+        return
+    firsts: dict[tuple[str, str], int] = {}  # the first row of each name in each role
+    in_role = [""] * len(participant) if role is None else role.tolist()
+    for row, who in enumerate(zip(participant.tolist(), in_role, strict=True)):
         firsts.setdefault(who, row)
     names: dict[str, str] = {}
     roles: dict[str, tuple[str, int]] = {}
