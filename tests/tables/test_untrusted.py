@@ -198,12 +198,12 @@ def test_a_study_that_would_take_all_memory_or_hide_text_is_refused(tmp_path):
 
 
 class Dripping:
-    """A server that sends its answer byte by byte, or nothing at all."""
+    """A server that sends its answer byte by byte, in the headers or after them, or nothing at all."""
 
-    def __init__(self, headers):
+    def __init__(self, part):
         import socket
 
-        self.socket, self.headers = socket.create_server(("127.0.0.1", 0)), headers
+        self.socket, self.part = socket.create_server(("127.0.0.1", 0)), part
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/map.safetensors"
         threading.Thread(target=self.serve, daemon=True).start()
 
@@ -218,24 +218,28 @@ class Dripping:
     def drip(self, connection):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n"
         try:
-            connection.sendall(head + b"\r\n" if self.headers else head + b"X-Slow: ")
+            if self.part != "nothing":
+                connection.sendall(head + b"\r\n" if self.part == "body" else head + b"X-Slow: ")
             while True:
                 time.sleep(0.05)
-                connection.sendall(b"x")
+                connection.sendall(b"" if self.part == "nothing" else b"x")
         except OSError:
             pass
 
 
-@pytest.mark.parametrize("headers", [True, False], ids=["body", "headers"])
-def test_a_server_that_sends_drips_is_not_waited_for(headers, monkeypatch):
+@pytest.mark.parametrize("part", ["body", "headers", "nothing"])
+def test_a_server_that_sends_drips_or_nothing_is_not_waited_for(part, monkeypatch):
     pytest.importorskip("aiohttp")
     fsspec = pytest.importorskip("fsspec")
     from mgpa._common import remote
 
+    assert remote.TIMEOUT == (10, 12)  # seconds to connect, and to answer: the page promises them
     monkeypatch.setattr(remote, "TIMEOUT", (1, 1))
     fsspec.filesystem("http").clear_instance_cache()
-    server, start = Dripping(headers), time.monotonic()
-    with pytest.raises(StoreError, match="bytes in 1 s, too few to wait" if headers else "timed out waiting"):
+    server, start = Dripping(part), time.monotonic()
+    with pytest.raises(
+        StoreError, match="bytes in 1 s, too few to wait" if part == "body" else "timed out waiting"
+    ):
         remote.as_place(server.url).read_bytes()
     assert time.monotonic() - start < 8
     server.socket.close()
@@ -333,8 +337,32 @@ def test_what_is_given_and_not_used_still_has_a_value_for_each_row():
         with pytest.raises(ValueError, match=r"y has shape \(3,\) for .* rows; omit it"):
             model.fit(X, np.zeros(3), source=source, **pairs)
         model.fit(X, table.label, source=source, **pairs)
+    combat, rng = mgpa.baselines.make_method("combat"), np.random.default_rng(0)
     with pytest.raises(ValueError, match=r"pair_id has shape \(3,\) for"):
-        mgpa.baselines.make_method("combat").fit(X, source=source, pair_id=np.zeros(3))
+        combat.fit(X, source=source, pair_id=np.zeros(3))
+    expected = combat.fit(X, source=source).to_map().tensors
+    n = len(X)
+    for given in (
+        {"y": np.full(n, np.nan)},
+        {"y": np.zeros(n)},
+        {"y": source},
+        {"pairs": (X[20:40], X[:20])},
+        {"pair_id": rng.integers(0, 9, n)},
+    ):
+        same = combat.fit(X, source=source, **given).to_map().tensors
+        assert all(np.array_equal(same[name], array) for name, array in expected.items()), given
+
+
+def test_pairs_whose_views_are_exchanged_are_refused_where_they_are_used():
+    table = simulate_table(12)
+    ids, dry = np.asarray(table.pair_id), table.source == table.sources[0]
+    both = np.intersect1d(ids[dry & (ids >= 0)], ids[~dry])
+    A, B = (table.X[[np.flatnonzero(part & (ids == one))[0] for one in both]] for part in (dry, ~dry))
+    for method in ("mgpa", "closed_form_mgpa"):
+        model = mgpa.baselines.make_method(method).fit(table.X, source=table.source, pairs=(A, B))
+        assert model.to_map().info.evidence
+        with pytest.raises(mgpa.errors.PairingError, match="the other way round than pairs do"):
+            mgpa.baselines.make_method(method).fit(table.X, source=table.source, pairs=(B, A))
 
 
 @hypothesis.given(JSON)
