@@ -3,6 +3,7 @@
     python benchmarks/audit_time.py                            # 7 920 x 256, 30 participants, one core
     python benchmarks/audit_time.py --rows 30000 --features 768 --jobs 16 --device cuda
     python benchmarks/audit_time.py --readers '{"restarts": 0}' --profile 40
+    python benchmarks/audit_time.py --rows 30000 --features 384 --folds 1 --readers '{"restarts": 0}'
 
 Every event has both views, so that all rows are paired. Parts are nested ("readers" contains "trees"), and
 with several jobs those of worker processes are not seen. On a CPU they
@@ -17,7 +18,8 @@ import pstats
 import resource
 import time
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,8 +44,8 @@ PARTS = {
     "agreement": "measure.agreement",
     "identity of participants": "measure.identity_auroc",
     "association": "measure.association",
-    "pairs checked": "plan.check_pairs",
-    "result of a split": "plan.AuditPlan._collect",
+    "pairs checked": "running.check_pairs",
+    "result of a split": "running._collect",
 }
 
 
@@ -124,10 +126,16 @@ def main():
     options = parser.parse_args()
 
     from mgpa import audit
+    from mgpa.tables import assign_roles
 
     table = make_table(options.rows, options.features, options.people)
+    if options.folds == 1:
+        table = replace(table, role=assign_roles(table.participant))
     with np.errstate(all="ignore"):
         table.X @ table.X[0]  # a BLAS is loaded by now, and counts as a library
+    for library in ("scipy.stats", "sklearn.ensemble", "sklearn.linear_model", "torch"):
+        with suppress(ImportError):
+            importlib.import_module(library)
     if options.device != "cpu":
         import torch
 
@@ -156,7 +164,8 @@ def main():
     where = f"{options.device}, {options.jobs} jobs"
     print(f"{options.rows} x {options.features}, {options.methods}, {where}: {wall:.1f} s")
     print(f"  verdict {wall - computed:.1f} s of it; processor time {seconds - idle_seconds:.1f} s")
-    print(f"  table {size:.0f} MiB, peak {peak:.0f} MiB ({idle:.0f} before, table included)")
+    print(f"  table {size:.0f} MiB, peak {peak:.0f} MiB ({idle:.0f} before, table included): "
+          f"{(peak - idle) / size + 1:.1f} times the table")  # fmt: skip
     for name in PARTS:
         if calls[name]:
             print(f"  {name:<30}{spent[name]:>8.2f} s{calls[name]:>6} calls")

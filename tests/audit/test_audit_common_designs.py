@@ -11,8 +11,8 @@ import mgpa
 from audited import LINEAR
 from mgpa import audit
 from mgpa.audit import METRICS, AuditPlan, Estimate
+from mgpa.audit.calibration import contrasts, coverage
 from mgpa.audit.design import find_design, units_with_pairs
-from mgpa.audit.fits import contrasts, coverage
 from mgpa.audit.folds import fold_roles
 from mgpa.audit.plots import draw_all
 from mgpa.audit.verdict import caveats, findings, smallest_cell, warnings
@@ -138,6 +138,10 @@ def test_standards_on_both_instruments_beside_a_calibration_set_of_the_master_en
     result = audit.run(table, ["closed_form_mgpa"], **QUICK)
     assert result.design.kind == "mixed"
     assert result["identity"].S == result["identity"].estimate("S_travelled").value > 0.9
+    # One row with each source: over all folds, exchanging them hardly ever reads as well.
+    assert result["identity"].chance.excluded
+    assert result["identity"].chance.high < 0.9
+    assert "Intervals are over 48 participants (S: 16)," in " ".join(caveats(result))
     assert result.report(tmp_path / "report.html").exists()
 
 
@@ -173,6 +177,9 @@ def test_patients_who_are_registered_twice_are_named_and_no_method_is_blamed():
     assert "Not held out" not in marks
     headline = " ".join(result.verdict())
     assert "but the same rows have two roles" in headline
+    assert "rows of 1 of the participants it is scored on (p099) are also among the FIT rows" in " ".join(
+        findings(result, "leace")
+    )
     assert "No method clearly lowered" not in headline
 
 
@@ -262,7 +269,7 @@ def test_few_participants_are_dealt_to_folds_several_times_and_the_spread_is_tol
 def test_nothing_is_fitted_while_drawing(monkeypatch):
     result = audit.run(recorded(12, rows=8), ["closed_form_mgpa"], **QUICK)
     assert result.pairs is not None
-    for name in ("mgpa.audit.result.check_pairs", "mgpa.audit.plan.check_pairs"):
+    for name in ("mgpa.audit.result.check_pairs", "mgpa.audit.running.check_pairs"):
         monkeypatch.setattr(name, lambda *_: pytest.fail("a fit while drawing"))
     assert "pairs" in draw_all(result)
 

@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 from mgpa import audit
 from mgpa.audit import AuditPlan
-from mgpa.audit.bootstrap import shares
 from mgpa.audit.design import find_design
+from mgpa.audit.draws import shares
 from mgpa.audit.plots import draw_all
 from mgpa.audit.ranks import between_auroc
 from mgpa.errors import TableError

@@ -12,8 +12,7 @@ from sklearn.metrics import roc_auc_score
 from mgpa.audit import run_readers, run_readers_on_each
 from mgpa.audit.readers import FURTHER, further_scores, stopping
 from mgpa.audit.readers.further import OWN
-from mgpa.audit.readers.kernel import RIDGE, kernel
-from mgpa.audit.readers.quadratic import class_moments, quadratics
+from mgpa.audit.readers.quick import KERNEL_RIDGE, class_moments, kernel, quadratics
 from mgpa.audit.readers.stopping import worth_training
 
 
@@ -119,7 +118,8 @@ def test_a_kernel_with_all_rows_as_landmarks_is_kernel_ridge_regression():
     found = kernel([(rows[:25], codes[:25]), (rows[25:], codes[25:])], rows, 2, 1.0)(held)
     apart = np.square(rows[:, None] - rows).sum(axis=2)
     gamma = 1.0 / np.median(apart[apart > 0])
-    plain = KernelRidge(kernel="rbf", gamma=gamma, alpha=RIDGE).fit(rows, np.where(codes, 1.0, -1.0))
+    ridge = KERNEL_RIDGE
+    plain = KernelRidge(kernel="rbf", gamma=gamma, alpha=ridge).fit(rows, np.where(codes, 1.0, -1.0))
     assert np.corrcoef(found, plain.predict(held))[0, 1] > 0.999
     same = kernel([(np.zeros((8, 2)), np.arange(8) % 2)], np.zeros((8, 2)), 2, 1.0)(np.zeros((3, 2)))
     np.testing.assert_allclose(same, 0.0, atol=1e-12)

@@ -52,6 +52,13 @@ def test_where_one_reader_is_best_nothing_is_taken_off():
     assert leave_one_out(values, "best") == pytest.approx(leave_one_out(values, "max"), abs=1e-3)
 
 
+def test_readers_that_are_as_good_in_some_draws_add_no_luck_to_one_that_is_never_wrong():
+    values = np.ones((15, 3))
+    values[:4, 0] = values[4:9, 1] = 0.0  # the last reader is right about everybody
+    assert optimism(values) == 0.0
+    assert estimate(values[None], "best", widen=True).value == pytest.approx(1.0)
+
+
 def test_intervals_surround_the_corrected_value_and_differences_stay_paired():
     rng = np.random.default_rng(2)
     values = 0.5 + 0.06 * rng.normal(size=(16, 20))

@@ -13,8 +13,13 @@ from sklearn.svm import SVC
 
 from mgpa import audit
 from mgpa.audit.readers.further import FURTHER, OWN, further_scores
-from mgpa.audit.readers.spread import KEPT, SPREAD_DIRECTIONS, spread, spread_directions
-from mgpa.audit.readers.trees import telling_features
+from mgpa.audit.readers.slow import (
+    KEPT,
+    SPREAD_DIRECTIONS,
+    spread,
+    spread_directions,
+    telling_features,
+)
 from planted import SIGNATURES, noise
 
 N = 1200

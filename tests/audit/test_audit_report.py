@@ -18,7 +18,8 @@ from mgpa import ClosedFormMGPA, audit
 from mgpa.audit import plots
 from mgpa.audit.metrics import METRICS
 from mgpa.audit.plots.palette import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
-from mgpa.audit.report import captions, csv_table, html_report
+from mgpa.audit.report import captions, html_report
+from mgpa.audit.tidy import csv_table
 from mgpa.audit.verdict import OUTCOMES, caveats, certainty, confounding, findings, headline, text
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles

@@ -281,6 +281,20 @@ def test_numbers_in_sentences_agree_with_one_another_and_words_are_whole(name):
 
 
 @every_design
+def test_every_value_is_in_its_interval(name):
+    result = made(name)
+    of_methods = [e for row in result.tabled.values() for e in row.values()]
+    for e in [*of_methods, *(e for row in result.changes.values() for e in row.values())]:
+        assert e.low - 1e-9 <= e.value <= e.high + 1e-9, e
+    for wider in (result.simultaneous, result.refitted):  # for more than one method, or with the fit
+        for method, changes in wider.items():
+            for metric, e in changes.items():
+                alone = result.changes[method][metric]
+                assert e.low <= alone.low + 1e-9, (method, metric)
+                assert e.high >= alone.high - 1e-9, (method, metric)
+
+
+@every_design
 def test_what_is_said_of_who_was_trained_on_whom_holds(name):
     result = made(name)
     lines = " ".join([*caveats(result), result.methods_text()])

@@ -8,9 +8,9 @@ import pytest
 
 import mgpa
 from mgpa import audit
-from mgpa.audit.bootstrap import caution
+from mgpa.audit.estimates import caution
 from mgpa.audit.metrics import SKEWED_LOSSES
-from mgpa.audit.ranks import permuted_auroc
+from mgpa.audit.ranks import permuted_mean
 from mgpa.audit.report import html_report
 from mgpa.audit.verdict import caveats, findings, headline, ranking, unmet
 from mgpa.audit.words import reader_name
@@ -393,13 +393,15 @@ def test_swapped_labels_give_the_auroc_of_swapped_labels():
     for classes in (2, 3):
         shape = (60, 4) if classes == 2 else (60, 4, 3)
         scores, codes, who = rng.normal(size=shape).round(1), np.arange(60) % classes, np.arange(60) // 30
-        drawn = permuted_auroc(scores, codes, who, draws=3)
+        drawn = permuted_mean(scores, codes, who, draws=3)
         again = np.random.default_rng(1101)
         swapped = [again.permuted(np.tile(codes[who == p], (3, 1)), axis=1) for p in (0, 1)]
         for draw in range(3):
             labels = np.concatenate([part[draw] for part in swapped])
             expected = audit.participant_auroc(scores, labels, who)[1]
-            np.testing.assert_allclose(drawn[draw], expected)
+            np.testing.assert_allclose(drawn[draw], expected.mean(axis=0))
+        elsewhere = permuted_mean(scores, codes, who, split=1, draws=3)  # of another fold
+        assert not np.allclose(drawn, elsewhere)
 
 
 def test_rows_that_came_corrected_are_not_passed_off_as_uncorrected():

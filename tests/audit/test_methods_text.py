@@ -10,7 +10,7 @@ import pytest
 import mgpa
 from audited import SMALL, run
 from mgpa import audit
-from mgpa.audit import bootstrap, ranks
+from mgpa.audit import draws, ranks
 from mgpa.audit.methods_text import PAPER
 from mgpa.baselines import CORAL, LEACE, make_method
 from mgpa.tables import simulate_table
@@ -47,7 +47,7 @@ def test_sizes_methods_readers_and_intervals_are_those_of_the_audit(found):
         f"AUROC of {len(found['identity'].readers)} readers",
         "(logistic, whitened logistic, 1 network after 3 epochs)",
         f"{ranks.DRAWS} permutations of source labels (seed {ranks.SEED})",
-        f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {found.n_people})",
+        f"{draws.DRAWS:,} draws, seed {draws.SEED} (n = {found.n_people})",
         f"S was {found.estimates['identity']['S']} without correction, {found.estimates['leace']['S']} with",
         f"T_f was {found.estimates['identity']['T_f']} without correction, ",
         f"Software: mgpa {mgpa.__version__}, Python ",

@@ -14,7 +14,8 @@ import pytest
 pytest.importorskip("pydantic")
 pytest.importorskip("torch")
 
-from mgpa.audit import METRICS, assign_endpoints, bootstrap, estimate, run_readers
+from mgpa.audit import METRICS, assign_endpoints, estimate, run_readers
+from mgpa.audit import draws as bootstrap
 from mgpa.audit.heads import SOURCE_SEED_OFFSET
 from mgpa.audit.readers import SEED, run_residual_readers, run_token_readers
 from mgpa.audit.readers.networks import restart_seeds

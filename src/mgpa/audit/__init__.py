@@ -18,13 +18,13 @@ if TYPE_CHECKING:
         fit_association_heads,
     )
     from .bootstrap import (
-        Estimate,
         contrast,
         curve_coefficients,
         curve_minimum,
         estimate,
     )
     from .diagnostics import PairCheck, check_pairs, cramers_v
+    from .estimates import Estimate
     from .heads import fit_heads, ridge_head, transfer_scores
     from .information import SourceInformation, identity_auroc, source_information
     from .measure import movement_by_group
@@ -44,8 +44,9 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "association_auroc",
         "fit_association_heads",
     ),
-    ".bootstrap": ("Estimate", "contrast", "curve_coefficients", "curve_minimum", "estimate"),
+    ".bootstrap": ("contrast", "curve_coefficients", "curve_minimum", "estimate"),
     ".diagnostics": ("PairCheck", "check_pairs", "cramers_v"),
+    ".estimates": ("Estimate",),
     ".heads": ("fit_heads", "ridge_head", "transfer_scores"),
     ".information": ("SourceInformation", "identity_auroc", "source_information"),
     ".measure": ("movement_by_group",),

@@ -14,8 +14,9 @@ from threadpoolctl import threadpool_limits
 from .._common.extras import torch_device
 from .._common.progress import in_processes, tell, waiting
 from ..errors import printable
-from ..estimators.tokens import needs_pairs, row_estimator
+from ..estimators.tokens import row_estimator
 from ..maps.io.mapfile import map_digest
+from .calibration import pairs_link_sources
 from .design import Design
 from .fits import (
     Fit,
@@ -23,7 +24,7 @@ from .fits import (
     cut_back,
     explain,
     fit_one,
-    pairs_link_sources,
+    needs_pairs,
     stored_fit,
 )
 from .ground import Ground

@@ -16,9 +16,9 @@ from sklearn.base import clone, is_classifier
 from ..errors import UsageError
 from .fits import Fit
 from .ground import Ground
-from .heads import score_rows
-from .measure import classes_measured, numbers_measured
-from .method_result import HEADS, MethodResult
+from .measure import in_columns, measured, transfer
+from .method_result import MethodResult
+from .pooling import HEADS
 from .store import Arrays
 
 
@@ -51,7 +51,6 @@ def decode(ground: Ground, model: Any) -> Arrays:
             f"{name} predicts {'classes' if classifies else 'numbers'}; the labels are {labels}."
         )
     X, new = ground.read("HEAD"), ground.read("EVAL")
-    measures = classes_measured if classifies else numbers_measured
 
     def trained(start: Any, goal: Any) -> Any:
         rows, target = head.source == start, head.source == goal
@@ -64,8 +63,7 @@ def decode(ground: Ground, model: Any) -> Arrays:
         return fresh.fit(X[rows], head.label[rows], source=head.source[rows], X_target=X[target])
 
     def scored(fitted: Any, goal: Any) -> Arrays:
-        to = np.flatnonzero((held.source == goal) & ground.scored)
-        return measures(ground, (to, *score_rows(OnSource(fitted, goal), new[to])) if len(to) else None)
+        return measured(ground, transfer(ground, OnSource(fitted, goal), new, goal))
 
     directions = [(a, b) for a in design.heads for b in design.heads if a != b]
     if model.tags.needs_source and not model.tags.needs_pairs:
@@ -81,7 +79,7 @@ def decode(ground: Ground, model: Any) -> Arrays:
         "eval_source": np.searchsorted(head.sources, held.source),
         "eval_person": ground.unit_codes,
         "eval_class": ground.classes,
-        **{f"{heads}{what}": np.stack([part[what] for part in parts], axis=1) for what in parts[0]},
+        **in_columns(heads, parts),
     }
 
 

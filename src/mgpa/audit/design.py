@@ -13,7 +13,7 @@ and the rest is FIT; results include all units.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -86,20 +86,21 @@ class Design:
         Between units, S also contains differences between the units of two sources. In a mixed design, S is
         computed on units that travelled, if there are enough of them or if the others cannot be compared.
         """
-        alone = [(sources[0], classes) for sources, classes in self.units.values() if len(sources) == 1]
+        alone = self.alone
         if len(self.units) - len(alone) >= TOO_FEW or not alone:
             return len(alone) < len(self.units)
-        seen: dict[Any, set[Any]] = {}
-        for source, classes in alone:
-            for label in classes:
-                seen.setdefault(label, set()).add(source)
-        return all(len(sources) < 2 for sources in seen.values())
+        seen = {(label, source) for source, classes in alone for label in classes}
+        return len({label for label, _ in seen}) == len(seen)  # no class has two sources
 
     @cached_property
     def heads_within(self) -> bool:
         """Whether the task is scored on units that travelled (the majority, or those with all sources)."""
-        alone = [sources[0] for sources, _ in self.units.values() if len(sources) == 1]
-        return 2 * len(alone) < len(self.units) or not set(self.heads) <= set(alone)
+        return 2 * len(self.alone) < len(self.units) or not set(self.heads) <= {s for s, _ in self.alone}
+
+    @cached_property
+    def alone(self) -> list[tuple[Any, tuple[Any, ...]]]:
+        """The source and the classes of every unit with one source."""
+        return [(sources[0], classes) for sources, classes in self.units.values() if len(sources) == 1]
 
     @cached_property
     def travellers(self) -> frozenset[str]:
@@ -141,7 +142,7 @@ class Design:
     def sentence(self) -> str:
         """The design as a sentence."""
         n, many = len(self.units), self.plural
-        alone = [sources[0] for sources, _ in self.units.values() if len(sources) == 1]
+        alone = [source for source, _ in self.alone]
         counts = ", ".join(f"{source} {alone.count(source)}" for source in self.sources)
         within = " within classes of the label" if self.labels == "between" else ""
         if self.kind == "crossed":
@@ -176,7 +177,8 @@ class Design:
         ]
         if self.incomplete:
             lines.append(
-                f"{self.incomplete} of {len(self.units)} {self.plural} lack some combination of source and "
+                f"{self.incomplete} of {len(self.units)} {self.plural} "
+                f"{'lacks' if self.incomplete == 1 else 'lack'} some combination of source and "
                 "label; each is scored in the combinations it has."
             )
         if self.kind != "crossed":
@@ -216,42 +218,56 @@ def find_design(table: Table, task: str | None = None) -> Design:
     """
     if task not in (None, "classification", "regression"):
         raise ParameterError("task", task, "'classification', 'regression' or None")
-    labels, what, classes = table.label, "", np.zeros(len(table), np.int64)
-    if labels is None and task is not None:
-        raise TableError(f"task is {task!r}, but the table has no column label.")
-    if labels is not None:
-        what = task or ("regression" if are_numbers(labels, table.participant) else "classification")
-        if what == "regression" and labels.dtype.kind not in "iuf":
-            raise TableError(f"task is 'regression', but labels are {labels.dtype}; expected numbers.")
-        classes = label_parts(labels, table.participant) if what == "regression" else labels
+    what, classes = _task_of(table, task)
     combined = {*zip(table.participant.tolist(), table.source.tolist(), classes.tolist(), strict=True)}
-    has: dict[str, tuple[set[Any], set[Any]]] = {
-        u: (set(), set()) for u in sorted({u for u, _, _ in combined})
-    }
+    units = _units_of(combined)
+    sources, labels = table.sources.tolist(), np.unique(classes).tolist()
+    counts = Counter((source, label) for _, source, label in combined)
+    cells = {cell: counts[cell] for cell in itertools.product(sources, labels)}
+    n_sources = [len(own) for own, _ in units.values()]
+    kind: Kind = "mixed" if max(n_sources) > 1 else "nested"
+    if min(n_sources) == len(sources):
+        kind = "crossed"
+    across = "" if table.label is None else "between"
+    # Units may lack a few of the combinations; they are scored in what they have.
+    complete = len(labels) > 1 and len(combined) > sum(n_sources) * len(labels) / 2
+    if (what == "classification" and complete) or (what == "regression" and kind == "crossed"):
+        across = "within"
+    gaps = 0
+    if kind == "crossed" and across == "within" and what == "classification":
+        filled = Counter(unit for unit, _, _ in combined)
+        gaps = sum(n < len(cells) for n in filled.values())
+    heads = tuple(source for source in sources if all(cells[source, label] for label in labels))
+    unit = spoken(str(table.info.get("unit", "participant")))
+    return Design(kind, unit, what, across, units, cells, heads, gaps)
+
+
+def _task_of(table: Table, task: str | None) -> tuple[str, NDArray[Any]]:
+    """Return what the labels are, and the class of every row; of numbers, which third they are in."""
+    labels = table.label
+    if labels is None:
+        if task is not None:
+            raise TableError(f"task is {task!r}, but the table has no column label.")
+        return "", np.zeros(len(table), np.int64)
+    what = task or ("regression" if are_numbers(labels, table.participant) else "classification")
+    if what == "classification":
+        return what, labels
+    if labels.dtype.kind not in "iuf":
+        raise TableError(f"task is 'regression', but labels are {labels.dtype}; expected numbers.")
+    return what, label_parts(labels, table.participant)
+
+
+def _units_of(combined: Iterable[tuple[str, Any, Any]]) -> dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Return the sources and the classes of every unit, all sorted."""
+    has: dict[str, tuple[set[Any], set[Any]]] = defaultdict(lambda: (set(), set()))
     for unit, source, label in combined:
         has[unit][0].add(source)
         has[unit][1].add(label)
-    units = {unit: (tuple(sorted(ss, key=str)), tuple(sorted(cs, key=str))) for unit, (ss, cs) in has.items()}
-    all_sources, all_classes = table.sources.tolist(), np.unique(classes).tolist()
-    counts = Counter((source, label) for _, source, label in combined)
-    cells = {cell: counts[cell] for cell in itertools.product(all_sources, all_classes)}
-    n_sources = [len(sources) for sources, _ in units.values()]
-    kind: Kind = "mixed" if max(n_sources) > 1 else "nested"
-    if min(n_sources) == len(all_sources):
-        kind = "crossed"
-    across = "" if labels is None else "between"
-    # Units may lack a few of the combinations; they are scored in what they have.
-    possible = sum(n_sources) * len(all_classes)
-    complete = len(combined) > possible / 2 and len(all_classes) > 1
-    if (what == "classification" and complete) or (what == "regression" and kind == "crossed"):
-        across = "within"
-    heads = tuple(source for source in all_sources if all(cells[source, label] for label in all_classes))
-    unit = spoken(str(table.info.get("unit", "participant")))
-    full = len(all_sources) * len(all_classes)
-    filled = Counter(who for who, _, _ in combined)
-    gaps = sum(n < full for n in filled.values())
-    gaps = gaps if kind == "crossed" and across == "within" and what == "classification" else 0
-    return Design(kind, unit, what, across, units, cells, heads, gaps)
+    return {unit: (_by_name(has[unit][0]), _by_name(has[unit][1])) for unit in sorted(has)}
+
+
+def _by_name(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(values, key=str))
 
 
 def are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:

@@ -205,31 +205,65 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
     """
     rows = FitRows(table)
     pair_rows = rows if pairs is None else FitRows(pairs)
+    if (n := len(_paired_rows(rows, pair_rows).matched()[0])) < FOLDS:
+        raise MissingEvidence(f"{n} pairs are too few to hold some out; {FOLDS} are needed.")
+    effect, rank = _shift(table, pairs)
+    both = fit_table(MGPA(), table, pairs=pairs)
+    m, gate, spread = both.to_map(), gate_of(both), getattr(both, "estimator_", both).spread_
+    del both  # which keeps the pairs; they are read again, rather than kept while fits take most memory
+    paired = _paired_rows(rows, pair_rows)
+    first, second = paired.matched()
+    people = None if paired.participant is None else paired.participant[first]
+    names = (source_names(paired.source[side]) for side in (first, second))
+    kind = np.array([f"{a}/{b}" for a, b in zip(*names, strict=True)])
+    views = np.asarray(token_rows(paired.X, "mean") if paired.X.ndim == 3 else paired.X)
+    A, B = (views[side].astype(np.float64) / m.scale for side in (first, second))
+    coverage, shuffled, closeness = _held_out(A, B, people, kind)
+    info = rows.table.info
+    return PairCheck(
+        sources={str(name): int(np.sum(kind == name)) for name in np.unique(kind)},
+        n_people=None if people is None else len(np.unique(people)),
+        rank=rank,
+        coverage=coverage,
+        shuffled=shuffled,
+        closeness=closeness,
+        n_features=len(m.scale),
+        spread_directions=gate.rank_ if isinstance(m, PosteriorMap) else 0,
+        effect=effect and replace(effect, units=in_units(effect.units, info)),
+        spread=spread and replace(spread, unit=in_units(spread.unit, info)),
+        units=in_units("participants", info),
+        examined=examine_pairs(A, B, people, kind),
+        hidden=_hidden(rows, m) if hidden else (),
+    )
+
+
+def _paired_rows(rows: FitRows, pair_rows: FitRows) -> LabelledRows:
+    """Return the rows of a table that are views of pairs, as many as are looked at."""
     require_columns(["pair_id"], pair_rows.table.columns, pair_rows.name)
     ids, chosen = pair_rows.columns["pair_id"], pair_rows.positions("FIT")
     chosen = chosen[is_paired(ids[chosen])]
     chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, except the last
     paired, _ = read_pairs(pair_rows.read(np.sort(chosen)), rows, None)
     assert isinstance(paired, LabelledRows)  # as it is of a table
-    first, second = paired.matched()
-    if len(first) < FOLDS:
-        raise MissingEvidence(f"{len(first)} pairs are too few to hold some out; {FOLDS} are needed.")
-    people = None if paired.participant is None else paired.participant[first]
-    effect, rank = None, 0
+    return paired
+
+
+def _shift(table: Any, pairs: Any) -> tuple[Effect | None, int]:
+    """Return how much of the pairs' shift the rows show, and the rank of its gate; None and 0 without one."""
     with suppress(MissingEvidence):
         model = fit_table(ClosedFormMGPA(do_no_harm=False), table, pairs=pairs)
-        effect, rank = getattr(model, "estimator_", model).effect_, gate_of(model).rank_
-        del model  # which keeps the pairs
-    both = fit_table(MGPA(), table, pairs=pairs)
-    m, gate, spread = both.to_map(), gate_of(both), getattr(both, "estimator_", both).spread_
-    del both
-    scale, views = m.scale, paired.X
-    views = np.asarray(token_rows(views, "mean") if views.ndim == 3 else views)
-    A, B = (views[side].astype(np.float64) / scale for side in (first, second))
-    names = (source_names(paired.source[side]) for side in (first, second))
-    kind = np.array([f"{a}/{b}" for a, b in zip(*names, strict=True)])
-    # Views are exchanged between a participant's events; without participants, and between those that have
-    # one event each, between any two.
+        return getattr(model, "estimator_", model).effect_, gate_of(model).rank_
+    return None, 0
+
+
+def _held_out(
+    A: Floats, B: Floats, people: NDArray[Any] | None, kind: NDArray[Any]
+) -> tuple[Floats, Floats, float]:
+    """Return how gates cover held-out pairs, the same of permuted pairs, and how close views are.
+
+    Views are exchanged between a participant's events; without participants, and between those that have one
+    event each, between any two.
+    """
     blocks = kind
     if people is not None:
         by_person = np.char.add(np.char.add(kind, "/"), people.astype(str))
@@ -242,24 +276,8 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
         contrasts = (B if shuffle == 0 else B[_exchanged(blocks, rng)]) - A
         curves.append(held_out_coverage(contrasts, groups=by, n_splits=FOLDS))
         spreads.append(_spread(contrasts, kind))
-    k = min(map(len, curves))
-    matched, *exchanged = spreads
-    info = rows.table.info
-    return PairCheck(
-        sources={str(name): int(np.sum(kind == name)) for name in np.unique(kind)},
-        n_people=None if people is None else len(np.unique(people)),
-        rank=rank,
-        coverage=curves[0][:k],
-        shuffled=np.stack([curve[:k] for curve in curves[1:]]),
-        closeness=matched / float(np.mean(exchanged)),
-        n_features=len(scale),
-        spread_directions=gate.rank_ if isinstance(m, PosteriorMap) else 0,
-        effect=effect and replace(effect, units=in_units(effect.units, info)),
-        spread=spread and replace(spread, unit=in_units(spread.unit, info)),
-        units=in_units("participants", info),
-        examined=examine_pairs(A, B, people, kind),
-        hidden=_hidden(rows, m) if hidden else (),
-    )
+    k, (matched, *exchanged) = min(map(len, curves)), spreads
+    return curves[0][:k], np.stack([curve[:k] for curve in curves[1:]]), matched / float(np.mean(exchanged))
 
 
 def _hidden(rows: FitRows, m: Any) -> tuple[HiddenPair, ...]:

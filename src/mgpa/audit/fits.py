@@ -6,13 +6,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -21,18 +17,16 @@ from ..baselines import make_method
 from ..baselines.projections import Identity
 from ..coordinates import Coordinates
 from ..errors import MissingEvidence, TableError
-from ..estimators.tokens import TokenEstimator, gate_of, needs_pairs, row_estimator
-from ..labels import is_paired
+from ..estimators.tokens import TokenEstimator, gate_of, row_estimator
 from ..maps import CorrectionMap, SequentialMap
 from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
 from ..operating_point import movement_budget, relative_movement, stage_movement
-from ..pairs import matched_rows
 from ..statistics import NO_PAIRS
-from ..tables.files import TableFile, open_table
 from ..tables.fitting import fit_table
-from ..tables.rows import in_coordinates, require_correctable, require_encoder, row_digests, vectors
+from ..tables.rows import require_correctable, require_encoder, vectors
 from ..tables.table import Table
+from .calibration import contrasts, coverage, has_pairs
 from .store import Arrays, Store, array_digest, cell_key
 
 #: How the warning of events that only one source saw begins.
@@ -154,104 +148,10 @@ def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) ->
         )
 
 
-def has_pairs(rows: Table) -> bool:
-    """Return whether two sources recorded any event."""
-    if rows.pair_id is None:
-        return False
-    ids = rows.pair_id[is_paired(rows.pair_id)]
-    return len(np.unique(ids)) < len(ids)
-
-
-def pairs_link_sources(rows: Table) -> bool:
-    """Return whether pairs link every source to every other, directly or through others."""
-    if rows.pair_id is None:
-        return False
-    paired = is_paired(rows.pair_id)
-    event = np.unique(rows.pair_id[paired], return_inverse=True)[1]
-    source = np.searchsorted(rows.sources, rows.source[paired])
-    n = len(rows.sources)
-    links = coo_array((np.ones(len(event)), (source, n + event)), shape=[n + len(event) + 1] * 2)
-    return len(np.unique(connected_components(links, directed=False)[1][:n])) == 1
-
-
-def contrasts(rows: Table, token_layout: str, scale: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the differences between both views of every event, of every two sources, in a map's scale."""
-    H, codes = vectors(rows, token_layout), np.searchsorted(rows.sources, rows.source)
-    ids = np.full(len(rows), -1) if rows.pair_id is None else rows.pair_id
-    matched = [matched_rows(codes, ids, a, b) for a, b in combinations(range(len(rows.sources)), 2)]
-    none = np.zeros((0, H.shape[1]))  # rows of one source alone have no pairs
-    return np.concatenate([none, *((H[b].astype(np.float64) - H[a]) / scale for a, b in matched)])
-
-
-def coverage(gate: Any, differences: NDArray[Any]) -> float | None:
-    """Return the share of the directional energy of contrasts inside a gate, fitted on any data.
-
-    None if no contrast differs from zero.
-    """
-    try:
-        return float(gate.coverage(differences))
-    except MissingEvidence:
-        return None
-
-
-def pairs_in(coordinates: Any, pairs: Any) -> Any:
-    """Return pairs of raw features in other coordinates, for all methods or (dict) for each method."""
-    if isinstance(pairs, Mapping):
-        return {name: pairs_in(coordinates, sides) for name, sides in pairs.items()}
-    if pairs is None or isinstance(pairs, Table):
-        return pairs and in_coordinates(coordinates, pairs)
-    return tuple(coordinates.transform(side) for side in pairs)
-
-
-def read_calibration(pairs: Any) -> Any:
-    """Return calibration pairs with tables in memory, for all methods or (dict) for each method."""
-    if isinstance(pairs, Mapping):
-        return {name: read_calibration(of) for name, of in pairs.items()}
-    if pairs is None or isinstance(pairs, (tuple, list)):
-        return pairs
-    if not isinstance(pairs, Table):
-        pairs = (pairs if isinstance(pairs, TableFile) else open_table(pairs)).read()
-    return pairs.require("source", "pair_id")
-
-
-def count_pairs(pairs: Any) -> Any:
-    """Return the number of calibration pairs, for all methods or (dict) for each; None without pairs."""
-    if isinstance(pairs, Mapping):
-        return {name: count_pairs(of) for name, of in pairs.items()}
-    if isinstance(pairs, Table):
-        ids = np.asarray(pairs.pair_id)
-        _, counts = np.unique(ids[is_paired(ids)], return_counts=True)
-        return int(np.sum(counts > 1))
-    return None if pairs is None else len(pairs[0])
-
-
-def tables_of(pairs: Any, own: Table) -> list[Table]:
-    """Return the tables with participants of the pairs; the audit's table if it contains the pairs."""
-    each = [own, *pairs.values()] if isinstance(pairs, Mapping) else [own if pairs is None else pairs]
-    return [one for one in each if isinstance(one, Table) and one.participant is not None]
-
-
-def held_in(pairs: Any, rows: Table) -> Any:
-    """Return calibration pairs without those of the HEAD and EVAL participants of a table with roles."""
-    if isinstance(pairs, Mapping):
-        return {name: held_in(of, rows) for name, of in pairs.items()}
-    if not isinstance(pairs, Table) or pairs.participant is None:
-        return pairs
-    held = np.unique(rows.participant[np.isin(rows.role, ("HEAD", "EVAL"))])
-    return pairs.take(~np.isin(pairs.participant, held))
-
-
-def among_rows(pairs: Any, digests: list[NDArray[Any]]) -> bool:
-    """Return whether pairs without participants are rows of the table."""
-    each = list(pairs.values()) if isinstance(pairs, Mapping) else [] if pairs is None else [pairs]
-    for one in each:
-        if isinstance(one, Table):
-            sides = [one.X] if one.participant is None else []
-        else:
-            sides = [np.asarray(side) for side in one]
-        if any(np.isin(row_digests(side), rows).any() for side in sides for rows in digests):
-            return True
-    return False
+def needs_pairs(model: Any) -> bool:
+    """Return whether a method (of rows or tokens) needs pairs."""
+    tags = getattr(row_estimator(model), "tags", None)
+    return tags is not None and tags.needs_pairs
 
 
 class FittingData:
@@ -347,10 +247,11 @@ def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
                 model = clone(model).set_params(**dict.fromkeys(names, "warn"))
                 model = fit_table(model, data.rows, pairs=pairs)
             m = model.to_map().with_coordinates(data.coordinates)
+        gate = gate_of(model)
+        del model  # which keeps its rows
         facts = _validation_facts(m, data)
         if missing:
             facts["missing_evidence"] = np.array(missing)
-        gate = gate_of(model)
         if gate is not None and gate.rank_:
             facts |= _gate_facts(gate, m, data, data.pairs_for(fit.method))
     return replace(fit, map=m, facts=store.put(key, facts, m))

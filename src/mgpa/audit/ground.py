@@ -124,6 +124,14 @@ class Ground:
         """Return rows in the original units of the table, for deployed heads."""
         return (H * self.standardizer.scale + self.standardizer.center).astype(H.dtype)
 
+    def for_heads(self, H: NDArray[Any]) -> NDArray[Any]:
+        """Return rows as task heads take them: regression heads take the mean of tokens."""
+        return flat_mean(H) if self.design.task == "regression" else H
+
+    def for_frozen_heads(self, H: NDArray[Any]) -> NDArray[Any]:
+        """Return rows as existing heads take them."""
+        return self.for_heads(self.in_input_units(H) if self.deployed else H)
+
     def standardized(self, X: NDArray[Any]) -> NDArray[Any]:
         """Return rows in FIT's coordinates, in their own precision."""
         H = (X - self.standardizer.center) / self.standardizer.scale
@@ -157,7 +165,7 @@ class Ground:
             transfers = [s for s in transfers if len(np.unique(head.label[head.source == s])) == n_classes]
         if len(transfers) < 2:
             return {}
-        X = flat_mean(rows) if task == "regression" else rows
+        X = self.for_heads(rows)
         label, source, chosen = head.label, head.source, np.isin(head.source, transfers)
         if not chosen.all():
             X, label, source = X[chosen], label[chosen], source[chosen]
@@ -170,11 +178,10 @@ class Ground:
             return None  # which cannot be fitted again
         return clone(self.task_head) if self.deployed else self.task_head
 
-    def fit_pooled(self, rows: NDArray[Any]) -> Any:
-        """Return a task head of the rows of all sources together."""
-        X = flat_mean(rows) if self.design.task == "regression" else rows
-        task, device = self.design.task, self.device
-        return fit_pooled_head(X, self.head.label, self.template, task=task, device=device)
+    def fit_pooled(self, rows: NDArray[Any], chosen: Any = slice(None)) -> Any:
+        """Return a task head of the HEAD rows of all sources together, or of those that are chosen."""
+        X, label = self.for_heads(rows[chosen]), self.head.label[chosen]
+        return fit_pooled_head(X, label, self.template, task=self.design.task, device=self.device)
 
     @cached_property
     def association_heads(self) -> tuple[tuple[Any, Any], ...]:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from ..labels import encode_source, to_numpy
-from .bootstrap import Estimate, estimate
+from .bootstrap import estimate
+from .estimates import Estimate
 from .ranks import ranks, score_columns
 from .readers.common import Scores
 from .readers.logistic import inverse_root

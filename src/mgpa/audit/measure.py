@@ -13,9 +13,10 @@ from ..labels import is_paired
 from ..maps import CorrectionMap
 from ..operating_point import movement
 from .association import association_auroc, shortcut_scores, views_of
-from .fits import has_pairs
+from .calibration import has_pairs
+from .draws import present_mean
 from .ground import Ground, flat_mean
-from .heads import fit_pooled_head, outputs, score_rows
+from .heads import outputs, score_rows
 from .information import identity_auroc
 from .ranks import between_auroc, twin_accuracy, within_auroc
 from .readers import Scores
@@ -118,41 +119,54 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     design = ground.design
     if not design.task or len(design.heads) < 2:
         return {}
-    measures = numbers_measured if design.task == "regression" else classes_measured
-    frozen_rows = ground.in_input_units(C_eval) if ground.deployed else C_eval
-    flat = design.task == "regression"
-    frozen_rows, rows = (flat_mean(X) if flat else X for X in (frozen_rows, C_eval))
-    frozen, refitted, source = ground.frozen_heads, ground.fit_heads(C_head), ground.evaluation.source
-    pooled = ground.fit_pooled(C_head) if ground.pooled else None
-
-    def transfer(head: Any, X: NDArray[Any], goes_to: Any) -> Transfer | None:
-        to = np.flatnonzero((source == goes_to) & ground.scored)
-        return None if head is None or not len(to) else (to, *score_rows(head, X[to]))
-
-    def scored(head: Any, X: NDArray[Any], goes_to: Any) -> Arrays:
-        return measures(ground, transfer(head, X, goes_to))
-
-    owner = [ground.head_source] if ground.head_source is not None else []
-    starts = list(dict.fromkeys([*design.heads, *owner]))
-    directions = [(a, b) for a in starts for b in design.heads if a != b]
-    homes = list(design.heads) if not ground.deployed else [] if ground.head_source is None else list(frozen)
-    abroad = [transfer(frozen.get(a), frozen_rows, b) for a, b in directions]
-    columns: dict[str, list[Arrays]] = {
-        "frozen": [measures(ground, one) for one in abroad],
-        "refitted": [scored(refitted.get(a), rows, b) for a, b in directions],
-        "home": [scored(frozen.get(a), frozen_rows, a) for a in homes],
-        "pooled": [scored(pooled, rows, b) for b in design.heads if pooled is not None],
-    }
+    rows, frozen_rows = ground.for_heads(C_eval), ground.for_frozen_heads(C_eval)
+    frozen, refitted = ground.frozen_heads, ground.fit_heads(C_head)
+    starts = [*design.heads, *([] if ground.head_source is None else [ground.head_source])]
+    directions = [(a, b) for a in dict.fromkeys(starts) for b in design.heads if a != b]
+    homes = _homes(ground)
+    abroad = [transfer(ground, frozen.get(a), frozen_rows, b) for a, b in directions]
+    at_home = [transfer(ground, frozen.get(a), frozen_rows, a) for a in homes]
+    anew = [transfer(ground, refitted.get(a), rows, b) for a, b in directions]
     result: Arrays = {
         "directions": np.array([f"{a} → {b}" for a, b in directions]),
         "homes": np.array([str(a) for a in homes]),
+        **in_columns("frozen", [measured(ground, one) for one in abroad]),
+        **in_columns("refitted", [measured(ground, one) for one in anew]),
+        **in_columns("home", [measured(ground, one) for one in at_home]),
     }
-    for name, parts in columns.items():
-        for what in parts[0] if parts else ():
-            result[f"{name}{what}"] = np.stack([part[what] for part in parts], axis=1)
+    if ground.pooled:
+        pooled = ground.fit_pooled(C_head)
+        parts = [measured(ground, transfer(ground, pooled, rows, b)) for b in design.heads]
+        result |= in_columns("pooled", parts)
     if design.task == "classification":
         result["recall"] = class_recall(ground, [one for one in abroad if one is not None])
     return result
+
+
+def _homes(ground: Ground) -> list[Any]:
+    """Return the sources on which existing heads are at home; of a deployed head, the one that is stated."""
+    if not ground.deployed:
+        return list(ground.design.heads)
+    return [] if ground.head_source is None else list(ground.frozen_heads)
+
+
+def transfer(ground: Ground, head: Any, rows: NDArray[Any], source: Any) -> Transfer | None:
+    """Return what a head makes of a source's EVAL rows; None without a head or rows to score."""
+    to = np.flatnonzero((ground.evaluation.source == source) & ground.scored)
+    return None if head is None or not len(to) else (to, *score_rows(head, rows[to]))
+
+
+def measured(ground: Ground, scored: Transfer | None) -> Arrays:
+    """Return what is measured of a head on every unit, by what labels are; NaN for units it did not score."""
+    if ground.design.task == "regression":
+        return numbers_measured(ground, scored)
+    return classes_measured(ground, scored)
+
+
+def in_columns(heads: str, parts: Sequence[Arrays]) -> Arrays:
+    """Return measurements (P,) of several transfers by the names that cells have for them, (P, D)."""
+    names = parts[0] if parts else ()
+    return {f"{heads}{what}": np.stack([part[what] for part in parts], axis=1) for what in names}
 
 
 def class_recall(ground: Ground, transfers: Sequence[Transfer]) -> NDArray[np.float64]:
@@ -164,7 +178,7 @@ def class_recall(ground: Ground, transfers: Sequence[Transfer]) -> NDArray[np.fl
         right = predicted == np.searchsorted(np.unique(ground.head.label), label)
         cell = ground.unit_codes[rows] * len(classes) + np.searchsorted(classes, label)
         shares.append(_unit_means(right, cell, n * len(classes)).reshape(n, -1))
-    return _present_mean(np.stack(shares), axis=0)
+    return present_mean(np.stack(shares), axis=0)
 
 
 def measure_unseen(ground: Ground, maps: dict[Any, CorrectionMap]) -> Arrays:
@@ -187,25 +201,17 @@ def unseen_utility(
 
     ``corrected`` returns HEAD and EVAL rows after a correction fitted without the source, or None.
     """
-    regression, goals = ground.design.task == "regression", ground.design.heads
-    measures = numbers_measured if regression else classes_measured
     parts = []
-    for source in goals:
+    for source in ground.design.heads:
         others = ground.head.source != source
-        to = np.flatnonzero((ground.evaluation.source == source) & ground.scored)
-        usable = len(to) and len(np.unique(ground.head.label[others])) > 1
-        rows = corrected(source) if usable else None
-        if rows is None:
-            parts.append(measures(ground, None))
-            continue
-        learned, scored = rows[0][others], rows[1][to]
-        if regression:
-            learned, scored = flat_mean(learned), flat_mean(scored)
-        head = fit_pooled_head(
-            learned, ground.head.label[others], ground.template, task=ground.design.task, device=ground.device
-        )
-        parts.append(measures(ground, (to, *score_rows(head, scored))))
-    return {f"unseen{what}": np.stack([part[what] for part in parts], axis=1) for what in parts[0]}
+        here = (ground.evaluation.source == source) & ground.scored
+        usable = here.any() and len(np.unique(ground.head.label[others])) > 1
+        scored, rows = None, corrected(source) if usable else None
+        if rows is not None:
+            head = ground.fit_pooled(rows[0], others)
+            scored = transfer(ground, head, ground.for_heads(rows[1]), source)
+        parts.append(measured(ground, scored))
+    return in_columns("unseen", parts)
 
 
 def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
@@ -223,26 +229,23 @@ def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     if table.pair_id is not None and has_pairs(table):
         keep = np.asarray(is_paired(table.pair_id))
         event = np.unique(table.pair_id, return_inverse=True)[1]
-    rows = ground.in_input_units(C_eval) if ground.deployed else C_eval
-    rows = flat_mean(rows[keep]) if design.task == "regression" else rows[keep]
+    rows = ground.for_frozen_heads(C_eval)[keep]
     sources, source = np.unique(table.source[keep], return_inverse=True)
     _, first, event = np.unique(event[keep], return_index=True, return_inverse=True)
     owner, cell = units[keep][first], event * len(sources) + source
     count = np.bincount(cell, minlength=len(first) * len(sources)).reshape(len(first), -1)
+    a, b = np.array(list(combinations(range(len(sources)), 2))).T
+    both = (count[:, a] > 0) & (count[:, b] > 0)  # (events, pairs of sources)
     different: dict[str, list[NDArray[Any]]] = {"flips": [], "output_change": []}
     for head in {id(head): head for head in ground.frozen_heads.values()}.values():
         out = outputs(head, rows)
         with np.errstate(invalid="ignore"):
             mean = np.stack([np.bincount(cell, o, count.size) for o in out.T], -1) / count.reshape(-1, 1)
         mean = mean.reshape(len(first), len(sources), -1)
-        flips, change = [], []
-        for a, b in combinations(range(len(sources)), 2):
-            both = (count[:, a] > 0) & (count[:, b] > 0)
-            size = np.abs(mean[:, a] - mean[:, b]).sum(axis=1) / (2 if out.shape[1] > 1 else 1)
-            change.append(np.where(both, size, np.nan))
-            flips.append(np.where(both, mean[:, a].argmax(axis=1) != mean[:, b].argmax(axis=1), np.nan))
-        different["output_change"].append(_present_mean(np.stack(change), axis=0))
-        different["flips"].append(_present_mean(np.stack(flips), axis=0))
+        size = np.abs(mean[:, a] - mean[:, b]).sum(axis=-1) / (2 if out.shape[1] > 1 else 1)
+        flips = mean[:, a].argmax(axis=-1) != mean[:, b].argmax(axis=-1)
+        different["output_change"].append(present_mean(np.where(both, size, np.nan), axis=1))
+        different["flips"].append(present_mean(np.where(both, flips, np.nan), axis=1))
     if design.task == "regression":
         del different["flips"]
     elif not all(hasattr(head, "predict_proba") for head in ground.frozen_heads.values()):
@@ -253,13 +256,6 @@ def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
         seen = ~np.isnan(mean)
         result[name] = _unit_means(mean[seen], owner[seen], len(ground.units))
     return result
-
-
-def _present_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
-    """Return the mean of the values that are not NaN; NaN if all are."""
-    present = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(present, values, 0.0).sum(axis=axis) / present.sum(axis=axis))
 
 
 def classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:

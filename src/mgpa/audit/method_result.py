@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from ..errors import printable
 from ..maps import MapInfo
 from .bootstrap import (
-    Estimate,
     Statistic,
     contrast,
     curve_coefficients,
@@ -22,42 +21,40 @@ from .bootstrap import (
     estimate,
     leave_one_out,
     optimism,
-    shares,
+    point,
 )
-from .chance import chance_level, exchanged_sources
-from .design import Design, pooled
-from .fits import Fit
-from .information import of_floor
-from .measure import present_only
-from .metrics import LINEAR, find_metric, mean_size
-from .ranks import (
-    Chance,
-    between_auroc,
-)
+from .design import Design
+from .draws import shares
+from .estimates import Estimate
+from .metrics import LINEAR, Metric, find_metric
+from .ranks import FLIPPED, LEVEL, Chance, compare, permuted_between, permuted_mean, with_units_flipped
+from .values import mean_size
 
 Floats = NDArray[np.float64]
-#: What is measured of a fit, by the names that its cell has for it; some of it not always.
+T = TypeVar("T")
 #: What the repr shows.
 REPR = ("S", "home", "away", "T_f", "RMSEP_home", "RMSEP_away", "M")
-MEASURED = ("source_auroc", "movement", "shortcut", "control", "flips", "output_change")
-#: What is measured of task heads: AUROC and accuracy of classes; errors of numbers. And what readers say
-#: besides: of both views of an event, in bits, and who is who.
-HEADS = (
-    "recall",
-    "twin",
-    "identity",
-    "information_q",
-    "information_r",
-    *(
-        f"{heads}{what}"
-        for heads in ("frozen", "refitted", "home", "pooled", "unseen")
-        for what in ("", "_perfect", "_accuracy", "_shift", "_bias", "_square", "_relative")
-    ),
-)
+
+
+class Kept:
+    """What is computed once and kept with its object; a copy begins anew."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """Return what a name stands for, computed the first time."""
+        if name not in self._kept:
+            self._kept[name] = compute()
+        return self._kept[name]  # type: ignore[no-any-return]
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True)
-class MethodResult:
+class MethodResult(Kept):
     """All measurements of one method; the first axis of every array is its fits.
 
     Attributes
@@ -114,151 +111,12 @@ class MethodResult:
     cell_fits: tuple[int, ...] = ()
     repeats: int = 1
 
-    @classmethod
-    def collect(
-        cls,
-        fits: list[Fit],
-        cells: list[dict[str, Any]],
-        floors: list[dict[str, Any] | None],
-        shared: dict[str, Any] | None = None,
-        **fields: Any,
-    ) -> MethodResult:
-        """Stack the cells of a method's fits; ``fields`` sets further fields.
-
-        Bits are split at the gate of the fit or, without a gate, at another gate with the floor ``shared``.
-        """
-        gates = [floor or shared for floor in floors]
-        cells = [cell | of_floor(cell, gate) for cell, gate in zip(cells, gates, strict=True)]
-        arrays: dict[str, Any] = {
-            key: np.stack([cell[key] for cell in cells]) for key in (*MEASURED, *HEADS) if key in cells[0]
-        }
-        heads = {key: arrays.pop(key) for key in HEADS if key in arrays}
-        floor = None if floors[0] is None else np.stack([f["source_auroc"] for f in floors if f is not None])
-        return cls(
-            name=fits[0].method,
-            source_blind=fits[0].map.source_blind,
-            participants=tuple(cells[0]["participants"].tolist()),
-            readers=tuple(cells[0]["readers"].tolist()),
-            directions=tuple(cells[0].get("directions", np.array([])).tolist()),
-            homes=tuple(cells[0].get("homes", np.array([])).tolist()),
-            **arrays,
-            heads=heads,
-            floor_auroc=floor,
-            facts=[fit.facts for fit in fits],
-            cells=cells,
-            cell_fits=tuple(range(len(cells))),
-            summary=replace(fits[0].map, info=described(fits[0])).summary(),
-            provenance=tuple(map(described, fits)),
-            fitted_elsewhere=any(fit.came_fitted for fit in fits),
-            **fields,
-        )
-
-    @classmethod
-    def pool(cls, parts: Sequence[MethodResult]) -> MethodResult:
-        """Pool the results of one method on different participants; fit i of all parts is fit i."""
-        first = parts[0]
-        for name in ("readers", "directions", "n_fits"):
-            if any(getattr(part, name) != getattr(first, name) for part in parts):
-                raise ValueError(
-                    f"The splits of {first.name} differ in {name}; one has {getattr(first, name)}."
-                )
-        people = [person for part in parts for person in part.participants]
-        if len(set(people)) != len(people):
-            twice = sorted({person for person in people if people.count(person) > 1})
-            raise ValueError(f"Participants are evaluated in more than one split: {', '.join(twice[:5])}.")
-        order = np.argsort(people)  # as text, which the bootstrap's draws go by
-
-        def join(arrays: list[Any]) -> Any:
-            # A gate without evidence has no floor, and there may be folds of such.
-            return None if any(a is None for a in arrays) else np.concatenate(arrays, axis=1)[:, order]
-
-        whole = replace(
-            first,
-            participants=tuple(people[i] for i in order),
-            facts=[fact for part in parts for fact in part.facts],
-            cells=[cell for part in parts for cell in part.cells],
-            fitted_elsewhere=any(part.fitted_elsewhere for part in parts),
-            fitted_on=people_known(part.fitted_on for part in parts),
-            design=None if first.design is None else pooled([part.design for part in parts if part.design]),
-            heads={
-                name: join([part.heads[name] for part in parts])
-                for name in first.heads
-                if all(name in part.heads for part in parts)
-            },
-            cell_fits=tuple(i for part in parts for i in part.cell_fits),
-            **{name: join([getattr(part, name) for part in parts]) for name in (*MEASURED, "floor_auroc")},
-        )
-        return whole._rescaled(np.concatenate([part._perfect for part in parts])[order])._heads_rescaled()
-
-    @classmethod
-    def repeat(cls, deals: Sequence[MethodResult]) -> MethodResult:
-        """Return the results of several divisions of the same participants into folds as further fits."""
-        first, n = deals[0], deals[0].n_fits
-        shared = [name for name in first.heads if all(name in deal.heads for deal in deals)]
-
-        def stack(arrays: list[Any]) -> Any:
-            return None if any(a is None for a in arrays) else np.concatenate(arrays)
-
-        return replace(
-            first,
-            facts=[fact for deal in deals for fact in deal.facts],
-            cells=[cell for deal in deals for cell in deal.cells],
-            cell_fits=tuple(i + r * n for r, deal in enumerate(deals) for i in deal.cell_fits),
-            fitted_on=people_known(deal.fitted_on for deal in deals),
-            heads={name: stack([deal.heads[name] for deal in deals]) for name in shared},
-            repeats=len(deals),
-            **{name: stack([getattr(deal, name) for deal in deals]) for name in (*MEASURED, "floor_auroc")},
-        )
-
     def of_each_repeat(self, metric: str) -> list[float]:
         """Return the metric for every division of the participants into folds."""
         statistic, values, sampling = self.sample(metric)
         n = len(values) // self.repeats
         parts = (values[r * n : (r + 1) * n] for r in range(self.repeats))
         return [estimate(part, statistic, **sampling, n_draws=2).value for part in parts]
-
-    @property
-    def _perfect(self) -> Floats:
-        """The values of a perfect reader for every unit; in one split, the mean over cells is 1."""
-        if self.travelled.all():
-            return np.ones(len(self.participants))
-        cell = self.cells[0]
-        codes, units, classes = (cell[f"eval_{name}"] for name in ("source", "person", "class"))
-        right = codes[:, None] if cell["source_scores"].ndim == 2 else np.eye(codes.max() + 1)[codes][:, None]
-        alone, values = ~self.travelled[units], np.ones(len(self.participants))
-        compared, source = present_only(right[alone], codes[alone])
-        between = between_auroc(compared, source, units[alone], classes[alone])[:, 0]
-        values[: len(between)] = np.where(self.travelled[: len(between)], 1.0, between)
-        return values
-
-    def _rescaled(self, perfect: Floats) -> MethodResult:
-        """Return pooled splits, rescaled so that an AUROC between units has the maximum 1.
-
-        With three or more sources, units of a source with many units have larger weights, which differ
-        between splits.
-        """
-        alone = ~self.travelled & ~np.isnan(perfect)
-        if not alone.any():
-            return self
-        strata = None if self.strata is None else self.strata[alone]
-        scale = np.where(self.travelled, 1.0, shares(strata, alone.sum()) @ perfect[alone])[:, None]
-        floor = None if self.floor_auroc is None else self.floor_auroc / scale
-        return replace(self, source_auroc=self.source_auroc / scale, floor_auroc=floor)
-
-    def _heads_rescaled(self) -> MethodResult:
-        """Return pooled splits, rescaled so that an AUROC of heads between units has the maximum 1."""
-        heads = dict(self.heads)
-        for name in [name for name in heads if f"{name}_perfect" in heads]:
-            # A unit is scored in the directions that lead to its own source.
-            ideal = heads[f"{name}_perfect"]
-            present = ~np.isnan(ideal)
-            with np.errstate(invalid="ignore"):
-                perfect = np.where(present, ideal, 0.0).sum(axis=(0, 2)) / present.sum(axis=(0, 2))
-            valid = ~np.isnan(perfect)
-            if valid.any():
-                strata = None if self.strata is None else self.strata[valid]
-                heads[name] = heads[name] / (shares(strata, valid.sum()) @ perfect[valid])
-        return replace(self, heads=heads)
 
     @cached_property
     def travelled(self) -> NDArray[np.bool_]:
@@ -277,6 +135,9 @@ class MethodResult:
 
         The settings are ``strata``, ``leverage`` and ``widen`` of :func:`mgpa.audit.estimate`.
         """
+        return self.once(f"sample {metric}", lambda: self._sample(metric))
+
+    def _sample(self, metric: str) -> tuple[Statistic, Floats, dict[str, Any]]:
         statistic, values = self.values(metric)
         flat = values.reshape(*values.shape[:2], -1)
         valid = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
@@ -370,20 +231,16 @@ class MethodResult:
 
     def _measured(self, metric: str) -> Floats | None:
         """Return the values of a metric, or None if it was not measured on two units or more."""
-        if metric not in self._values:
-            measure = find_metric(metric)
-            values = measure.values(self)
-            if values is not None:
-                missing = np.isnan(values.reshape(*values.shape[:2], -1)).any(axis=(0, 2))
-                values = None if self.n_units > 1 and np.sum(~missing) < 2 else values
-            if values is not None and callable(measure.statistic) and values.ndim == 2:
-                values = values[..., None]
-            self._values[metric] = values
-        return self._values[metric]
+        return self.once(f"values {metric}", lambda: self._valid(find_metric(metric)))
 
-    @cached_property
-    def _values(self) -> dict[str, Floats | None]:
-        return {}
+    def _valid(self, measure: Metric) -> Floats | None:
+        values = measure.values(self)
+        if values is not None:
+            missing = np.isnan(values.reshape(*values.shape[:2], -1)).any(axis=(0, 2))
+            values = None if self.n_units > 1 and np.sum(~missing) < 2 else values
+        if values is not None and callable(measure.statistic) and values.ndim == 2:
+            values = values[..., None]
+        return values
 
     @property
     def n_units(self) -> int:
@@ -407,18 +264,16 @@ class MethodResult:
 
     def estimate(self, metric: str) -> Estimate:
         """Return a metric with its interval over participants."""
-        if metric not in self._estimates:
-            statistic, values, sampling = self.sample(metric)
-            interval, measure = estimate(values, statistic, **sampling), find_metric(metric)
-            share = measure.unit in ("AUROC", "balanced accuracy", "share")
-            low = 0.0 if share or measure.better == "lower" or metric == "M" else -np.inf
-            low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
-            self._estimates[metric] = replace(interval, low=low, high=high)
-        return self._estimates[metric]
+        return self.once(f"estimate {metric}", lambda: self._estimate(metric))
 
-    @cached_property
-    def _estimates(self) -> dict[str, Estimate]:
-        return {}
+    def _estimate(self, metric: str) -> Estimate:
+        statistic, values, sampling = self.sample(metric)
+        interval, measure = estimate(values, statistic, **sampling), find_metric(metric)
+        share = measure.unit in ("AUROC", "balanced accuracy", "share")
+        size = measure.better == "lower" and measure.unit != "bits"  # bits may fall below zero by chance
+        low = 0.0 if share or size or metric == "M" else -np.inf
+        low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
+        return replace(interval, low=low, high=high)
 
     @cached_property
     def floor_explains(self) -> bool:
@@ -473,19 +328,46 @@ class MethodResult:
         return self.readers[int(self.reader_means().argmax())]
 
 
-def described(fit: Fit) -> MapInfo:
-    """Return the provenance of the map of a fit, with the share of contrast energy inside its gate.
+def chance_level(result: MethodResult, metric: str, readers: list[int]) -> Chance:
+    """Return the chance level of a metric of readers from permuted sources (:mod:`mgpa.audit.ranks`)."""
+    # Repeated deals score the same rows, so that their permutations may not be averaged: the deal counts
+    # in which chance reaches furthest.
+    n = result.n_fits // result.repeats
+    deals = [_chance_of(result, slice(r * n, (r + 1) * n), metric, readers) for r in range(result.repeats)]
+    p, high = max(chance.p for chance in deals), max(chance.high for chance in deals)
+    # What luck adds is taken off the level on average: of few units it can still reach what was measured.
+    return Chance(p, high if p <= LEVEL else max(high, result.estimate(metric).value))
 
-    For a gate that was not fitted on contrasts, the measured coverage is used.
-    """
-    covered, info = fit.facts.get("contrast_coverage"), fit.map.info
-    if info.gate_energy is not None or covered is None:
-        return info  # type: ignore[no-any-return]
-    return replace(info, gate_energy=float(covered))  # type: ignore[no-any-return]
+
+def _chance_of(result: MethodResult, fits: slice, metric: str, readers: list[int]) -> Chance:
+    """Return the chance level of some fits."""
+    permuted = result.by_chance[fits][..., readers].max(axis=-1).mean(axis=0)
+    if not result.within:  # the first draw is what was measured
+        return compare(float(permuted[0]), permuted[1:], result.widen)
+    statistic, values, sampling = result.sample(metric)
+    # By the default rules largest values are compared with largest values.
+    measured = point(values[fits], "max" if result.widen else statistic, sampling["strata"])
+    by_rows = compare(measured, permuted, result.widen)
+    units = result.source_auroc[fits][:, result.travelled]
+    flip = result.widen and units.shape[1] >= FLIPPED
+    return with_units_flipped(by_rows, units[..., readers]) if flip else by_rows
 
 
-def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    """Return the participants of all parts; None if some are unknown and none is named."""
-    parts = list(parts)
-    names = sorted({name for part in parts for name in part or ()})
-    return tuple(names) if names or None not in parts else None
+def exchanged_sources(result: MethodResult) -> Floats:
+    """The mean AUROC of every reader over units with permuted sources, (F, draws, R)."""
+    by_fit: list[Any] = [[] for _ in range(result.n_fits)]
+    for i, cell in zip(result.cell_fits, result.cells, strict=True):
+        scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))
+        everyone = cell["participants"].tolist()
+        travellers = everyone if result.design is None else result.design.travellers
+        rows = np.array([unit in travellers for unit in everyone])[units] == result.within
+        if not rows.any():
+            continue
+        units, split = np.unique(units[rows], return_inverse=True)[1], len(by_fit[i])
+        if result.within:
+            areas = permuted_mean(scores[rows], codes[rows], units, split)
+        else:
+            areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows], split)
+        by_fit[i].append((areas, units.max() + 1))  # splits count by their units
+    parts = [zip(*fit, strict=True) for fit in by_fit]
+    return np.stack([np.average(list(areas), axis=0, weights=list(sizes)) for areas, sizes in parts])

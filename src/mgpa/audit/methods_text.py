@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ..baselines.registry import references
 from ..errors import printable
 from ..maps.info import gate_words
-from . import bootstrap, ranks
-from .bootstrap import number
+from . import draws, ranks
+from .estimates import LEVEL, number
 from .metrics import METRICS, SKEWED_GAINS, SKEWED_LOSSES
 from .verdict import task_metric
 from .verdict.caveats import trained_on_others
@@ -50,8 +50,8 @@ def methods_text(audit: Audit) -> str:
         + f"; the source was called readable where the larger p was at most {ranks.LEVEL:g}.",
         *_task(audit),
         *_results(audit),
-        f"Intervals ({100 * bootstrap.LEVEL:g} %) are bootstrapped over {audit.design.plural}, "
-        f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}): "
+        f"Intervals ({100 * LEVEL:g} %) are bootstrapped over {audit.design.plural}, "
+        f"{draws.DRAWS:,} draws, seed {draws.SEED} (n = {audit.n_people}): "
         + (
             "percentiles, widened by the ratio of Student's t to the normal quantile, and t intervals, "
             "corrected for skewness, where those are wider; claims of a gain and of a kept task were "

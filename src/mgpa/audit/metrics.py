@@ -5,23 +5,15 @@ Tables, verdicts, figures, the report and study files use this list.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from functools import cache
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .bootstrap import ASSOCIATIONS, Estimate, Statistic, caution, shares
-from .readers import FURTHER
-
-if TYPE_CHECKING:
-    from .method_result import MethodResult
-
-Floats = NDArray[np.float64]
-Values = Callable[["MethodResult"], Floats | None]
-
+from . import values as of
+from .bootstrap import Statistic
+from .estimates import Estimate, caution
 
 #: Smaller changes of a share print as .000.
 SMALLEST = 0.0005
@@ -60,7 +52,7 @@ class Metric:
     better: Literal["lower", "higher", "neither"] = "higher"
     kept: float | None = None
     statistic: Statistic = "mean"
-    values: Values
+    values: of.Values
     missing: str = ""
     part_of: str = ""
 
@@ -88,11 +80,11 @@ class Metric:
         return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
-        """Classify a change of this metric; a change that prints as .000 is no change.
+        """Classify a change of this metric; one that prints as .000 is none.
 
-        A gain is claimed if the interval excludes zero gain, and a metric is kept if it excludes the loss. In
-        both cases the interval is lengthened, because participants may have a skewed distribution
-        (:func:`~mgpa.audit.bootstrap.caution`).
+        A gain is claimed if the interval excludes none, and a metric is kept if it excludes the loss. For
+        both the interval is made longer, as participants may be skewed
+        (:func:`~mgpa.audit.estimates.caution`).
         """
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
         value = -change.value if self.better == "lower" else change.value
@@ -103,105 +95,6 @@ class Metric:
         if self.kept is not None and value - caution(n, SKEWED_LOSSES) * below >= -self.kept:
             return "kept"
         return "suffered" if gain[1] < 0 and visible else "unclear"
-
-
-def _readers(pattern: str) -> Values:
-    """Return the AUROC of the readers with these names."""
-
-    def values(result: MethodResult) -> Floats | None:
-        chosen = [i for i, reader in enumerate(result.readers) if re.fullmatch(pattern, reader)]
-        return result.source_auroc[..., chosen] if chosen else None
-
-    return _primary(values, "sources")
-
-
-def _paper_readers(result: MethodResult) -> Floats | None:
-    """Return the AUROC of the paper's readers, if there are also other readers."""
-    further = [reader.rpartition(" ")[2] in FURTHER for reader in result.readers]
-    return result.source_auroc[..., ~np.array(further)] if any(further) else None
-
-
-def _measured(name: str) -> Values:
-    """Return the measurements of every unit; None if there are none."""
-
-    def values(result: MethodResult) -> Floats | None:
-        measured = result.heads.get(name)
-        return None if measured is None or np.isnan(measured).all() else measured
-
-    return values
-
-
-def _transfer(heads: str, direction: str | None = None) -> Values:
-    """Return the scores of heads on units in one direction of transfer, or on average over all."""
-
-    def values(result: MethodResult) -> Floats | None:
-        measured, axis = result.heads.get(heads), result.directions_of(heads)
-        if measured is None or (direction is not None and not (chosen := _chosen(axis, direction))):
-            return None
-        if direction is not None:
-            measured = measured[..., chosen]
-        present = ~np.isnan(measured)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(np.where(present, measured, 0.0).sum(axis=-1) / present.sum(axis=-1))
-
-    return values
-
-
-def _chosen(axis: tuple[str, ...], direction: str) -> list[int]:
-    """Return the positions of a direction on an axis; "phone → *" is every direction from phone."""
-    start = direction.removesuffix("*")
-    return [
-        i for i, way in enumerate(axis) if way == direction or (start != direction and way.startswith(start))
-    ]
-
-
-def _each_direction(heads: str) -> Values:
-    """Return values of every direction, with means over the units that have this direction."""
-
-    def values(result: MethodResult) -> Floats | None:
-        measured = result.heads.get(heads)
-        if measured is None:
-            return None
-        present, weight = ~np.isnan(measured[0]), shares(result.strata, measured.shape[1])
-        used = present.any(axis=0)
-        if not used.any():
-            return None
-        return np.asarray(np.where(present, measured, 0.0)[..., used] / (weight @ present[:, used]))
-
-    return values
-
-
-def _group(travelled: bool, values: Values) -> Values:
-    """Return values of units that travelled, or that did not; NaN for the others, None in other designs."""
-
-    def chosen(result: MethodResult) -> Floats | None:
-        measured, group = values(result), result.travelled == travelled
-        if measured is None or group.all() or group.sum() < 2:
-            return None
-        return np.where(group.reshape(1, -1, *[1] * (measured.ndim - 2)), measured, np.nan)
-
-    return chosen
-
-
-def _primary(values: Values, of: Literal["sources", "labels"] = "labels") -> Values:
-    """Return values of the primary group in a mixed design, or of all units in other designs."""
-
-    def chosen(result: MethodResult) -> Floats | None:
-        within = result.within if of == "sources" else result.heads_within
-        grouped = _group(within, values)(result)
-        return values(result) if grouped is None else grouped
-
-    return chosen
-
-
-def _association(head: str, xi: float) -> Values:
-    """Return the AUROC of the shortcut or the control head at one association."""
-
-    def values(result: MethodResult) -> Floats | None:
-        curve: Floats | None = getattr(result, head)
-        return None if curve is None else curve[..., ASSOCIATIONS.index(xi)]
-
-    return values
 
 
 #: What linear readers are called.
@@ -229,72 +122,52 @@ _KEPT = 0.01
 _HEADS = {"f": ("frozen", "existing heads"), "r": ("refitted", "refitted heads")}
 
 
-def _source_metric(name: str, title: str, subject: str, values: Values, missing: str = "") -> Metric:
+def _source_metric(name: str, title: str, subject: str, values: of.Values, missing: str = "") -> Metric:
     """Return a metric of source readers; all but S are parts of it."""
     part_of = "" if name == "S" else "S"
     return Metric(name=name, title=title, subject=subject, better="lower", statistic="max",
                   values=values, missing=missing, part_of=part_of)  # fmt: skip
 
 
-def _head_metrics(letter: str) -> tuple[Metric, ...]:
-    """Return the measures of existing ("f") or refitted ("r") heads on other sources than their own."""
+def _task_metrics(letter: str, accurate: Metric, wrong: Metric) -> tuple[Metric, ...]:
+    """Return the measures of existing ("f") or refitted ("r") heads on other sources than their own.
+
+    Existing heads have names of their own for accuracy and error away from home, besides those with a
+    subscript.
+    """
     heads, subject = _HEADS[letter]
     task = Metric(
         name=f"T_{letter}", title=f"Task of {subject} $T_{letter}$", subject=f"task, {subject}",
-        kept=_KEPT, values=_primary(_transfer(heads)), missing=_NO_LABELS,
+        kept=_KEPT, values=of.primary(of.transfer(heads)), missing=_NO_LABELS,
     )  # fmt: skip
-    # Existing heads away from home have names of their own, besides those with a subscript.
-    away = {"away": "", "RMSEP_away": ""} if letter == "f" else {}
-    accuracy, error = ("away", "RMSEP_away") if away else (f"A_{letter}", f"RMSEP_{letter}")
-    where, told = (" away from home", " away") if away else ("", f", {subject}")
-    accurate = Metric(
-        name=accuracy, title=f"Balanced accuracy of {subject}{where}", subject=f"accuracy{told}",
-        unit="balanced accuracy", values=_transfer(f"{heads}_accuracy"), missing=_NO_LABELS,
-    )  # fmt: skip
-    wrong = _error_metric(
-        error, f"{subject}{where}", "error away" if away else f"error, {subject}", heads, _NO_NUMBERS
-    )
+    short = {f"A_{letter}": accurate, f"RMSEP_{letter}": wrong}
     return (
         accurate, task, wrong,
-        *(replace(m, name=f"{short}_f", part_of=m.name)
-          for m, short in ((accurate, "A"), (wrong, "RMSEP")) if away),
+        *(replace(m, name=name, part_of=m.name) for name, m in short.items() if name != m.name),
         Metric(
             name=f"bias_{letter}", title=f"Size of the bias of {subject}", subject=f"bias, {subject}",
             unit="units of the label", better="lower", missing=_NO_NUMBERS,
-            statistic=mean_size, values=_each_direction(f"{heads}_bias"),
-        ),
-        *(
-            Metric(
-                name="shift_f", title="Threshold shift of existing heads", unit="share", better="lower",
-                subject="threshold shift", missing="the labels are not two classes.",
-                statistic=mean_size, values=_each_direction("frozen_shift"),
-            )
-            for _ in range(bool(away))
+            statistic=of.mean_size, values=of.each_direction(f"{heads}_bias"),
         ),
         Metric(
             name=f"R2_{letter}", title=f"$R^2$ of {subject}", subject=f"explained, {subject}",
             unit="", statistic=lambda means: 1.0 - means[..., 0],
-            values=_transfer(f"{heads}_relative"), missing=_NO_NUMBERS,
+            values=of.transfer(f"{heads}_relative"), missing=_NO_NUMBERS,
         ),
         *(
             replace(task, name=f"T_{letter}_{word}", title=f"{task.title}, units that {word}",
                     subject=f"task, {subject}, {word}", part_of=f"T_{letter}", missing=_NOT_MIXED,
-                    values=_group(word == "travelled", _transfer(heads)))
+                    values=of.group(word == "travelled", of.transfer(heads)))
             for word in ("travelled", "stayed")
         ),
     )  # fmt: skip
-
-
-def mean_size(means: Floats) -> Floats:
-    """Return the mean absolute value over directions, whose signs may differ."""
-    return np.asarray(np.abs(means).mean(axis=-1))
 
 
 def _error_metric(name: str, title: str, subject: str, heads: str, missing: str) -> Metric:
     """Return the root mean squared error of heads."""
     return Metric(
         name=name, title=f"Root mean squared error of {title}", subject=subject, unit="units of the label",
-        better="lower", statistic=lambda means: np.sqrt(means[..., 0]), values=_transfer(f"{heads}_square"),
+        better="lower", statistic=lambda means: np.sqrt(means[..., 0]), values=of.transfer(f"{heads}_square"),
         missing=missing,
     )  # fmt: skip
 
@@ -303,7 +176,7 @@ def _accuracy_metric(name: str, title: str, subject: str, heads: str, missing: s
     """Return the balanced accuracy of heads at their own threshold."""
     return Metric(
         name=name, title=f"Balanced accuracy of {title}", subject=subject, unit="balanced accuracy",
-        values=_transfer(f"{heads}_accuracy"), missing=missing,
+        values=of.transfer(f"{heads}_accuracy"), missing=missing,
     )  # fmt: skip
 
 
@@ -311,16 +184,29 @@ def _accuracy_metric(name: str, title: str, subject: str, heads: str, missing: s
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _source_metric("S", "Source accessibility $S$", "source readable", _readers(".*")),
+        _source_metric("S", "Source accessibility $S$", "source readable", of.readers(".*")),
         replace(_accuracy_metric("home", "existing heads at home", "accuracy at home", "home",
                                  _NO_HOME), kept=_KEPT),
         _error_metric("RMSEP_home", "existing heads at home", "error at home", "home",
                       _NO_HOME),
-        *_head_metrics("f"),
-        *_head_metrics("r"),
+        *_task_metrics(
+            "f",
+            _accuracy_metric("away", "existing heads away from home", "accuracy away", "frozen", _NO_LABELS),
+            _error_metric("RMSEP_away", "existing heads away from home", "error away", "frozen", _NO_NUMBERS),
+        ),
+        Metric(
+            name="shift_f", title="Threshold shift of existing heads", unit="share", better="lower",
+            subject="threshold shift", missing="the labels are not two classes.",
+            statistic=of.mean_size, values=of.each_direction("frozen_shift"),
+        ),
+        *_task_metrics(
+            "r",
+            _accuracy_metric("A_r", "refitted heads", "accuracy, refitted heads", "refitted", _NO_LABELS),
+            _error_metric("RMSEP_r", "refitted heads", "error, refitted heads", "refitted", _NO_NUMBERS),
+        ),
         Metric(
             name="T_p", title="Pooled-head task $T_p$", subject="task, heads refitted on all sources",
-            values=_primary(_transfer("pooled")), missing=_NOT_POOLED, kept=_KEPT,
+            values=of.primary(of.transfer("pooled")), missing=_NOT_POOLED, kept=_KEPT,
         ),
         _accuracy_metric("A_p", "heads refitted on all sources", "accuracy, heads refitted on all sources",
                          "pooled", _NOT_POOLED),
@@ -328,7 +214,7 @@ METRICS: dict[str, Metric] = {
                       "pooled", _NOT_POOLED),
         Metric(
             name="T_u", title="Task on an unseen source $T_u$", subject="task, unseen source",
-            values=_primary(_transfer("unseen")), missing=_NOT_UNSEEN,
+            values=of.primary(of.transfer("unseen")), missing=_NOT_UNSEEN,
         ),
         _accuracy_metric("A_u", "heads on an unseen source", "accuracy, unseen source", "unseen",
                          _NOT_UNSEEN),
@@ -337,7 +223,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="recall", title="Balanced accuracy away, worst class", unit="balanced accuracy",
             subject="accuracy away, worst class", missing=_NO_LABELS, part_of="away",
-            statistic=lambda means: means.min(axis=-1), values=_each_direction("recall"),
+            statistic=lambda means: means.min(axis=-1), values=of.each_direction("recall"),
         ),
         Metric(
             name="flips", title="Predictions that differ between sources", unit="share", better="lower",
@@ -359,52 +245,52 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="control", title="Control head", subject="head without the shortcut",
-            values=_association("control", 0.0), missing=_NO_SHIFT,
+            values=of.association("control", 0.0), missing=_NO_SHIFT,
         ),
         Metric(
             name="floor", title="Source floor", subject="source in what the gate keeps",
             better="neither", statistic="max",
-            values=_primary(lambda result: result.floor_auroc, "sources"), missing=_NO_GATE,
+            values=of.primary(lambda result: result.floor_auroc, "sources"), missing=_NO_GATE,
         ),
         *(
             _source_metric(f"S_{word}", f"Source accessibility $S$, units that {word}", f"source, {word}",
-                           _group(word == "travelled", lambda result: result.source_auroc), _NOT_MIXED)
+                           of.group(word == "travelled", lambda result: result.source_auroc), _NOT_MIXED)
             for word in ("travelled", "stayed")
         ),
         _source_metric("S_paper", "Source accessibility $S$, the paper's readers",
-                       "source, the paper's readers", _primary(_paper_readers, "sources"), _PAPER_BANK),
+                       "source, the paper's readers", of.primary(of.paper_readers, "sources"), _PAPER_BANK),
         Metric(
             name="twin", title="Twin accuracy", subject="which view of an event is which", unit="",
-            better="lower", statistic="max", values=_measured("twin"),
+            better="lower", statistic="max", values=of.measured("twin"),
             missing="EVAL has no events that two sources have seen (pair_id).",
         ),
         Metric(
             name="I_Q", title="Source information the gate keeps, $I(U; Q)$", subject="bits the gate keeps",
-            unit="bits", better="neither", values=_measured("information_q"), missing=_NO_BITS,
+            unit="bits", better="neither", values=of.measured("information_q"), missing=_NO_BITS,
         ),
         Metric(
             name="I_R", title=r"Source information left in the gate, $I(U; R \mid Q)$",
             subject="bits left in the gate", unit="bits", better="lower",
-            values=_measured("information_r"), missing=_NO_BITS,
+            values=of.measured("information_r"), missing=_NO_BITS,
         ),
         Metric(
             name="identity", title="Participants told apart", subject="who is who", better="neither",
-            values=_measured("identity"),
+            values=of.measured("identity"),
             missing="EVAL has no two participants with four rows or more.",
         ),
-        _source_metric("L", "Linear source accessibility $L$", "source, linear readers", _readers(LINEAR),
+        _source_metric("L", "Linear source accessibility $L$", "source, linear readers", of.readers(LINEAR),
                        _NO_READERS),
         _source_metric("S_mean", "Source accessibility of token means", "source, token means",
-                       _readers(r"mean .*"), _NO_READERS),
+                       of.readers(r"mean .*"), _NO_READERS),
         _source_metric("S_direct", "Source accessibility of all tokens", "source, all tokens",
-                       _readers(r"tokens .*"), _NO_READERS),
+                       of.readers(r"tokens .*"), _NO_READERS),
         _source_metric("S_residual", "Source accessibility of token differences",
-                       "source, token differences", _readers(r"residual .*"), _NO_READERS),
+                       "source, token differences", of.readers(r"residual .*"), _NO_READERS),
         *(
             Metric(
                 name=name, title=f"Shortcut head, {name} association", subject=f"shortcut head, {name}",
                 part_of="worst", missing=_NO_SHIFT,
-                values=_association("shortcut", xi),
+                values=of.association("shortcut", xi),
             )
             for name, xi in (("aligned", 1.0), ("independent", 0.0), ("reversed", -1.0))
         ),
@@ -423,13 +309,19 @@ def find_metric(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     task, _, direction = name.partition(" ")
-    heads, what = DIRECTED.get(task, ("", ""))
-    if not direction or not heads or task not in METRICS:
+    if not direction or task not in DIRECTED or task not in METRICS:
         names = f"{', '.join(METRICS)}, and directions, as 'T_f dry → wet' and 'home dry'"
         raise ValueError(f"No metric {name!r}. Metrics: {names}.")
-    whole, values = METRICS[task], _transfer(f"{heads}{what}", direction)
-    one = replace(whole, name=name, title=f"{whole.title}, {direction}", part_of=task,
-                  subject=f"{whole.subject}, {direction}", values=values,
+    return _one_direction(METRICS[task], direction)
+
+
+@cache
+def _one_direction(whole: Metric, direction: str) -> Metric:
+    """Return a metric in one direction of transfer."""
+    heads, what = DIRECTED[whole.name]
+    one = replace(whole, name=f"{whole.name} {direction}", title=f"{whole.title}, {direction}",
+                  part_of=whole.name, subject=f"{whole.subject}, {direction}",
+                  values=of.transfer(f"{heads}{what}", direction),
                   missing="the table has no labels, or no head goes there.")  # fmt: skip
     return replace(one, statistic="mean", better="neither") if what in ("_bias", "_shift") else one
 

@@ -1,15 +1,11 @@
-"""A checked audit: its methods, design and roles, and the function that runs it."""
+"""An audit that is checked and can run: its methods, design and roles."""
 
 from __future__ import annotations
 
 import platform
-import time
-import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain
 from typing import Any
@@ -19,13 +15,12 @@ import numpy as np
 from .. import __version__
 from .._common.extras import torch_device
 from .._common.progress import waiting
-from ..errors import MissingEvidence, TableError, UsageError
-from ..estimators.tokens import needs_pairs
-from ..labels import warn_of_singles
+from ..errors import TableError, UsageError
 from ..tables.columns import ROLES, with_roles
-from ..tables.rows import in_coordinates, person_digest, row_digests
+from ..tables.rows import in_coordinates, row_digests
 from ..tables.table import Table
 from .association import choose_directions
+from .calibration import among_rows, count_pairs, held_in, read_calibration, tables_of
 from .cells import Engine, Turn
 from .design import (
     FEW,
@@ -38,30 +33,12 @@ from .design import (
     seen_by,
     units_with_pairs,
 )
-from .diagnostics import PairCheck, check_pairs, count_rows
-from .fits import (
-    SINGLES,
-    Fit,
-    FittingData,
-    among_rows,
-    common_coordinates,
-    count_pairs,
-    has_pairs,
-    held_in,
-    is_decoder,
-    is_fitted,
-    list_fits,
-    pairs_in,
-    read_calibration,
-    require_applicable,
-    tables_of,
-)
+from .fits import common_coordinates, is_decoder, is_fitted, list_fits, needs_pairs, require_applicable
 from .folds import fold_roles
-from .ground import Ground
 from .heads import check_head
-from .method_result import MethodResult, people_known
 from .metrics import METRICS
 from .result import Audit
+from .running import Split, digests_of, run_plan, turn_of
 from .settings import Options, Settings, bank_of, budgets_of, head_source_of, preliminary
 from .store import LIBRARIES, Store, installed, resolve_device
 
@@ -72,16 +49,6 @@ REPEATS = 3
 
 #: Refits from which a spread can be told.
 FEWEST_REFITS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """One assignment of roles: the table without its features, the shortcuts, and the description."""
-
-    table: Table
-    directions: tuple[tuple[Any, Any], ...]
-    settings: Settings
-    turn: str = ""  # which fold this is, for progress
 
 
 class AuditPlan:
@@ -124,24 +91,11 @@ class AuditPlan:
         """Check all arguments, and find the design and the splits."""
         o = self.options
         self.table, self.pairs = table, read_calibration(o.pairs)
-        self.bank, self.device = bank_of(o.readers), resolve_device(o.device)
-        full = self.bank["bank"] == "full"
-        no_networks = full and self.bank["restarts"] > 0 and find_spec("torch") is None
-        if no_networks:  # other readers need no torch; verdict and report say what is missing
-            self.bank["restarts"] = 0
-        elif self.bank["restarts"]:
-            torch_device(self.device, "The bank of source readers")
+        no_networks = self._choose_readers()
         fits = list(list_fits(methods, o.seeds, self.device))
         self.fits = [fit for fit in fits if not is_decoder(fit.model)]
         names = list(dict.fromkeys(fit.method for fit in self.fits))
-        for what, named in (("budget", o.budget), ("pairs", self.pairs)):
-            unknown = set(named) - set(names) if isinstance(named, Mapping) else set()
-            if unknown:
-                raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
-        if o.refits and (o.refits < FEWEST_REFITS or all(fit.map is not None for fit in self.fits[1:])):
-            raise UsageError(
-                f"refits is {o.refits}; expected 0, or {FEWEST_REFITS} or more with methods fitted here."
-            )
+        self._check_options(names)
         rows = self._place(table)
         deployed = self._check_design()
         rotated = self._rotated()
@@ -152,31 +106,43 @@ class AuditPlan:
         self.needed = ["HEAD", "EVAL", *(["VAL"] if budgets else [])]
         if any(fit.map is None for fit in self.fits if fit.method != "identity"):
             self.needed.insert(0, "FIT")
+        self.splits = self._folds(rotated) if rotated else [self._split(columns_only(table.require("role")))]
+        self.settings = self.splits[0].settings
         if rotated:
-            self.splits = self._folds(rotated)
-            whole: dict[str, Any] = {
-                "folds": len(rotated[0]),
-                "repeats": len(rotated),
-                "data": table.digest[:16],
-            }
-            always = (all(fold[unit] == "FIT" for fold in chain(*rotated)) for unit in self.design.units)
-            whole["always_fit"] = sum(always)
-            whole["turns"] = Counter(tuple(fold[unit] for fold in rotated[0]) for unit in self.design.units)
-            self.settings = replace(self.splits[0].settings, **whole)
-        else:
-            self.splits = [self._split(columns_only(table.require("role")))]
-            self.settings = self.splits[0].settings
-        self.engine = Engine(
-            self.fits,
-            [fit for fit in fits if is_decoder(fit.model)],
-            budgets,
-            self.design,
-            self.device,
-            Store(o.cache),
-            o.floor,
-            o.n_jobs,
-            o.verbose,
-        )
+            units = self.design.units
+            self.settings = replace(
+                self.settings,
+                folds=len(rotated[0]),
+                repeats=len(rotated),
+                always_fit=sum(all(fold[unit] == "FIT" for fold in chain(*rotated)) for unit in units),
+                turns=Counter(tuple(fold[unit] for fold in rotated[0]) for unit in units),
+            )
+        decoders = [fit for fit in fits if is_decoder(fit.model)]
+        how = (self.device, Store(o.cache), o.floor, o.n_jobs, o.verbose)
+        self.engine = Engine(self.fits, decoders, budgets, self.design, *how)
+
+    def _choose_readers(self) -> bool:
+        """Find the bank and the device of readers, and return whether torch is missing for networks."""
+        self.bank, self.device = bank_of(self.options.readers), resolve_device(self.options.device)
+        full = self.bank["bank"] == "full"
+        no_networks = full and self.bank["restarts"] > 0 and find_spec("torch") is None
+        if no_networks:  # other readers need no torch; verdict and report say what is missing
+            self.bank["restarts"] = 0
+        elif self.bank["restarts"]:
+            torch_device(self.device, "The bank of source readers")
+        return no_networks
+
+    def _check_options(self, names: list[str]) -> None:
+        """Raise if options name other methods, or ask for refits where nothing is fitted."""
+        o = self.options
+        for what, named in (("budget", o.budget), ("pairs", self.pairs)):
+            unknown = set(named) - set(names) if isinstance(named, Mapping) else set()
+            if unknown:
+                raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
+        if o.refits and (o.refits < FEWEST_REFITS or all(fit.map is not None for fit in self.fits[1:])):
+            raise UsageError(
+                f"refits is {o.refits}; expected 0, or {FEWEST_REFITS} or more with methods fitted here."
+            )
 
     def _place(self, table: Table) -> Table:
         """Return the rows in the coordinates of the audit."""
@@ -214,7 +180,7 @@ class AuditPlan:
         fitted = [fit.map for fit in self.fits if fit.map is not None]
         # Those whom a map was fitted on stay FIT, and are never scored.
         known = [seen_by(m, self.table.participant, self.digests, self.design.units) for m in fitted]
-        paired = [units_with_pairs(pairs) for pairs in tables_of(self.pairs, self.table) if self._takes_pairs]
+        paired = [units_with_pairs(pairs) for pairs in tables_of(self.pairs, self.table) if self.takes_pairs]
         how: dict[str, Any] = {
             "can_rotate": self.pairs is None and not fitted,
             "paired": frozenset[str]().union(*paired) & self.design.units.keys(),
@@ -237,7 +203,7 @@ class AuditPlan:
         return [first, *again] if first else []
 
     @property
-    def _takes_pairs(self) -> bool:
+    def takes_pairs(self) -> bool:
         """Whether a method is fitted here that needs pairs."""
         return any(fit.map is None and needs_pairs(fit.model) for fit in self.fits)
 
@@ -305,11 +271,11 @@ class AuditPlan:
         if self.options.association is not None and not directions:
             why = f"{origin}." if origin else METRICS["worst"].missing
             raise UsageError(f"Omit association; this table cannot measure it: {why}")
-        copies, copied = duplicates(columns.role, columns.participant, self._digests(columns)[-1])
+        copies, copied = duplicates(columns.role, columns.participant, digests_of(self, columns)[-1])
         with_pairs = [
             units_with_pairs(pairs)
             for pairs in tables_of(held_in(self.pairs, columns), fit)
-            if self._takes_pairs
+            if self.takes_pairs
         ]
         return Split(
             columns,
@@ -330,173 +296,11 @@ class AuditPlan:
 
     def turn(self, split: Split) -> Turn:
         """Return the fitting data and the measuring data of a split."""
-        o, table = self.options, self.table
-        if len(split.table) < len(table):
-            table = table.take(np.isin(table.participant, np.unique(split.table.participant)))
-        rows = in_coordinates(self.where, replace(table, role=split.table.role))
-        # Pairs come in the coordinates that the table came in.
-        pairs = held_in(self.pairs, rows)
-        pairs = pairs if table.info == rows.info else pairs_in(self.where, pairs)
-        data = FittingData(rows, pairs, o.standardize, self.where)
-        settings = (o.head, self.device, self.bank, split.directions, self.head_source, self.settings.widen)
-        return Turn(data, Ground(rows, data.standardizer, self.design, *settings))
+        return turn_of(self, split)
 
     def run(self) -> Audit:
         """Compute the unfinished cells, and return the result."""
-        ids, pairs = self.table.pair_id, self.pairs
-        fitted, rotates = self._takes_pairs, self.settings.folds > 1
-        if ids is not None and (pairs is None or isinstance(pairs, Mapping)) and fitted:
-            warn_of_singles(ids if rotates else ids[self.table.role == "FIT"])
-        with ThreadPoolExecutor(1) as aside:
-            # Pairs are looked at while other processes compute.
-            checking = aside.submit(self._check_pairs) if fitted and self.options.n_jobs != 1 else None
-            audits = self._run_each(self.splits)
-        result = audits[0]
-        if rotates:
-            n, whole = self.settings.folds, self.settings
-            result = Audit.repeat([Audit.pool(audits[i : i + n]) for i in range(0, len(audits), n)])
-            told = replace(result.settings, folds=n, repeats=whole.repeats, data=whole.data)
-            told = replace(told, always_fit=whole.always_fit, turns=whole.turns)
-            # Each participant was fitted on in some fold.
-            result = replace(result, settings=told, counts=self._counts(self.table))
-        refits = tuple(self._refitted(number) for number in range(self.options.refits))
-        result = replace(result, refits=refits, settings=replace(result.settings, refits=len(refits)))
-        checked = checking.result() if checking else self._check_pairs() if fitted else None
-        return replace(result, paired_rows=self._paired_rows(), pairs=checked)
-
-    def _run_each(self, splits: Sequence[Split]) -> list[Audit]:
-        """Return the result of every split, computed one after another or in parallel."""
-        if self.engine.together:
-            return self.run_splits(splits)
-        return [self.run_split(split) for split in splits]
-
-    def _refitted(self, number: int) -> dict[str, dict[str, float]]:
-        """Return differences from the identity for methods fitted on half of the FIT participants."""
-        rng = np.random.default_rng(number)
-        halves = [
-            replace(
-                split, table=self._half_of_fit(split.table, rng), turn=f"refit {number + 1}, {split.turn}"
-            )
-            for split in self.splits[: self.settings.folds]
-        ]
-        found = Audit.pool(self._run_each(halves))
-        return {
-            name: {metric: found.difference(name, metric) for metric in found.metrics}
-            for name in found.methods[1:]
-        }
-
-    def _half_of_fit(self, table: Table, rng: np.random.Generator) -> Table:
-        """Return a split with half of the FIT participants of every stratum, with pairs and without."""
-        fit = table.rows("FIT")
-        paired = units_with_pairs(fit) if self._takes_pairs else frozenset()
-        design, strata = find_design(fit, self.design.task or None), defaultdict(list)
-        for who in design.units:
-            strata[who in paired, design.stratum[who]].append(who)
-        dropped = [who for people in strata.values() for who in rng.permutation(people)[: len(people) // 2]]
-        return table.take(np.flatnonzero(~np.isin(table.participant, dropped)))
-
-    def _paired_rows(self) -> Table | None:
-        """Return the rows of the pairs in the fits; all paired rows if each was FIT in some fold."""
-        fit = self._fit_rows()
-        return fit if self.pairs is None and has_pairs(fit) else None
-
-    def _fit_rows(self) -> Table:
-        """Return the rows in the fits; all rows if each was FIT in some fold."""
-        fit = replace(self.table, role=None) if self.settings.folds > 1 else self.table.rows("FIT")
-        return in_coordinates(self.where, fit)
-
-    def _check_pairs(self) -> PairCheck | None:
-        """Return the check of the pairs in the fits; None without pairs or with too few."""
-        own = isinstance(self.pairs, Table)
-        rows = self._fit_rows() if own else self._paired_rows()
-        if rows is None:
-            return None
-        with waiting("audit: checking pairs", self.options.verbose), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", SINGLES)  # the audit says so once
-            with suppress(MissingEvidence):
-                own_pairs = pairs_in(self.where, self.pairs) if own else None
-                return check_pairs(rows, own_pairs, hidden=False)
-        return None
-
-    def run_split(self, split: Split) -> Audit:
-        """Compute the unfinished cells of one split, and return its result."""
-        return self.run_splits([split])[0]
-
-    def run_splits(self, splits: Sequence[Split]) -> list[Audit]:
-        """Compute the unfinished cells of splits in parallel, and return the result of each."""
-        started = time.monotonic()
-        turns = [self.turn(split) for split in splits]
-        name = splits[0].turn if len(splits) == 1 else f"{len(splits)} folds, "
-        self.engine.run(turns, name)
-        self.engine.say(f"{name}done in {time.monotonic() - started:.0f} s")
-        return [self._collect(split, turn) for split, turn in zip(splits, turns, strict=True)]
-
-    def _collect(self, split: Split, turn: Turn) -> Audit:
-        """Return the result of a split from its finished cells."""
-        fits, cells, ground = turn.fits, turn.cells, turn.ground
-        held, scored = np.isin(split.table.role, ("HEAD", "EVAL")), ground.units
-        people, digests = split.table.participant[held], [rows[held] for rows in self._digests(split.table)]
-        shared = next((floor for _, floor in cells if floor is not None), None)
-        results = {
-            name: MethodResult.collect(
-                [fits[i] for i in chosen],
-                [cells[i][0] for i in chosen],
-                [cells[i][1] for i in chosen],
-                shared,
-                fitted_on=people_known(seen_by(fits[i].map, people, digests, scored) for i in chosen),
-                design=self.design,
-                widen=self.settings.widen,
-            )
-            for name, chosen in _by_method(fits).items()
-        }
-        from .decoders import collect
-
-        decoders = {
-            name: collect(
-                [self.engine.decoders[i] for i in chosen],
-                [turn.decoded[i] for i in chosen],
-                design=self.design,
-                widen=self.settings.widen,
-            )
-            for name, chosen in _by_method(self.engine.decoders).items()
-        }
-        return Audit(
-            results,
-            self._counts(split.table.rows("FIT")),
-            replace(split.settings, omitted=turn.omitted, unattained=turn.unattained),
-            ground.evaluation.source[ground.picture[0]].astype(str),
-            design=self.design,
-            decoders=decoders,
-        )
-
-    def _digests(self, table: Table) -> list[Any]:
-        """Return hashes of the rows of a split; some participants may have no role in it."""
-        if len(table) == len(self.table):
-            return self.digests
-        kept = np.isin(self.table.participant, np.unique(table.participant))
-        return [digests[kept] for digests in self.digests]
-
-    def _counts(self, rows: Any) -> dict[str, dict[str, int]]:
-        """Return the number of fitting rows of each source and label, if labels are classes.
-
-        For given maps, this is known only if they record that they were fitted on these rows.
-        """
-        people = sorted(map(person_digest, np.unique(rows.participant).tolist()))
-        here = all(
-            fit.map is None
-            or (fit.map.info.n_rows == len(rows.source) and sorted(fit.map.info.people) == people)
-            for fit in self.fits
-            if fit.method != "identity"
-        )
-        return count_rows(rows.source, rows.label) if here and self.design.task == "classification" else {}
-
-
-def _by_method(fits: Sequence[Fit]) -> dict[str, list[int]]:
-    """Return the positions of the fits of each method."""
-    places: dict[str, list[int]] = {}
-    for i, fit in enumerate(fits):
-        places.setdefault(fit.method, []).append(i)
-    return places
+        return run_plan(self)
 
 
 def _with_one_source(rows: Table) -> int:

@@ -12,7 +12,6 @@ units (each has one source), sources are permuted among whole units with the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,25 +218,15 @@ def compare(measured: float, exchanged: Floats, centred: bool = False) -> Chance
     return Chance(p, float(np.quantile(exchanged, 1 - LEVEL)) - centred * float(exchanged.mean() - 0.5))
 
 
-def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
-    """Return the AUROC of readers on participants, (draws, P, R), with sources permuted within participants.
+def permuted_mean(
+    scores: NDArray[Any], codes: Codes, people: Codes, split: int = 0, draws: int = DRAWS
+) -> Floats:
+    """Return each reader's mean AUROC over participants, (draws, R), with sources permuted among their rows.
 
-    ``scores`` and ``codes`` are those of :func:`within_auroc`; permutations are the same for the same rows.
+    ``scores`` and ``codes`` are those of :func:`within_auroc`. The same rows are always swapped alike, those
+    of another ``split`` independently of them.
     """
-    return np.stack(list(_permuted(scores, codes, people, draws)), axis=1)
-
-
-def permuted_mean(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
-    """Return the mean over participants of :func:`permuted_auroc`, (draws, R), computed one by one."""
-    total = np.zeros((draws, scores.shape[1]))
-    for areas in _permuted(scores, codes, people, draws):
-        total += areas
-    return np.asarray(total / (people.max() + 1))
-
-
-def _permuted(scores: NDArray[Any], codes: Codes, people: Codes, draws: int) -> Iterator[Floats]:
-    """Yield the AUROC of every participant in turn, (draws, R), with sources permuted among its rows."""
-    rng = np.random.default_rng(SEED)
+    rng, total = _generator(split), np.zeros((draws, scores.shape[1]))
     columns, order = score_columns(scores), np.argsort(people, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(people[order])) + 1):
         n = len(rows)
@@ -247,7 +236,8 @@ def _permuted(scores: NDArray[Any], codes: Codes, people: Codes, draws: int) -> 
             placed, m = ranks(column[rows]), int((codes[rows] == k).sum())
             if 0 < m < n:
                 by_class.append(rank_auroc((swapped == k) @ placed, m, n))
-        yield np.asarray(np.mean(by_class, axis=0))
+        total += np.mean(by_class, axis=0)
+    return np.asarray(total / (people.max() + 1))
 
 
 def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Chance:
@@ -269,15 +259,20 @@ def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Ch
     return Chance(max(by_rows.p, compare(float(best), about_chance).p), level)
 
 
+def _generator(split: int) -> np.random.Generator:
+    """Return the random numbers of a split: were they those of another, its permutations would go along."""
+    return np.random.default_rng([SEED, split] if split else SEED)
+
+
 def permuted_between(
-    scores: NDArray[Any], codes: Codes, units: Codes, classes: Codes, draws: int = DRAWS
+    scores: NDArray[Any], codes: Codes, units: Codes, classes: Codes, split: int = 0, draws: int = DRAWS
 ) -> Floats:
     """Return each reader's AUROC between units, (1 + draws, R): measured, then with sources permuted.
 
     Units have equal weights, comparisons are within classes of the label, and sources are permuted among the
     units of a class. Arguments are those of :func:`between_auroc`.
     """
-    rng = np.random.default_rng(SEED)
+    rng = _generator(split)
     columns = score_columns(scores)
     total, n_classes = np.zeros((1 + draws, scores.shape[1])), 0
     for label in np.unique(classes):

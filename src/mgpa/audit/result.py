@@ -6,8 +6,6 @@ and reports (:mod:`~mgpa.audit.report`) are functions of it; its methods with th
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,27 +13,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from .._common.extras import missing
 from .._common.files import write_atomically
 from ..errors import MissingEvidence
 from ..estimators.tokens import token_mean
 from ..tables.table import Table
-from .bootstrap import Estimate, contrast, simultaneous, with_spread
+from .bootstrap import contrast, simultaneous
 from .design import Design
 from .diagnostics import PairCheck, check_pairs
-from .method_result import MethodResult
+from .estimates import Estimate, with_spread
+from .method_result import Kept, MethodResult
 from .metrics import DIRECTED, METRICS, SERVED
-from .settings import Settings
+from .pooling import pool, repeat
+from .settings import Settings, pooled_settings
 
 #: Metrics of sources that were not in the fit: a method has none of a source that it needs.
 UNSEEN = ("T_u", "A_u", "RMSEP_u")
+#: Metrics that outputs show for single directions of transfer, sources or classes besides.
+DETAILED = ("home", "RMSEP_home", "away", "RMSEP_away", "T_f", "bias_f", "shift_f", "RMSEP_r", "bias_r", *UNSEEN[1:],
+            "recall")  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Kept):
     """The result of :func:`mgpa.audit.run`; ``audit["leace"]`` is the result of one method.
 
     Attributes
@@ -68,7 +69,6 @@ class Audit:
     paired_rows: Table | None = None
     decoders: dict[str, MethodResult] = field(default_factory=dict)
     refits: tuple[dict[str, dict[str, float]], ...] = ()
-    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def pool(cls, audits: Sequence[Audit]) -> Audit:
@@ -78,9 +78,7 @@ class Audit:
         first audit.
         """
         # A method that one audit omits would be measured on fewer participants than the others.
-        omitted: dict[str, str] = {}
-        for audit in audits:
-            omitted |= audit.settings.omitted
+        omitted = {name: why for audit in audits for name, why in audit.settings.omitted.items()}
         audits = [
             replace(audit, results={name: r for name, r in audit.results.items() if name not in omitted})
             for audit in audits
@@ -90,11 +88,9 @@ class Audit:
             raise ValueError(f"The audits have other methods than {', '.join(first.methods)}; pool the same.")
         if len(audits) == 1:
             return first
-        results = {
-            name: MethodResult.pool([audit.results[name] for audit in audits]) for name in first.methods
-        }
-        decoders = {n: MethodResult.pool([audit.decoders[n] for audit in audits]) for n in first.decoders}
-        settings = _pooled([audit.settings for audit in audits])
+        results = {name: pool([audit.results[name] for audit in audits]) for name in first.methods}
+        decoders = {n: pool([audit.decoders[n] for audit in audits]) for n in first.decoders}
+        settings = pooled_settings([audit.settings for audit in audits])
         scored = settings.participants | {"EVAL": len(results["identity"].participants)}
         settings = replace(settings, participants=scored, splits=len(audits), omitted=omitted)
         design = results["identity"].design or first.design
@@ -103,16 +99,16 @@ class Audit:
     @classmethod
     def repeat(cls, deals: Sequence[Audit]) -> Audit:
         """Return the mean of audits of the same participants with different divisions into folds."""
-        left_out = {name: why for deal in deals for name, why in deal.settings.omitted.items()}
         first = deals[0]
-        names = [name for name in first.methods if name not in left_out]
-        results = {name: MethodResult.repeat([deal.results[name] for deal in deals]) for name in names}
         if len(deals) == 1:
             return first
-        settings = _pooled([deal.settings for deal in deals])
+        omitted = {name: why for deal in deals for name, why in deal.settings.omitted.items()}
+        names = [name for name in first.methods if name not in omitted]
+        results = {name: repeat([deal.results[name] for deal in deals]) for name in names}
+        settings = pooled_settings([deal.settings for deal in deals])
         settings = replace(settings, rows=first.settings.rows, participants=first.settings.participants,
-                           duplicates=first.settings.duplicates, omitted=left_out)  # fmt: skip
-        decoders = {n: MethodResult.repeat([deal.decoders[n] for deal in deals]) for n in first.decoders}
+                           duplicates=first.settings.duplicates, omitted=omitted)  # fmt: skip
+        decoders = {n: repeat([deal.decoders[n] for deal in deals]) for n in first.decoders}
         return replace(first, results=results, settings=settings, decoders=decoders)
 
     def __getitem__(self, method: str) -> MethodResult:
@@ -205,24 +201,27 @@ class Audit:
         Differences from the identity use the heads of the source that a method maps to.
         """
         metric = self.served(a, metric) if b == "identity" else metric
-        key = f"contrast {a!r} {b!r} {metric}"
-        if key not in self._cache:
-            statistic, first, sampling = self[a].sample(metric)
-            _, second, _ = self[b].sample(metric)
-            few, many = sorted((len(first), len(second)))
-            if many % few:
-                raise ValueError(
-                    f"{a} has {len(first)} fits and {b} {len(second)}; one must have as many as the other, "
-                    "or several times as many."
-                )
-            # Several variants with the same seeds each, such as random gates: fit i corresponds to fit i.
-            first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
-            self._cache[key] = contrast(first, second, statistic, **sampling)
-        return self._cache[key]  # type: ignore[no-any-return]
+        return self.once(f"contrast {a!r} {b!r} {metric}", lambda: self._contrast(a, b, metric))
+
+    def _contrast(self, a: str, b: str, metric: str) -> Estimate:
+        statistic, first, sampling = self[a].sample(metric)
+        _, second, _ = self[b].sample(metric)
+        few, many = sorted((len(first), len(second)))
+        if many % few:
+            raise ValueError(
+                f"{a} has {len(first)} fits and {b} {len(second)}; one must have as many as the other, "
+                "or several times as many."
+            )
+        # Several variants with the same seeds each, such as random gates: fit i corresponds to fit i.
+        first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
+        return contrast(first, second, statistic, **sampling)
 
     @cached_property
     def simultaneous(self) -> dict[str, dict[str, Estimate]]:
-        """All changes with intervals that hold for all methods at once (max-t over shared draws)."""
+        """Every change again, with intervals that hold for all methods at once (max-t over shared draws).
+
+        These intervals contain those of :attr:`changes`, which may be longer where participants are skewed.
+        """
         names = self.methods[1:]
         changes: dict[str, dict[str, Estimate]] = {name: {} for name in names}
         for metric in self.metrics if len(names) > 1 else ():
@@ -234,8 +233,10 @@ class Audit:
                 if len(alike) > 1:
                     statistic, before, sampling = self["identity"].sample(served)
                     sides = [(self[name].sample(served)[1], before) for name in alike]
-                    for name, change in zip(alike, simultaneous(sides, statistic, **sampling), strict=True):
-                        changes[name][metric] = change
+                    for name, e in zip(alike, simultaneous(sides, statistic, **sampling), strict=True):
+                        alone = self.contrast(name, metric=metric)
+                        low, high = min(e.low, alone.low), max(e.high, alone.high)
+                        changes[name][metric] = replace(e, low=low, high=high)
         return changes
 
     def difference(self, method: str, metric: str) -> float:
@@ -270,20 +271,7 @@ class Audit:
     def details(self) -> tuple[str, ...]:
         """Metrics of single directions of transfer, and of single sources, that every method has."""
         one, names = self["identity"], []
-        for metric in (
-            "home",
-            "RMSEP_home",
-            "away",
-            "RMSEP_away",
-            "T_f",
-            "bias_f",
-            "shift_f",
-            "RMSEP_r",
-            "bias_r",
-            "A_u",
-            "RMSEP_u",
-            "recall",
-        ):
+        for metric in DETAILED:
             if one.has(metric):
                 kind = DIRECTED[metric][0]
                 names += [f"{metric} {way}" for way in one.directions_of(kind)]
@@ -296,48 +284,9 @@ class Audit:
         methods at once, or, refitted, also for other FIT participants); metric; participant and repeat (empty
         for the mean); value, low and high (95 % interval; empty for a single participant or repeat).
         """
-        return _frame(
-            self._tidy, ("method", "against", "metric", "participant", "repeat", "value", "low", "high")
-        )
+        from .tidy import TIDY, frame, tidy_rows
 
-    @cached_property
-    def _tidy(self) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = []
-        for name, result in self.results.items():
-            for metric, e in self.tabled[name].items():
-                rows.append((name, "", metric, "", "", e.value, e.low, e.high))
-                if name in self.changes and metric in self.changes[name]:
-                    c = self.changes[name][metric]
-                    rows.append((name, "identity", metric, "", "", c.value, c.low, c.high))
-                for over, all_of in (
-                    ("all methods at once", self.simultaneous),
-                    ("refitted", self.refitted),
-                ):
-                    if (wider := all_of.get(name, {}).get(metric)) is not None:
-                        rows.append(
-                            (name, f"identity, {over}", metric, "", "", wider.value, wider.low, wider.high)
-                        )
-                if result.repeats > 1:
-                    each = enumerate(result.of_each_repeat(metric), start=1)
-                    rows += [(name, "", metric, "", r, value, None, None) for r, value in each]
-            for metric in self.details:
-                if (detail := result.estimate(metric)) is not None:
-                    rows.append((name, "", metric, "", "", detail.value, detail.low, detail.high))
-        for name in self.decoders:
-            of_one = self.estimates[name].items()
-            rows += [(name, "", metric, "", "", e.value, e.low, e.high) for metric, e in of_one]
-        return rows + [(m, "", what, who, "", v, None, None) for m, who, what, v in self._by_participant]
-
-    @cached_property
-    def _by_participant(self) -> list[tuple[str, str, str, float]]:
-        rows: list[tuple[str, str, str, float]] = []
-        for name, result in self.results.items():
-            for metric in self.estimates[name]:
-                values = result.by_participant(metric)
-                between = result.compares_units(metric, np.isfinite(values))
-                what = f"{metric} contribution" if between else metric
-                rows += [(name, who, what, v) for who, v in zip(result.participants, values, strict=True)]
-        return rows
+        return frame(tidy_rows(self), TIDY)
 
     def participants(self) -> Any:
         """Return a pandas frame with one row per method, participant and metric, averaged over fits.
@@ -345,7 +294,9 @@ class Audit:
         If an AUROC compares participants with each other, participants have no separate AUROC. "S
         contribution" is then the contribution of each participant to S, and likewise for other metrics.
         """
-        return _frame(self._by_participant, ("method", "participant", "metric", "value"))
+        from .tidy import BY_PARTICIPANT, frame, participant_rows
+
+        return frame(participant_rows(self), BY_PARTICIPANT)
 
     def check_pairs(self) -> PairCheck | None:
         """Return the check of the pairs in the fitting rows; None without pairs or with too few.
@@ -354,11 +305,12 @@ class Audit:
         """
         if self.pairs is not None or self.paired_rows is None:
             return self.pairs
-        if "pairs" not in self._cache:
-            self._cache["pairs"] = None
-            with suppress(MissingEvidence):
-                self._cache["pairs"] = check_pairs(self.paired_rows, hidden=False)
-        return self._cache["pairs"]  # type: ignore[no-any-return]
+        return self.once("pairs", self._checked_pairs)
+
+    def _checked_pairs(self) -> PairCheck | None:
+        with suppress(MissingEvidence):
+            return check_pairs(self.paired_rows, hidden=False)
+        return None
 
     def source_split(self) -> Any:
         """Return the measurement and sampling parts of the difference between sources; None without pairs.
@@ -429,7 +381,7 @@ class Audit:
 
     def to_csv(self, path: Any) -> Path:
         """Write one row for every method and metric: value, interval and difference from the identity."""
-        from .report import csv_table
+        from .tidy import csv_table
 
         return write_atomically(Path(path), csv_table(self).encode())
 
@@ -438,32 +390,3 @@ class Audit:
         from .methods_text import methods_text
 
         return methods_text(self)
-
-
-def _pooled(every: Sequence[Settings]) -> Settings:
-    """Return the common settings of several splits or repeats, with the counts of all."""
-    first = every[0]
-    missed = [s.unattained for s in every]
-    paired = [n for s in every for n in s.pair_participants]
-    return replace(
-        first,
-        rows={role: sum(s.rows[role] for s in every) for role in first.rows},
-        pair_participants=tuple(sorted({min(paired), max(paired)})) if paired else (),
-        data=hashlib.sha256(" ".join(s.data for s in every).encode()).hexdigest()[:16],
-        duplicates=dict(sum((Counter(s.duplicates) for s in every), Counter())),
-        copied=tuple(dict.fromkeys(name for s in every for name in s.copied)),
-        directions=tuple(dict.fromkeys(way for s in every for way in s.directions)),
-        # How many fits missed their budget, and of how many.
-        unattained={
-            name: [sum(counts.get(name, (0, 0))[k] for counts in missed) for k in (0, 1)]
-            for name in dict.fromkeys(name for counts in missed for name in counts)
-        },
-    )
-
-
-def _frame(rows: Sequence[tuple[Any, ...]], columns: tuple[str, ...]) -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise missing("A table of results", "pandas") from None
-    return pandas.DataFrame(list(rows), columns=list(columns))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -160,3 +162,24 @@ def head_source_of(stated: Any, deployed: bool, table: Table) -> Any:
     if str(stated) not in named:
         raise UsageError(f"head_source is {stated!r}; expected a source: {', '.join(named)}.")
     return named[str(stated)]
+
+
+def pooled_settings(every: Sequence[Settings]) -> Settings:
+    """Return the common settings of several splits or repeats, with the counts of all."""
+    first = every[0]
+    missed = [s.unattained for s in every]
+    paired = [n for s in every for n in s.pair_participants]
+    return replace(
+        first,
+        rows={role: sum(s.rows[role] for s in every) for role in first.rows},
+        pair_participants=tuple(sorted({min(paired), max(paired)})) if paired else (),
+        data=hashlib.sha256(" ".join(s.data for s in every).encode()).hexdigest()[:16],
+        duplicates=dict(sum((Counter(s.duplicates) for s in every), Counter())),
+        copied=tuple(dict.fromkeys(name for s in every for name in s.copied)),
+        directions=tuple(dict.fromkeys(way for s in every for way in s.directions)),
+        # How many fits missed their budget, and of how many.
+        unattained={
+            name: [sum(counts.get(name, (0, 0))[k] for counts in missed) for k in (0, 1)]
+            for name in dict.fromkeys(name for counts in missed for name in counts)
+        },
+    )

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .._common.files import write_atomically
-from ..audit.bootstrap import Estimate, contrast, number
+from ..audit.bootstrap import contrast
+from ..audit.estimates import Estimate, number
 from ..audit.plots.drawing import MUTED, PAGE, canvas, style
 from ..audit.plots.palette import MARKERS, colour_of, marker_of
 from .datasets import DATASETS

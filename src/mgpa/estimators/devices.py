@@ -276,12 +276,12 @@ def _participant_means(
             left_out = parts[fold::MOST_FOLDS]
             others = shrunk(whole - left_out.sum(axis=0), n_participants - len(left_out), share)
             values, vectors = np.linalg.eigh(others)
-            for i in np.flatnonzero(whose % MOST_FOLDS == fold):
-                squares = np.square(apart[i] @ vectors)
-                for nu in DEGREES:
-                    scatter = values * (nu - 2.0) / nu + noise[i]
-                    density = log_density_of(float(np.sum(squares / scatter)), k, nu)
-                    likely[share, nu] += weight[i] * (density - 0.5 * float(np.log(scatter).sum()))
+            out = whose % MOST_FOLDS == fold
+            squares = np.square(apart[out] @ vectors)
+            for nu in DEGREES:
+                scatter = values * (nu - 2.0) / nu + noise[out, None]
+                density = log_density_of((squares / scatter).sum(axis=1), k, nu)
+                likely[share, nu] += float(weight[out] @ (density - 0.5 * np.log(scatter).sum(axis=1)))
     share, nu = max(likely, key=lambda choice: likely[choice])
     return shrunk(whole, n_participants, share), nu
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._common.files import write_atomically
-from ..bootstrap import Estimate, number
+from ..estimates import Estimate, number
 from ..metrics import METRICS, find_metric
 from ..verdict import warnings
 from ..words import reader_name

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..._common.extras import missing
 from ...errors import printable
-from ..bootstrap import Estimate
+from ..estimates import Estimate
 from ..words import label
 from .palette import COLORS, places
 

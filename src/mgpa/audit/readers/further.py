@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from ..._common.arrays import Array, cast, is_tensor, namespace, zeros
 from ...labels import to_numpy
 from .common import BLOCK, Codes, Floats, Scores, blocks
-from .kernel import LANDMARKS, kernel
-from .quadratic import PLAIN, WHITENED, class_moments, lengths, quadratics
-from .spread import FAR, leading_directions, spread
-from .trees import boosted_trees
+from .quick import LANDMARKS, PLAIN, WHITENED, class_moments, kernel, lengths, quadratics
+from .slow import FAR, boosted_trees, leading_directions, spread
 
 # Covariances of wider rows are compared in their leading principal directions.
 WIDEST = 1024

@@ -1,4 +1,4 @@
-"""An audit as one HTML file that opens offline, in a notebook, and as CSV.
+"""An audit as one HTML file that opens offline, and in a notebook.
 
 The HTML has the verdict, every number and every chart in it without a script; the script highlights, sorts
 and changes the theme. Names of methods, sources and participants are other people's text, and are escaped.
@@ -19,14 +19,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from .. import verdict as words
-from ..bootstrap import Estimate, number
+from ..estimates import Estimate, number
 from ..metrics import METRICS
 from ..plots import draw_all
 from ..plots import drawing as draw
 from ..plots.palette import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from ..verdict.decisions import of_decoder
 from ..words import label, reader_summary
-from .csv_table import csv_table as csv_table
 from .drawings import svg
 from .drawings import themed as themed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bootstrap import number
+from ..estimates import number
 from ..metrics import METRICS
 from ..words import reader_name
 from .caveats import class_chance
@@ -16,20 +16,8 @@ if TYPE_CHECKING:
     from ..result import Audit
 
 #: What users' heads would notice, in the order in which it is said.
-HEADS = (
-    "home",
-    "away",
-    "RMSEP_home",
-    "RMSEP_away",
-    "bias_f",
-    "T_f",
-    "T_r",
-    "RMSEP_r",
-    "A_u",
-    "RMSEP_u",
-    "shift_f",
-    "flips",
-)
+HEADS = ("home", "away", "RMSEP_home", "RMSEP_away", "bias_f", "T_f", "T_r", "RMSEP_r", "A_u", "RMSEP_u",
+         "shift_f", "flips")  # fmt: skip
 #: What became of a metric, in words.
 OUTCOMES = {"improved": "better", "kept": "kept", "suffered": "worse", "unclear": "not clearly different"}
 #: Metrics of existing heads of all sources, also where tables show those of one.
@@ -83,7 +71,8 @@ def _caution(audit: Audit, method: str) -> list[Finding]:
     if result.fitted_on:
         names = ", ".join([*result.fitted_on[:5], *["…"] * (len(result.fitted_on) > 5)])
         facts: dict[str, object] = {"n": len(result.fitted_on), "units": people, "names": names}
-        found.append(Finding("fitted_on", (method,), facts))
+        copies = audit.settings.duplicates and not result.fitted_elsewhere
+        found.append(Finding("fitted_on_copies" if copies else "fitted_on", (method,), facts))
     elif result.fitted_elsewhere and result.fitted_on is None:
         found.append(Finding("fitted_elsewhere", (method,), {"units": people}))
     return found

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import first_few, printable
-from ..bootstrap import number
 from ..design import FEW, TOO_FEW
 from ..diagnostics import UNASSOCIATED, cramers_v
+from ..estimates import number
 from ..metrics import METRICS
 from ..words import label, listed, reader_summary
 from .conclusions import repeated, span, units
-from .decisions import ranking, smallest_cell, too_few
+from .decisions import once, ranking, smallest_cell, too_few
 from .requirements import participants_needed
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
     """Return one line on certainty: warnings, number of participants, how many more would help."""
     lines = [*warnings(audit).values()] if warn else []
     if not too_few(audit):
-        lines.append(f"Intervals are over {units(audit)}.")
+        lines.append(f"Intervals are over {_scored(audit)}.")
         lines += map(str, repeated(audit))
         # Methods that reach chance level need no ranking by S.
         leaders = ranking(audit)[1]
@@ -35,6 +35,13 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
     return " ".join(lines)
 
 
+def _scored(audit: Audit) -> str:
+    """Return how many participants were scored, and how many of them S is of, if not all."""
+    n = audit["identity"].sample("S")[1].shape[1]
+    return units(audit) + f" (S: {n})" * (n < audit.n_people)
+
+
+@once
 def warnings(audit: Audit) -> dict[str, str]:
     """Return the warnings that every output shows: a sentence by a short badge."""
     s, marks = audit.settings, {}
@@ -178,7 +185,7 @@ def _intervals(audit: Audit) -> str:
     few = audit.n_people < FEW and not audit.settings.widen
     narrow = " Intervals over so few tend to be too narrow." if few else ""
     return (
-        f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
+        f"Intervals are over {_scored(audit)}, for these fitted maps and readers; a stronger reader may find "
         f"more. Chance comes from permuted source labels.{narrow}"
     )
 
@@ -217,9 +224,11 @@ def readers_note(audit: Audit) -> str:
     note += f" There were {missing}." if (missing := missing_networks(audit)) else ""
     if audit.settings.bank == "paper":
         return f"{note} All are the paper's readers."
-    paper = {name: number(result.estimate("S_paper").value) for name, result in audit.results.items()}
-    alone = (f"{printable(label(name))} {value}" for name, value in paper.items())
-    return f"{note} By the paper's readers alone (S_paper): {', '.join(alone)}."
+    paper = {name: result.estimate("S_paper").value for name, result in audit.results.items()}
+    alone = ", ".join(f"{printable(label(name))} {number(value)}" for name, value in paper.items())
+    above = any(number(value) > number(audit[name].S) for name, value in paper.items())
+    why = " Choosing among fewer readers adds less luck, which is taken off, so S_paper may exceed S." * above
+    return f"{note} By the paper's readers alone (S_paper): {alone}.{why}"
 
 
 def shortcut_note(audit: Audit) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tables.columns import spoken
-from ..bootstrap import number
 from ..design import TOO_FEW
+from ..estimates import number
 from ..metrics import METRICS
 from ..words import label, listed
 from . import decisions as decide

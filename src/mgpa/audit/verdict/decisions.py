@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ..design import TOO_FEW
 from ..metrics import METRICS, Metric
@@ -10,8 +12,20 @@ from ..metrics import METRICS, Metric
 if TYPE_CHECKING:
     from ..result import Audit
 
+T = TypeVar("T")
+
 #: Why a method does not lead, whatever its S.
 Reason = Literal["duplicates", "fitted_on", "harms", "unclear_task", "unclear_change", ""]
+
+
+def once(decide: Callable[[Audit], T]) -> Callable[[Audit], T]:
+    """Return a decision that is taken once for every audit: all outputs rest on it."""
+
+    @wraps(decide)
+    def decided(audit: Audit) -> T:
+        return audit.once(decide.__qualname__, partial(decide, audit))
+
+    return decided
 
 
 def task_metric(audit: Audit) -> Metric | None:
@@ -25,11 +39,13 @@ def smallest_cell(audit: Audit) -> tuple[str, int]:
     return design.smallest_cell([p for p in participants if (p in design.travellers) == design.within])
 
 
+@once
 def too_few(audit: Audit) -> bool:
     """Return whether a cell has too few participants to conclude anything."""
     return smallest_cell(audit)[1] < TOO_FEW
 
 
+@once
 def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
     """Return the methods, the best first, and the leaders: source-blind ones, then source-aware ones.
 
@@ -46,8 +62,9 @@ def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
         last = 3 if audit[name].fitted_on else places[audit.outcome(name, task.name) if task else None]
         return last, not improves(audit, name), badness(audit, name)
 
-    names = sorted(audit.methods[1:], key=place)
-    good = [name for name in names if place(name)[:2] == (0, False) and not too_few(audit)]
+    place_of = {name: place(name) for name in audit.methods[1:]}
+    names = sorted(place_of, key=lambda name: place_of[name])
+    good = [name for name in names if place_of[name][:2] == (0, False) and not too_few(audit)]
     groups = ([name for name in good if audit[name].source_blind == blind] for blind in (True, False))
     return names, tuple(
         tuple(name for name in group if name == group[0] or not beats(audit, group[0], name, metric.name))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..bootstrap import Estimate, number
+from ..estimates import Estimate, number
 from ..words import label, listed
 
 
@@ -89,6 +89,8 @@ TEMPLATES = {
     "no_evidence": "No evidence of an effect: rows were not changed{fits}. {why}",
     "fitted_on": "Not held out: it was fitted on {n} of the {units} it is scored on ({names}), so its "
     "scores are too good. Fit it on FIT {units} only.",
+    "fitted_on_copies": "Not held out: rows of {n} of the {units} it is scored on ({names}) are also among "
+    "the FIT rows, under another name, so its scores are too good.",
     "fitted_elsewhere": "It was fitted elsewhere, perhaps on these {units}.",
     "unmoved": "Rows were not moved: all numbers equal those of the uncorrected rows.",
     "metric": "{subject} ({metric}): {change}{chance}: {outcome}.",

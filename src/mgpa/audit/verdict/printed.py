@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..._common.markup import text_table
 from ...errors import printable
-from ..bootstrap import number
+from ..estimates import number
 from ..metrics import METRICS
 from ..words import label
 from .cards import card

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import operator
 import re
+from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..bootstrap import Estimate, caution, number
+from ..estimates import Estimate, caution, number
 from ..metrics import METRICS, SKEWED_LOSSES
 from ..words import label
 from .decisions import ranking, task_metric
@@ -101,8 +102,13 @@ def _needed(
     now = audit.n_people
     needed = now * PLANNED * (spread / margin) ** 2 if margin > 0 else math.inf
     if question == "kept" and margin > 0:  # a claim, which allows for less the more participants there are
-        plans = range(now + 1, MOST_MORE * now + 1)
-        needed = next((n for n in plans if needed * caution(n, SKEWED_LOSSES) ** 2 <= n), math.inf)
+        plans, symmetric = range(now + 1, MOST_MORE * now + 1), needed
+
+        def settles(n: int) -> bool:
+            return symmetric * caution(n, SKEWED_LOSSES) ** 2 <= n
+
+        first = bisect_left(plans, True, key=settles)
+        needed = plans[first] if first < len(plans) else math.inf
     enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
     facts = {"units": audit.design.plural, "metric": metric, "needed": str(enough),
              "margin": number(METRICS[metric].kept or 0, ".2f")}  # fmt: skip

@@ -173,7 +173,7 @@ def _gate_cells(result: StudyResult, audit: Audit) -> dict[str, str]:
 
 def facts_of(result: StudyResult) -> dict[str, Any]:
     """Return facts about the run under the names that the paper's tables 4 to 6 use."""
-    from ...audit.bootstrap import DRAWS, SEED
+    from ...audit.draws import DRAWS, SEED
     from ...audit.readers import SHRINKAGE
     from ...critics import HIDDEN_WIDTH
     from ...networks import BATCH_SIZE, WEIGHT_DECAY

@@ -1,8 +1,9 @@
-"""Readers of covariances: quadratic discriminants, and the length of rows.
+"""Readers that are quick, also on a GPU: of covariances, of length, and of likeness to some rows.
 
 A device that amplifies every feature by a few per cent changes no mean, and no single direction enough to be
 seen, but it changes all variances at once. Two Gaussians with shrunk covariances (Friedman 1989) add up what
-all directions say; length alone adds up what all features say, with nothing to fit but one number.
+all directions say; length alone adds up what all features say, with nothing to fit but one number. A Gaussian
+kernel on some landmarks (Nyström; Williams and Seeger 2001) compares rows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..._common.arrays import Array, namespace, zeros
+from ..._common.arrays import Array, cast, namespace, zeros
 from ...labels import to_numpy
 from .common import Floats, model_scores, source_scores
 from .logistic import inverse_root
@@ -21,6 +22,9 @@ from .logistic import inverse_root
 #: How far covariances are shrunk towards a multiple of I, of rows as they are and of whitened rows.
 PLAIN, WHITENED = (0.05, 0.3), (0.1, 0.5)
 TINY = 1e-12
+LANDMARKS = 384
+# Kernel features have length one at most, so the ridge does not depend on how many rows there are.
+KERNEL_RIDGE, SMALLEST = 0.1, 1e-6
 
 
 @dataclass(frozen=True)
@@ -128,3 +132,47 @@ def lengths(rows: Iterable[tuple[Array, Array]], moments: ClassMoments) -> Calla
         return [model_scores(model, found[:, [i]]) for i, model in enumerate(models)]
 
     return scores
+
+
+def kernel(
+    rows: Iterable[tuple[Array, Array]], landmarks: Array, n_sources: int, width: float
+) -> Callable[[Array], Floats]:
+    """Return a ridge reader of exp(-``width`` · distance² / median distance²) to the landmarks.
+
+    Rows are met once, block after block: time is linear in rows and memory is that of the landmarks.
+    """
+    xp, middle = namespace(landmarks), landmarks.mean(axis=0)
+    points = landmarks - middle
+    sizes = xp.square(points).sum(axis=1)
+
+    def distances(block: Array) -> Array:
+        block = block - middle
+        apart = xp.square(block).sum(axis=1)[:, None] + sizes - 2.0 * block @ points.T
+        return apart.clip(0.0)
+
+    between = distances(landmarks)
+    apart = to_numpy(between[between > SMALLEST * between.max()])  # rows may repeat, even most of them
+    scale = -width / float(np.median(apart)) if len(apart) else 0.0
+    values, vectors = xp.linalg.eigh(xp.exp(scale * between))
+    root = vectors / xp.sqrt(values.clip(SMALLEST))
+
+    def features(block: Array) -> Array:
+        return xp.exp(scale * distances(block)) @ root
+
+    m, each = len(points), cast(np.eye(n_sources), landmarks)
+    square, total, by_source, count = (
+        zeros(shape, landmarks) for shape in ((m, m), (m,), (n_sources, m), (n_sources,))
+    )
+    for block, codes in rows:
+        found, member = features(block), each[codes]
+        square += found.T @ found
+        total += found.sum(axis=0)
+        by_source += member.T @ found
+        count += member.sum(axis=0)
+    n = count.sum()
+    mean = total / n
+    scatter = square - n * mean[:, None] * mean
+    # One target for each source, every source weighing the same.
+    target = (by_source / count[:, None] - mean) * (n / n_sources)
+    weight = xp.linalg.solve(scatter + KERNEL_RIDGE * cast(np.eye(m), landmarks), target.T)
+    return lambda held: source_scores(to_numpy((features(held) - mean) @ weight))
