@@ -12,10 +12,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from mgpa import audit
-from mgpa.audit.readers.further import FURTHER, OWN, further_scores
-from mgpa.audit.readers.slow import (
+from mgpa.audit.readers.further import (
+    FURTHER,
     KEPT,
+    OWN,
     SPREAD_DIRECTIONS,
+    further_scores,
     spread,
     spread_directions,
     telling_features,

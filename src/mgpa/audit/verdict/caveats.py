@@ -37,7 +37,7 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
 
 def _scored(audit: Audit) -> str:
     """Return how many participants were scored, and how many of them S is of, if not all."""
-    n = audit["identity"].sample("S")[1].shape[1]
+    n = int(audit["identity"].sample("S")[1].shape[1])
     return units(audit) + f" (S: {n})" * (n < audit.n_people)
 
 
