@@ -31,8 +31,8 @@ from .settings import Settings, pooled_settings
 #: Metrics of sources that were not in the fit: a method has none of a source that it needs.
 UNSEEN = ("T_u", "A_u", "RMSEP_u")
 #: Metrics that outputs show for single directions of transfer, sources or classes besides.
-DETAILED = ("home", "RMSEP_home", "away", "RMSEP_away", "T_f", "bias_f", "shift_f", "RMSEP_r", "bias_r", *UNSEEN[1:],
-            "recall")  # fmt: skip
+DETAILED = ("home", "RMSEP_home", "away", "RMSEP_away", "T_f", "bias_f", "shift_f", "RMSEP_r", "bias_r",
+            "A_u", "RMSEP_u", "recall")  # fmt: skip
 
 
 @dataclass(frozen=True)
