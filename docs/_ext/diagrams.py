@@ -52,19 +52,19 @@ def choosing() -> str:
     """Return the flow chart of methods."""
     return picture(
         720, 442,
-        "Flow chart: which method to choose. The table below says the same.",
+        "Flow chart for choosing a method. The table below has the same content.",
         box(20, 10, 300, ["Some events measured under both", "conditions (pairs)?"], "question"),
         box(400, 10, 300, ["Can you make the second view", "(reference, filter, rate)?"], "question"),
         arrow("M320,36 H396", "no", (346, 28)),
         arrow("M550,63 V102", "no", (558, 88)),
         arrow("M400,46 L322,46", "yes", (346, 62)),
-        box(400, 106, 300, ["Do task and source go together", "in your rows?"], "question"),
+        box(400, 106, 300, ["Are task and source associated", "in your rows?"], "question"),
         arrow("M620,159 V212", "yes", (628, 190)),
         arrow("M470,159 V212", "no", (448, 190)),
         box(560, 216, 140, ["None", "Record pairs."], "stop"),
-        box(400, 216, 140, ["LEACE", "labels alone"], "answer", API + "baselines.LEACE.html"),
+        box(400, 216, 140, ["LEACE", "labels only"], "answer", API + "baselines.LEACE.html"),
         arrow("M170,63 V102", "yes", (178, 88)),
-        box(20, 106, 300, ["Must a decoder of one device", "stay as it is?"], "question"),
+        box(20, 106, 300, ["Must a decoder of one device", "stay unchanged?"], "question"),
         arrow("M90,159 V212", "yes", (98, 190)),
         arrow("M262,159 V212", "no", (270, 190)),
         box(20, 216, 170, ["MGPA", 'reference="that device"'], "answer", API + "MGPA.html"),
@@ -72,12 +72,12 @@ def choosing() -> str:
         arrow("M95,269 V302"), arrow("M262,269 V302"),
         box(20, 306, 300, ["Source of every future row known?"], "question"),
         arrow("M170,341 V376", "yes", (178, 364)),
-        box(20, 380, 300, ["Compare with FEATMAP too", "paired regression, source given"], "answer",
+        box(20, 380, 300, ["Compare with FEATMAP", "paired regression, source given"], "answer",
             API + "baselines.FEATMAP.html"),
         arrow("M470,269 V302"),
         box(400, 306, 300, ["Source of every future row known?"], "question"),
         arrow("M550,341 V376", "yes", (558, 364)),
-        box(400, 380, 300, ["Compare with CORAL, ComBat", "population differences go too"], "answer",
+        box(400, 380, 300, ["Compare with CORAL, ComBat", "also remove population differences"], "answer",
             "baselines.html"),
     )  # fmt: skip
 
@@ -86,9 +86,9 @@ def roles() -> str:
     """Return who does what: four groups of participants."""
     groups = (
         ("FIT", "maps are fitted", "rows, pairs, source"),
-        ("VAL", "how far to go", "iterative maps, budgets"),
+        ("VAL", "early stopping", "iterative maps, budgets"),
         ("HEAD", "readers and heads", "trained on corrected rows"),
-        ("EVAL", "everything is scored", "S, T, M with intervals"),
+        ("EVAL", "all scores", "S, T, M with intervals"),
     )
     parts = [box(10 + 178 * i, 44, 160, list(lines), "answer") for i, lines in enumerate(groups)]
     parts += [arrow(f"M{170 + 178 * i},78 H{185 + 178 * i}") for i in range(3)]
@@ -103,11 +103,11 @@ def roles() -> str:
                 f'<text x="{196 + 100 * i}" y="{189 + 30 * k}" text-anchor="middle">{name}</text>'
             )
         folds.append(f'<text class="label" x="70" y="{189 + 30 * k}">fold {k + 1}</text>')
-    note = "With few participants the roles rotate: each is EVAL once. Columns: groups of participants."
+    note = "With few participants, roles rotate: each is EVAL once. Columns are groups of participants."
     parts.append(f'<text x="10" y="158" class="label">{note}</text>')
     return picture(
-        720, 326, "Roles: FIT fits maps, VAL ends iterative ones, readers and heads are trained on "
-        "HEAD, EVAL is scored. With few participants the roles rotate over five folds.", *parts, *folds,
+        720, 326, "Roles: maps are fitted on FIT, VAL stops iterative maps, readers and heads are trained on "
+        "HEAD, and EVAL is scored. With few participants, roles rotate over five folds.", *parts, *folds,
     )  # fmt: skip
 
 
@@ -136,7 +136,8 @@ def designs() -> str:
                     'height="20" rx="3"/>'
                 )
     return picture(
-        720, 216, "Designs. Crossed: every participant with both devices. Nested: each with one. "
+        720, 216, "Designs. Crossed: every participant was measured with both devices. Nested: each with "
+        "one. "
         "Mixed: some with both.", *parts,
     )  # fmt: skip
 

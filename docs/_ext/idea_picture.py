@@ -21,27 +21,27 @@ COLORS = ("var(--mgpa-a)", "var(--mgpa-b)")
 PANELS = (
     (
         "As recorded",
-        "Headset B sits to the right. Its users sit higher.",
+        "Right: the headset. Higher: its users.",
         "X",
-        "Embeddings measured with two headsets, as recorded: they differ across and up.",
+        "Embeddings recorded with two headsets differ horizontally and vertically.",
     ),
     (
         "What pairs show",
-        "One event, seen by both: moved across, not up.",
+        "One event, two headsets: horizontal only.",
         None,
-        "Lines between paired views of one event: all run across.",
+        "Lines between paired views of one event are all horizontal.",
     ),
     (
         "Corrected inside the gate",
-        "Across: only what “up” predicts. Up: untouched.",
+        "Horizontal corrected, vertical unchanged.",
         "gated",
-        "Corrected inside the gate: the headsets nearly coincide across and differ up as before.",
+        "Corrected inside the gate: headsets nearly coincide horizontally and differ vertically as before.",
     ),
     (
         "Erased by label instead",
-        "Across: gone. What people differ in: gone, too.",
+        "Both differences are removed.",
         "erased",
-        "Whatever predicts the headset erased: both differences are gone.",
+        "Everything that predicts the headset is erased: both differences are gone.",
     ),
 )
 
