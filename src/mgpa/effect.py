@@ -110,14 +110,14 @@ class Effect:
         percent = f"{100 * self.size:.3g} %"
         if self.may_be_populations:
             return (
-                "Sources differ in more than the pairs' shift, so populations could explain what rows show "
-                f"of it ({percent}): check with people who used both."
+                "Sources differ in more than the pairs' shift, so populations could explain the effect in "
+                f"rows ({percent}): check with people who used both."
             )
         far = abs(self.size - 1) > t_quantile(LEVEL / 2, self.df) * self.error
         if self.exists and far and not 1 / FAR_FROM_PAIRS < self.size < FAR_FROM_PAIRS:
             return (
-                f"Rows show {percent} of the pairs' shift instead of all of it: populations may differ along "
-                "it, or rows and pairs are in other units. Check with people who used both."
+                f"Rows show {percent} of the pairs' shift: populations may differ along it, or rows and "
+                "pairs have different units. Check with people who used both."
             )
         return ""
 

@@ -86,7 +86,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "basis_")
         directions = unit_rows(check_array(contrasts, dtype=np.float64))
         if not len(directions):
-            raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
+            raise MissingEvidence("All contrasts are zero: identical views show nothing about coverage.")
         return float(np.mean(np.sum((directions @ self.basis_) ** 2, axis=1)))
 
     def _set_basis(self, basis: Floats, energy: Floats, mean: Floats) -> Self:
@@ -332,7 +332,7 @@ def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) 
         if gate.rank_ and len(directions):
             curves.append(np.cumsum(np.mean((directions @ gate.basis_) ** 2, axis=0)))
     if not curves:
-        raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
+        raise MissingEvidence("All contrasts are zero: identical views show nothing about coverage.")
     shortest = min(map(len, curves))
     return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
 

@@ -155,7 +155,7 @@ def whole_numbers(ids: Labels, name: str) -> Codes:
     if len(wrong):
         raise ValueError(
             f"{name} is {ids[wrong[0]].item()!r} in row {wrong[0]}; {ids.dtype} holds whole numbers "
-            f"only below {least:.0f}, so different ids would become one. Read ids as text, as "
+            f"only below {least:.0f}, so different ids would become equal. Read ids as text, as "
             "mgpa.tables.open_table does (in pandas, dtype=str)."
         )
     return ids.astype(np.int64)

@@ -223,8 +223,8 @@ def solve_within(
     effect = replace(effect, in_pairs=pairs_agree(shift, C, K))
     if settings.do_no_harm and effect.is_reversed:
         raise PairingError(
-            f"Rows differ between sources the other way round than pairs do: {effect}. Were the views "
-            "exchanged? A holds the views of the source that comes first in order, B those of the second."
+            f"Rows and pairs show opposite differences between sources: {effect}. Were the views "
+            "exchanged? A holds the views of the first source in sorted order, B those of the second."
         )
     if calibration.parts and effect.matches_pairs:
         # Both views of the same events: rows in which the source is associated with nothing.

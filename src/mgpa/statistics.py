@@ -169,7 +169,7 @@ class Statistics:
     def require_sources(self) -> int:
         """Return the number of sources, at least two, each with some weight."""
         if not self.moments.parts:
-            raise MissingEvidence("source is missing: no labelled rows were seen.")
+            raise MissingEvidence("source is missing: no labelled rows were added.")
         return require_several(self.sources, self.moments.weights)
 
     @cached_property
@@ -269,9 +269,9 @@ def scale_doubt(sample: Any, standardizer: Standardizer) -> str:
         return ""
     first, many = features[0], f"{len(features)} feature{'s' if len(features) > 1 else ''}"
     return (
-        f"A few rows are so far out that they alone decide the scale of {many} (feature {first} has standard "
-        f"deviation {standardizer.scale[first]:.3g}, and half of its rows lie within "
-        f"{high[first] - low[first]:.3g}): find and leave out these rows."
+        f"A few rows are extreme outliers that determine the scale of {many} (feature {first} has standard "
+        f"deviation {standardizer.scale[first]:.3g}, but half of its rows lie within "
+        f"{high[first] - low[first]:.3g}): leave out these rows."
     )
 
 
@@ -317,7 +317,7 @@ def require_two_sources(aligned: Sequence[Pairs], sources: Labels) -> None:
     """Raise if there are aligned arrays of more than two sources."""
     if aligned and len(sources) > 2:
         raise ValueError(
-            f"pairs=(A, B) does not say which of the {len(sources)} sources each view is; use "
+            f"pairs=(A, B) does not show which of the {len(sources)} sources each view is; use "
             "pair_id= with source=."
         )
 

@@ -89,7 +89,7 @@ def test_an_onnx_head_is_the_same_model_and_is_scored_as_it_is(table, decoder, t
         values = [r.estimates["mgpa"][metric].value for r in results]
         assert values[0] == pytest.approx(values[1], abs=1e-4)
     text = results[0].methods_text()
-    assert "The user's head (an ONNX model) came fitted on rows of A" in text
+    assert "The user's head (an ONNX model) was already fitted on rows of A" in text
     assert "Task heads (" not in text
     numbers = open_head(
         as_onnx(decoder, tmp_path / "numbers.onnx", regression=True), table.label, numbers=True

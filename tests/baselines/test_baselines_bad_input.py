@@ -153,7 +153,7 @@ def test_bad_evidence_is_refused_and_leaves_nothing(name):
         with refused("All 6 features of X are constant", "nothing to correct"):
             fit(name, np.ones((N, D)))
         if method.needs_pairs:
-            with refused("does not say which of the 3 sources each view is; use pair_id="):
+            with refused("does not show which of the 3 sources each view is; use pair_id="):
                 fit(name, source=np.arange(N) % 3)
     for changes, words in cases:
         with refused(words):

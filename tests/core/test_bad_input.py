@@ -199,7 +199,7 @@ def chain(*links):
 
 
 def test_pairs_must_say_which_of_three_sources_they_are_and_connect_them():
-    with refused("pairs=(A, B) does not say which of the 3 sources each view is; use pair_id="):
+    with refused("pairs=(A, B) does not show which of the 3 sources each view is; use pair_id="):
         fit(closed, source=THREE)
     with refused("The pairs do not connect all 3 sources", "directly or through a third"):
         fit(closed, source=THREE, pair_id=chain((0, 1), (0, 1)))

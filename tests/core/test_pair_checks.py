@@ -218,7 +218,7 @@ def test_a_pair_that_is_far_off_the_others_does_not_decide_the_fit(make, way):
     assert np.linalg.norm(moved - (clean.transform(X) - X)) < 0.35 * np.linalg.norm(moved)
     if make is not mgpa.IterativeMGPA:
         named = " (3, 40)" if way == "pair_id" else ""
-        assert f"2 of 60 pairs are far off the others and left out{named}" in model.to_map().info.evidence
+        assert f"2 of 60 pairs are outliers and were left out{named}" in model.to_map().info.evidence
         assert "far off" not in clean.to_map().info.evidence
 
 
@@ -237,9 +237,7 @@ def test_rows_far_out_are_doubted_where_they_decide_the_scale():
     X, source, A, B = rotated(0)
     X[5] = 1e6
     m = mgpa.MGPA().fit(X, source=source, pairs=(A, B)).to_map()
-    assert m.summary().startswith(
-        "Doubtful: A few rows are so far out that they alone decide the scale of 16"
-    )
+    assert m.summary().startswith("Doubtful: A few rows are extreme outliers that determine the scale of 16")
 
 
 def people_of_two_sources(hidden, seed=0, d=16, n=12):

@@ -60,7 +60,7 @@ def test_rows_of_another_kind_are_described(m, rows, problem):
 def test_sources_never_seen_are_named_under_the_user_s_own_name(m):
     known = replace(m, info=replace(m.info, source_column="hospital"))
     check = known.check(NEW[:4], source=["A", "C", "B", "C"])
-    assert check.problems == ("hospital 'C' was never seen in the fit (A, B).",)
+    assert check.problems == ("hospital 'C' was not in the fit (A, B).",)
     assert check.unseen == ("C",)
     assert "source 'C'" in str(m.check(NEW[:1], source=["C"]))
 

@@ -377,7 +377,7 @@ def test_a_map_of_before_works_and_says_that_it_cannot_tell(world, m, tmp_path):
     np.testing.assert_array_equal(old.transform(rows), m.transform(rows))
     check = old.check(rows)
     assert check.not_checked == (
-        "This map cannot tell devices that were not in its fit: it has no population of devices."
+        "This map cannot recognise devices that were not in its fit: it has no population of devices."
     )
     assert not check.unknown_device
     with pytest.raises(MapError, match="cannot tell"):

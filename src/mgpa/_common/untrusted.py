@@ -38,7 +38,7 @@ _DOTTED = re.compile(
 def require_plausible(claimed: int, stored: int, what: str = "numbers") -> None:
     """Raise, before any memory is taken, if a file claims far more bytes than it can hold."""
     if claimed > max(2**26, 100 * stored):  # embeddings hardly compress
-        raise TableError(f"claims {claimed} bytes of {what} and has {stored}; it is damaged, or a trap.")
+        raise TableError(f"claims {claimed} bytes of {what} and has {stored}; it is damaged or malicious.")
 
 
 def require_room(name: str, longest: int, n_rows: int, stored: int) -> None:
@@ -142,7 +142,7 @@ def read_study_text(path: Path) -> str:
         with path.open("rb") as stream:
             content = stream.read(MAX_STUDY + 1)
         if len(content) > MAX_STUDY:
-            raise StudyError(f"{path} is longer than {MAX_STUDY} bytes; a study is a page of TOML.")
+            raise StudyError(f"{path} is longer than {MAX_STUDY} bytes; studies are short TOML files.")
         text = content.decode("utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{path} cannot be read as text in UTF-8: {error}.") from None

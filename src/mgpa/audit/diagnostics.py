@@ -128,8 +128,8 @@ class PairCheck:
         if self.n_people is not None and self.n_people < FEWEST_UNITS:
             who = self.units.removesuffix("s") if self.n_people == 1 else self.units
             few = (
-                f" The pairs are of {self.n_people} {who} only: what sessions add to the device's shift "
-                "cannot be told apart from it."
+                f" The pairs come from only {self.n_people} {who}: effects of sessions cannot be separated "
+                "from the device's shift."
             )
         return f"{text}, and {self.effect}.{few}"
 

@@ -47,7 +47,7 @@ def methods_text(audit: Audit) -> str:
         + (", less what choosing among them adds (bootstrapped)" if s.widen else "")
         + f". It was compared with {ranks.DRAWS} permutations of source labels (seed {ranks.SEED})"
         + (f", and of the sign of whole {audit.design.plural}" if s.widen and audit.design.within else "")
-        + f"; the source was called readable where the larger p was at most {ranks.LEVEL:g}.",
+        + f"; the source was called readable if the larger p was at most {ranks.LEVEL:g}.",
         *_task(audit),
         *_results(audit),
         f"Intervals ({100 * LEVEL:g} %) are bootstrapped over {audit.design.plural}, "
@@ -60,7 +60,7 @@ def methods_text(audit: Audit) -> str:
             if s.widen
             else "percentiles"
         )
-        + "; draws are the same for all methods, and maps and readers stay as they were fitted.",
+        + "; draws are the same for all methods, and maps and readers are not refitted.",
         *_refits(audit),
         f"Software: mgpa {s.version}, {', '.join(f'{n} {v}' for n, v in s.versions.items())}; networks "
         f"on {s.device}.",
@@ -102,10 +102,10 @@ def _roles(audit: Audit) -> str:
     s, people = audit.settings, audit.design.plural
     what = f"Methods were fitted on FIT {people}"
     what += " (with VAL where a method or a movement budget uses it)" if s.participants["VAL"] else ""
-    what += ", source readers and refitted heads on HEAD, and everything was scored on EVAL"
+    what += ", source readers and refitted heads on HEAD, and scores come from EVAL"
     if all(audit[name].fitted_elsewhere for name in audit.methods[1:]) and len(audit.methods) > 1:
         what = "Maps came fitted" + _rows_of_maps(audit)
-        what += "; source readers and refitted heads were trained on HEAD, and everything was scored on EVAL"
+        what += "; source readers and refitted heads were trained on HEAD, and scores come from EVAL"
     if s.folds > 1:
         deals = f", dealt anew {s.repeats} times" if s.repeats > 1 else ""
         return (
@@ -182,8 +182,9 @@ def _task(audit: Audit) -> list[str]:
     if s.deployed:
         of = f" on rows of {s.head_source}" if s.head_source else ""
         lines = [
-            f"The user's head ({kind}) came fitted{of} and was scored as it is on EVAL rows before and after "
-            "the correction (subscript f); heads fitted to corrected HEAD rows of one source were scored on "
+            f"The user's head ({kind}) was already fitted{of} and was scored without refitting on EVAL "
+            "rows before and after the correction (subscript f); heads fitted to corrected HEAD rows of one "
+            "source were scored on "
             f"EVAL rows of another (r){criterion if task.kept else ''}."
         ]
     else:
@@ -198,7 +199,7 @@ def _task(audit: Audit) -> list[str]:
         lines.append(
             f"For worst and control, further heads learned that {ways[0]} ({how})."
             if len(ways) == 1
-            else "For worst and control, further heads learned each possible shortcut; means are given."
+            else "For worst and control, heads learned each possible shortcut, and means are reported."
         )
     if {"A_u", "RMSEP_u"} & {*audit.columns}:
         lines.append(

@@ -135,7 +135,7 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             zip(source_names(np.array(list(self.coefficients_))), self.coefficients_.values(), strict=True)
         )
         if unseen := [name for name in source_names(labels) if name not in coefficients]:
-            raise UsageError(f"source {unseen} was not seen in fit, which had {list(coefficients)}.")
+            raise UsageError(f"source {unseen} was not in the fit, which had {list(coefficients)}.")
         slope, bias = np.array([coefficients[name] for name in source_names(labels)])[codes].T
         return np.asarray(slope * predicted + bias)
 

@@ -73,7 +73,7 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X = self._check(X)
         sources, codes = self._sources(source, len(X))
         if unseen := [label for label in sources if label not in self.filters_]:
-            raise ValueError(f"source {unseen} was not seen in fit, which had {list(self.filters_)}.")
+            raise ValueError(f"source {unseen} was not in the fit, which had {list(self.filters_)}.")
         parts = [
             self._apply(X[codes == i].astype(np.float64), self.filters_[s]) for i, s in enumerate(sources)
         ]

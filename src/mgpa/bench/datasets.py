@@ -80,7 +80,7 @@ class DataSet:
         try:
             arrays = self.fetch()
             if self.digest and contents(arrays) != self.digest:
-                raise OSError("the download differs from what the page was measured on")
+                raise OSError("the download differs from the data behind the page")
         except OSError as error:
             raise OSError(
                 f"{self.name}: {error}. Look at {self.home}, or put {self.file} in the folder of --data."

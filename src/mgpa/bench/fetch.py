@@ -157,7 +157,7 @@ def resembles(name: str, measured: Sequence[float], known: Sequence[float], tole
     """Raise an error if a summary of the data is not that of the data that the page was measured on."""
     if not np.allclose(measured, known, rtol=tolerance, atol=tolerance):
         raise OSError(
-            f"{name}: what was read from the download differs from what the page was measured on "
+            f"{name}: the downloaded data differ from the data behind the page "
             f"({np.round(measured, 3).tolist()} against {np.round(known, 3).tolist()})"
         )
 

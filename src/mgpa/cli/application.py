@@ -73,7 +73,7 @@ def _shown(default: Any) -> str | None:
 
 app = App(
     name="mgpa",
-    help="Remove how it was measured, keep what was measured: correct embeddings and audit the result.",
+    help="Correct embeddings for the device that recorded them, and audit the result.",
     suppress_keyboard_interrupt=False,
     version=__version__,
     help_format="markdown",  # which fills lines, where plain text keeps the docstring's

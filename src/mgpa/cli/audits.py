@@ -367,7 +367,7 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
     return [
         f"{len(set(rows.participant))} simulated people, two devices ({reference}, {other}), "
         f"{len(rows)} embeddings: {table}",
-        f"A decoder was trained on {reference} and stays as it is. Before the correction → after:",
+        f"A decoder was trained on {reference} and is not retrained. Before the correction → after:",
         "",
         *(f"{text:<{width}}{change(metric)}" for text, metric in shown.items() if audit["mgpa"].has(metric)),
         "",

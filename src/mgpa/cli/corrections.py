@@ -115,7 +115,7 @@ def fit(
         print(printable(f"{text} Name the device that your decoder was trained on."), file=sys.stderr)
     if everyone:
         text = "mgpa: fitted on the rows of every role; an audit of this table scored fits on its FIT rows,"
-        print(f"{text} and says nothing about this map.", file=sys.stderr)
+        print(f"{text} and does not apply to this map.", file=sys.stderr)
     elif "role" not in file.columns:
         text = "mgpa: the table has no roles, so all rows were fitted on; audit other participants, or"
         print(f"{text} give each participant a role first (mgpa convert --roles).", file=sys.stderr)

@@ -197,8 +197,8 @@ def align_devices(
     if untimed:
         notes.append(f"clocks not compared (no onsets, or fewer than three pairs): {some(untimed)}")
         warnings.warn(
-            f"Clocks cannot be compared: no onsets, or fewer than three pairs ({some(untimed)}). Which "
-            f"events are the same rests on {', '.join(by)} alone. Cut epochs from the recording "
+            f"Clocks cannot be compared: no onsets, or fewer than three pairs ({some(untimed)}). "
+            f"Events are paired only by {', '.join(by)}. Cut epochs from the recording "
             "(mne.Epochs keeps event times), or add a metadata column onset, in seconds.",
             stacklevel=2,
         )

@@ -174,7 +174,7 @@ class MomentEstimator(CorrectionEstimator):
         elif names[0] != names[1]:
             raise ValueError("Cannot merge fits whose columns have other names or another order.")
         elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
-            raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
+            raise ValueError("Both estimators contain the same rows; merging would count them twice.")
         self._data = seen + other._data
         self._keep(other._windows)
         self._result, self._sample = None, self._data.sample

@@ -21,7 +21,7 @@ MOST_FAR = 0.2  # share of rows beyond the distance of 95 % of the fitting rows 
 MOST_OUTSIDE = 0.01
 LEAST_SPREAD = 0.01  # standard deviation, in units of a feature's range; about .2 in the fitting rows
 MOST_ODD = 0.05  # share of rows outside a feature's range, widened by half of it on both sides
-CANNOT_TELL = "This map cannot tell devices that were not in its fit: it has no population of devices."
+CANNOT_TELL = "This map cannot recognise devices that were not in its fit: it has no population of devices."
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def check_rows(
         if unseen:
             strangers = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
             column, fitted_on = info.source_column or "source", ", ".join(info.source_names)
-            problems.append(f"{column} {strangers} was never seen in the fit ({fitted_on}).")
+            problems.append(f"{column} {strangers} was not in the fit ({fitted_on}).")
     if fitted is None:
         reason = "This map holds no ranges of its fitting rows, so rows cannot be checked. Fit it again."
         return RowCheck(len(X), unseen=unseen, problems=(*problems, reason))

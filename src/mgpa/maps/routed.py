@@ -91,7 +91,7 @@ class RoutedMap(CorrectionMap):
         unseen = [name for name in names if name not in self.sources]
         if unseen:
             raise ValueError(
-                f"source has labels that were not seen in fit: {', '.join(map(repr, unseen[:4]))}; there is "
+                f"source has labels that were not in the fit: {', '.join(map(repr, unseen[:4]))}; there is "
                 f"no correction for them. Fitted on {', '.join(map(repr, self.sources))}."
             )
         return np.array([self.sources.index(name) for name in names], dtype=np.int64)[codes]

@@ -205,7 +205,7 @@ def usable_pairs(data: Statistics) -> tuple[Statistics, Pairs, str, str]:
     doubts[0] = doubts[0] and require_right_pairs(data.pairs())
     doubtful = " ".join(filter(None, doubts))
     names = "" if pairs.ids is None else f" ({first_few([str(pairs.ids[i]) for i in far], 4)})"
-    return data, data.pairs(), doubtful, f"{len(far)} of {n} pairs are far off the others and left out{names}"
+    return data, data.pairs(), doubtful, f"{len(far)} of {n} pairs are outliers and were left out{names}"
 
 
 def kinds_of(pairs: Pairs) -> Ints:
@@ -275,7 +275,8 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
         if found.belongs_to:
             text += f": their second views fit the first views of pairs {names(found.belongs_to)} better. "
         else:
-            text += ": their views share nothing. Noise hides some, and may name right ones. "
+            text += ": their views share no signal. With much noise, some wrong pairs are missed, and some "
+            text += "correct pairs are named. "
         if found.swapped:
             text += (
                 "Participants were exchanged: " + first_few([f"{p} and {q}" for p, q in found.swapped]) + ". "
@@ -289,11 +290,11 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
         )
     if found.pairing is Pairing.MISMATCHED:
         return (
-            f"Views of one event are no closer than those of different events ({found.closeness:.2f} of "
-            f"their distance, {n} pairs): the pairs' mean difference may be right, the ids are not."
+            f"Views of one event are not closer than those of different events ({found.closeness:.2f} of "
+            f"their distance, {n} pairs): the ids are wrong, but the pairs' mean difference may be right."
         )
     if found.pairing is Pairing.UNCLEAR:
-        return f"{n} pairs of this noise cannot tell whether they join views of one event: check their ids."
+        return f"{n} pairs with this noise do not show whether they join views of one event: check their ids."
     return f"Views of one event are closer than those of different events ({found.closeness:.2f} as far)."
 
 

@@ -57,7 +57,7 @@ class Action(Enum):
         level = f"the level of {reference!r}" if reference else "the mean level of all sources"
         collapse = f"the direction in which sources differ is collapsed to {level}"
         if reference:
-            collapse += ", and what a decoder reads along it is lost (kept with collapse='never')"
+            collapse += ", and task information in this direction is lost (kept with collapse='never')"
         return {
             Action.NOTHING: "not corrected",
             Action.COLLAPSE: f"correction applied: {collapse}",
@@ -71,7 +71,7 @@ class Reading:
     """How well the source of held-out views is read."""
 
     right: float  # share of views whose most likely source is theirs
-    missed: float  # share of the squared edit, told the source, that the blend of edits misses
+    missed: float  # share of the squared edit with known source that the blend of edits misses
     n_views: int
     allowed: float  # share that may be missed
 
@@ -89,8 +89,8 @@ class Reading:
 
     def __str__(self) -> str:
         return (
-            f"the source is read right in {self.right:.0%} of held-out views, and edits miss "
-            f"{self.missed:.1%} of what they would do if the source were known"
+            f"the source is recognised in {self.right:.0%} of held-out views, which loses "
+            f"{self.missed:.1%} of the correction with known sources"
         )
 
 

@@ -80,15 +80,15 @@ class SpreadEvidence:
             f"{self.noise:.0%} of the paired differences beyond the shift"
         )
         if self.noise >= ALL_NOISE:
-            return f"{words}; noise cannot be undone, so the source stays readable from it"
+            return f"{words}; noise cannot be removed, so the source can still be read from it"
         if not self.helps:
-            return f"{words}; correcting it brings held-out pairs no closer"
+            return f"{words}; correcting it does not bring held-out pairs closer"
         if not self.matches_rows:
             return f"{words}; rows do not show it"
         words += f"; correcting it removes {self.removed:.0%} of the difference of held-out pairs"
         if self.by_length < STILL_READABLE:
             return words
-        return f"{words}; what stays readable is the length of embeddings (AUROC {self.by_length:.2f})"
+        return f"{words}; the length of embeddings can still be read (AUROC {self.by_length:.2f})"
 
 
 def show_spread(views: Views) -> SpreadEvidence:

@@ -225,7 +225,9 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
             f"{', '.join(names)}. Name the sources alike in both."
         )
     if len(np.unique(np.asarray(table.pair_id))) == len(table):
-        raise TableError("The table of pairs has no events seen by two sources; check pair_id and source.")
+        raise TableError(
+            "The table of pairs has no events recorded by two sources; check pair_id and source."
+        )
     labels = sources[[names.index(name) for name in source_names(table.source)]]
     return LabelledRows(table.X, labels, np.asarray(table.pair_id), table.participant), seen
 

@@ -47,7 +47,9 @@ def _read_arrays(path: Place) -> Columns:
         require_plausible(sum(member.file_size for member in members), stream.seek(0, 2))
         require_names(archive.files)
         if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
-            raise TableError("its arrays are compressed as numpy never does; save them with numpy.savez.")
+            raise TableError(
+                "its arrays are compressed in a way that numpy does not write; save them with numpy.savez."
+            )
         for name in archive.files:
             try:
                 arrays[name] = archive[name]

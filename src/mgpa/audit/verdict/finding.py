@@ -102,8 +102,8 @@ TEMPLATES = {
     "readers learned a rule that reverses on new {units}.",
     "by_direction": "Existing heads by direction: {changes}.",
     "by_class": "Share of rows that existing heads{heads} classify correctly on other sources: {changes}.",
-    "twin": "Given both views of an event, readers tell which is which (twin): {change}.",
-    "bits": "Source information in the gate, I(U; R | Q): {change} bits a row; in what the gate preserves, "
+    "twin": "Given both views of an event, readers identify the source of each (twin): {change}.",
+    "bits": "Source information in the gate, I(U; R | Q): {change} bits per row; in the preserved part, "
     "I(U; Q): {preserved}.",
     "identity": "{units} recognised from their rows (identity): {change}.",
     "refitted": "Changes with intervals that include the variation of the fit ({n} fits on half of the "

@@ -105,7 +105,7 @@ def plan(
         text.append(f"Needs about {needs.disk:g} GB of disk and {needs.memory:g} GB of memory.")
     text.append(f"Ready to run. Data: {origin}.")
     if chosen.encoder is not None and chosen.encoder.checkpoint == "paper":
-        text.append("Weights: downloaded when it runs; offline, pass --checkpoint FILE.")
+        text.append("Weights are downloaded at the start of the run; offline, pass --checkpoint FILE.")
     show({"cells": cells, "data": origin}, "\n".join(text), json_)
 
 

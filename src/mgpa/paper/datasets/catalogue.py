@@ -298,7 +298,7 @@ def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, 
             registry.fetch(new[i].name, downloader=download)
         except (requests.RequestException, ValueError) as error:
             raise DownloadError(
-                f"{new[i].url}: {error} Check your network and run it again; what has arrived is kept."
+                f"{new[i].url}: {error} Check your network and run it again; downloaded files are kept."
             ) from None
     return len(new)
 

@@ -279,6 +279,6 @@ def _views(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     alone = len(table) - (0 if views is None else 2 * len(views[0]))
     if views is None or alone:
         raise StudyError(
-            f"Reuse needs events that two sources saw at once; {alone} of {len(table)} rows have no partner."
+            f"Reuse needs events recorded by two sources; {alone} of {len(table)} rows have no partner."
         )
     return views

@@ -91,7 +91,7 @@ def pairs_of(table: Table) -> Pairs:
     """Return both views of every event of a table, the first source's first."""
     views = table.paired_views()
     if views is None:
-        raise StudyError("The FIT rows have no events seen in two views; the gate needs such pairs.")
+        raise StudyError("The FIT rows have no events with two views; the gate needs such pairs.")
     return table.X[views[0]], table.X[views[1]]
 
 
