@@ -2,9 +2,9 @@
 Two sites: harmonization with travelling participants
 =====================================================
 
-For everyone who pools measurements of two sites (batch effect, site effect) where most patients came to
-one of them. Methods that know only who was measured where cannot tell the site from the disease. Twenty
-volunteers who travelled to both sites show what the site alone does: their measurements are pairs.
+This example is for users who pool measurements of two sites (batch effect, site effect) if most patients were
+measured at one of them. Methods that use only site labels cannot separate the site from the disease. Twenty
+volunteers who travelled to both sites show the effect of the site alone: their measurements are pairs.
 """
 
 import matplotlib.pyplot as plt
@@ -17,8 +17,8 @@ from mgpa.baselines import list_methods, make_method
 # The study
 # ---------
 # Each of 600 participants has 20 features. The disease raises one of them by one standard deviation, at both
-# sites. Site B's scanner shifts all features, that one most. Three quarters of site B's participants are
-# patients, and one quarter of site A's.
+# sites. The scanner of site B shifts all features, and this one most. Patients are three quarters of the
+# participants of site B and one quarter of those of site A.
 
 rng = np.random.default_rng(0)
 DISEASE = np.eye(20)[0]
@@ -40,8 +40,9 @@ pairs = tuple(measure(volunteers, np.repeat(name, 20)) for name in "AB")
 # %%
 # Harmonized
 # ----------
-# Two numbers of the disease's feature: the effect, patients minus controls, and what is left of the
-# difference between the sites, among patients and among controls. *Truth* is the data without the shift.
+# The table has two numbers for the feature of the disease: the effect (patients minus controls), and the
+# remaining difference between the sites, among patients and among controls. *Truth* is the data without the
+# shift.
 
 blind = {method.name for method in list_methods() if method.source_blind}
 
@@ -66,10 +67,11 @@ for name, Z in harmonized.items():
     print(f"{name:<20}{effect(Z):>6.2f}{site_difference(Z):>16.2f}")
 
 # %%
-# ComBat, CORAL and LEACE take a part of the disease for the site: afterwards the sites differ the other way.
-# With pairs little or nothing is left of the difference between sites. *Travelling subjects* subtracts one
-# constant for each site and keeps the effect, but needs the site of every row. MGPA needs no site later: it
-# removes what it cannot tell from the site, and the effect is smaller for it.
+# ComBat, CORAL and LEACE mistake a part of the disease effect for a site effect: after correction, the sites
+# differ in the opposite direction. With pairs, little or nothing remains of the difference between sites.
+# *Travelling subjects* subtracts one constant for each site and keeps the effect, but needs the site of every
+# row. MGPA does not need the site of new rows. It removes effects that it cannot separate from the site, so
+# the disease effect becomes smaller.
 
 # %%
 # The picture
@@ -97,7 +99,6 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# One simulated study; with other seeds the numbers change by a tenth or two. The volunteers are healthy: if
-# the scanner treats patients in another way, they cannot show it. :doc:`../../unseen` says how many are
-# enough, and :doc:`../../designs` what an audit of such a study compares.
-plt.show()
+# This is one simulated study; with other seeds, the numbers change by .1 to .2. The volunteers are healthy:
+# if the scanner affects patients differently, they cannot show it. :doc:`../../unseen` explains how many
+# volunteers are enough, and :doc:`../../designs` the comparisons in an audit of such a study. plt.show()

@@ -2,9 +2,9 @@
 From CSV to CSV: spectra of a second instrument
 ===============================================
 
-For everyone with one CSV file for each instrument and a calibration that was made on one of them. Some
-samples were measured in both. The correction is fitted from the files, stored, and applied to new spectra
-of the second instrument, so that the calibration holds for them.
+This example is for users with one CSV file per instrument and a calibration of one instrument. Some samples
+were measured on both. The correction is fitted from the files, stored, and applied to new spectra of the
+second instrument, so that the calibration is valid for them.
 """
 
 import tempfile
@@ -22,8 +22,8 @@ from mgpa.tables import apply_to_file, fit_table, open_table
 # %%
 # Two files
 # ---------
-# Simulated spectra: a protein band, a water band that varies with it, and a baseline. The field instrument
-# has a gain of .9, a tilted baseline and a wavelength scale that is off by 4 nm.
+# The simulated spectra have a protein band, a correlated water band, and a baseline. The field instrument has
+# a gain of .9, a tilted baseline and a wavelength error of 4 nm.
 
 rng = np.random.default_rng(0)
 NM = np.arange(1100, 2500, 20)
@@ -58,8 +58,8 @@ field = write(folder / "field.csv", 0.9 * absorbance(NM + 4) + 0.00005 * (NM - 1
 print(lab.iloc[:2, :5].to_string())
 
 # %%
-# The first 40 samples were measured in both instruments. The name of a file is the source of its rows, and a
-# sample is a pair and a unit of its own.
+# The first 40 samples were measured on both instruments. The name of a file is the source of its rows, and
+# every sample is both a pair and a unit.
 
 for name in ("lab", "field"):
     pandas.read_csv(folder / f"{name}.csv").head(40).to_csv(folder / f"{name}-both.csv", index=False)
@@ -73,8 +73,8 @@ print(both)
 # %%
 # Fit, store, apply
 # -----------------
-# The map knows the names of its features. ``apply_to_file`` writes a CSV file with the same columns. On the
-# command line: ``mgpa fit`` and ``mgpa apply``.
+# The map stores the names of its features. ``apply_to_file`` writes a CSV file with the same columns. On the
+# command line, use ``mgpa fit`` and ``mgpa apply``.
 
 model = fit_table(mgpa.MGPA(reference="lab-both"), both)
 m = mgpa.load_map(model.to_map().save(folder / "field-to-lab.safetensors"))
@@ -86,7 +86,8 @@ print(m.summary())
 # %%
 # The calibration on new samples
 # ------------------------------
-# Partial least squares was fitted on the laboratory's spectra of the same 40 samples. The other 80 are new.
+# Partial least squares was fitted on the laboratory spectra of the same 40 samples. The other 80 samples are
+# new.
 
 columns = [str(nm) for nm in NM]
 calibration = PLSRegression(4).fit(lab[columns][:40], protein[:40])
@@ -127,6 +128,5 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# All samples come from one population. Real spectra of three instruments, with an audit over samples:
-# :doc:`../../studies/corn`.
-plt.show()
+# All samples come from one population. :doc:`../../studies/corn` has real spectra of three instruments, with
+# an audit over samples. plt.show()

@@ -1,10 +1,10 @@
 """
-One row at a time: an online decoder whose headset is changed
-=============================================================
+One row at a time: an online decoder after a change of headset
+==============================================================
 
-For everyone who decodes while people are being recorded. A stored map corrects each embedding as it arrives,
-without knowing which headset sent it. Here the headset is changed in the middle of a session; the
-decoder, trained on the first headset, stays as it is.
+This example is for users who decode online. A stored map corrects each embedding when it arrives, without the
+headset label. In this example, the headset is changed in the middle of a session. The decoder, trained on the
+first headset, is not retrained.
 """
 
 import tempfile
@@ -22,8 +22,8 @@ from mgpa.tables import simulate_table
 # %%
 # Before the session
 # ------------------
-# The correction and the decoder are fitted once, and the map is stored. In the session numpy and safetensors
-# are enough to open it.
+# The correction and the decoder are fitted once, and the map is stored. During the session, the map needs
+# only numpy and safetensors.
 
 table = simulate_table(60, device_effect=8.0, overlap=0.5)
 fit, training, session = (table.rows(role) for role in ("FIT", "HEAD", "EVAL"))
@@ -56,7 +56,7 @@ for name, values in scores.items():
 # %%
 # The picture
 # -----------
-# The share of right decisions among 60 rows around each, and the time that one correction takes (on the
+# The plots show the share of correct decisions in a window of 60 rows, and the time of one correction (on the
 # machine that built this page).
 
 change = int((source == "dry").sum())
@@ -80,6 +80,6 @@ with plots.style():
 # %%
 # How far to trust this
 # ---------------------
-# Both headsets were in the fit. A third one would not be corrected; ``m.check`` notices it
-# (:doc:`plot_07_third_headset`). The same loop as a script: ``examples/real_time.py`` (:doc:`../../online`).
-plt.show()
+# Both headsets were in the fit. A third headset would not be corrected; ``m.check`` detects it
+# (:doc:`plot_07_third_headset`). ``examples/real_time.py`` is the same loop as a script
+# (:doc:`../../online`). plt.show()
