@@ -1,6 +1,6 @@
-"""Every method MGPA is compared with, under one interface: ``fit(X, y, source=, pairs=)``, ``transform``.
+"""Methods for comparison under one interface: ``fit(X, y, source=, pairs=)``, ``transform``.
 
-:func:`list_methods` lists them with what each needs; :func:`make_method` builds one by name.
+:func:`list_methods` lists them with their requirements; :func:`make_method` builds one by name.
 """
 
 from __future__ import annotations

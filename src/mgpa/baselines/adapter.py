@@ -70,9 +70,9 @@ class AugmentationInvariance(CorrectionEstimator):
 
     Needs pairs, source labels and torch to fit. No task. Source-blind at application.
 
-    What it cannot do: guarantee anything. It knows sources only through their rows: where the sources'
-    embeddings overlap, it moves a row to the mean of what it may be, and where no pair was, the network
-    extrapolates. Noisy pairs shrink what it maps. Its correction lives in memory and cannot be saved.
+    What it cannot do: give a guarantee. It recognises sources only from their rows. If embeddings of the
+    sources overlap, rows move to the mean of the possible targets, and far from all pairs the network
+    extrapolates. Noisy pairs shrink its output. Its correction exists only in memory and cannot be saved.
 
     Parameters
     ----------

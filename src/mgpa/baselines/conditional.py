@@ -77,8 +77,8 @@ def circe(
 
     Needs source and task labels. No pairs.
 
-    What it cannot do: tell a device from the people who used it, or take rows of one participant for what
-    they are. Where a participant has several rows of one source, pass one row per participant and label.
+    What it cannot do: separate a device from the people who used it, or account for several rows of one
+    participant. If a participant has several rows of one source, pass one row per participant and label.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ WEIGHT_DECAY, MIN_GAIN = 0.01, 0.002
 
 
 class IGBP(SequentialEstimator):
-    """Erase the source by many small networks, each projected out in turn.
+    """Erase the source by projections against many small networks, one after another.
 
     Reference: Iskander, Radinsky, Belinkov, "Shielded representations: protecting sensitive attributes
     through iterative gradient-based projection", Findings of ACL 2023. Written here from its description,
@@ -39,20 +39,20 @@ class IGBP(SequentialEstimator):
 
     Needs source labels and torch to fit. No pairs, no task. Source-blind at application.
 
-    What it cannot do: bound its steps, or spare anything. Every direction may be edited. The guarantee is a
-    zero linearised score for the stage's own network, and nothing against another reader.
+    What it cannot do: bound its steps, or keep task information. Every direction may be edited. It guarantees
+    a zero linearised score only for the network of each stage, not for other readers.
 
     Parameters
     ----------
     n_stages : int
-        Networks, and projections; all are fitted.
+        Number of networks and projections; all are fitted.
     learning_rate, batch_size : float, int
         AdamW.
     max_epochs : int
-        Of each network. The last epoch's weights are kept, not the best.
+        Maximum number of epochs per network. The weights of the last epoch are kept, not the best.
     patience : int
         Stop training after this many epochs in which the accuracy on (X_val, source_val) did not rise by more
-        than .002. As published, the first epoch counts as one of them, and so does a perfect one. Without
+        than .002. As published, the first epoch and a perfect epoch count as such epochs. Without
         X_val the accuracy is that of the fitting rows.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`.

@@ -1,6 +1,6 @@
-"""LEACE, the least edit after which no linear reader finds the source, and its siblings.
+"""LEACE, the smallest edit after which no linear reader finds the source, and related methods.
 
-Oracle and quadratic LEACE are told the source of each row; SPLINCE leaves a given task untouched.
+Oracle and quadratic LEACE need the source of each row; SPLINCE preserves a given task.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class LEACE(MomentEstimator):
 
     Needs source labels. No pairs, no task. Source-blind at application.
 
-    What it cannot do: tell a measurement effect from anything else associated with the source. Where source
-    and task are associated in the fitting rows it removes task along with source. Nonlinear readers are not
-    its concern.
+    What it cannot do: separate a measurement effect from anything else associated with the source. If source
+    and task are associated in the fitting rows, it also removes task information. It gives no guarantee
+    against nonlinear readers.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class OracleLEACE(SourceAware):
 
     What it cannot do: correct a row of an unknown or unseen source. It shifts means only: differences in
     spread stay, and the authors warn that a nonlinear reader may find the source more easily afterwards.
-    A difference of population between the sources is removed like any other.
+    Differences between populations of the sources are also removed.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
@@ -148,9 +148,9 @@ class QuadraticLEACE(SourceAware):
 
     Needs source labels, also at application, and many more rows per source than features. No pairs, no task.
 
-    What it cannot do: correct a row of an unknown or unseen source. Higher moments stay, and whatever else
-    differs between the sources' populations is removed along with the device. Under an association of source
-    with task it removes task too.
+    What it cannot do: correct a row of an unknown or unseen source. Higher moments remain, and differences
+    between populations of the sources are also removed. If source and task are associated, it also removes
+    task information.
 
     Parameters
     ----------
@@ -212,9 +212,10 @@ class SPLINCE(MomentEstimator):
 
     Needs source labels and task labels y, in fit only. No pairs. Source-blind at application.
 
-    What it cannot do: preserve a task it was not told, or serve several tasks with one map. The more source
-    and task align, the larger its movement; where they vary along one direction it has no solution and
-    says so. A refitted linear head sees the same as after LEACE: the gain is for frozen or regularised heads.
+    What it cannot do: preserve a task that was not given, or several tasks with one map. Its movement
+    increases with the alignment of source and task; if they vary along one direction, it has no solution and
+    raises an error. Refitted linear heads are the same as after LEACE; only existing or regularised heads
+    gain.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)

@@ -43,26 +43,21 @@ class MANCE(SequentialEstimator):
 
     Needs source labels (two sources) and torch to fit; no pairs, no task. Source-blind at application.
 
-    What it cannot do: promise anything. Steps stay near the data, but no reader is guaranteed to fail
-    afterwards, and what is associated with the source is removed with it. It is slow, in fitting and in
-    application. Its correction holds the fitting rows, lives in memory and cannot be saved.
+    What it cannot do: give a guarantee. Steps stay near the data, but readers may still find the source, and
+    information associated with the source is also removed. Fitting and application are slow. The correction
+    contains the fitting rows, exists only in memory and cannot be saved.
 
     Parameters
     ----------
     variant : {"++", "+", "plain"}
-        What precedes the rounds: LEACE and the removal of the two directions in which the sources' variances
-        then differ most (MANCE++), LEACE alone (MANCE+), or nothing (MANCE).
-    n_rounds : int
-        At most this many rounds. They end earlier, after five or more, once a fresh logistic regression and
-        the scorer read the source of held-out rows no better than the majority share plus .01.
-    n_steps, hidden : int
-        Training steps (AdamW, batches of 512) and units of the scorer.
-    reference_size : int or None
-        Keep only a random subset of the fitting rows as the reference; None keeps all.
-    device : {"auto", "cpu", "cuda", ...}
-        Where the scorer is trained; "auto" takes CUDA if torch sees it.
-    random_state : int, RandomState or None
-        The same seed gives the same map.
+        The step before the rounds: LEACE and the removal of the two directions in which the sources'
+        variances then differ most (MANCE++), LEACE alone (MANCE+), or none (MANCE). n_rounds : int Maximum
+        number of rounds. They end earlier, after at least five, if a new logistic regression and the scorer
+        read the source of held-out rows with at most the majority share plus .01. n_steps, hidden : int
+        Training steps (AdamW, batches of 512) and units of the scorer. reference_size : int or None Keep only
+        a random subset of the fitting rows as the reference; None keeps all. device : {"auto", "cpu", "cuda",
+        ...} Where the scorer is trained; "auto" takes CUDA if torch sees it. random_state : int, RandomState
+        or None The same seed gives the same map.
 
     Attributes
     ----------
@@ -259,7 +254,7 @@ class ManifoldMap(InMemory, SequentialMap):
     Attributes
     ----------
     stage : (S,)
-        What each stage is: -1 for the erasure, otherwise the index of the round's scorer.
+        The kind of each stage: -1 for the erasure, otherwise the index of the scorer of the round.
     readout, direction, offset : (d, q), (d, q), (q,)
         The erasure h - (h G + offset) Dᵀ in standardised coordinates; q may be 0.
     reference : (m, d)

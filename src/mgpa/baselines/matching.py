@@ -37,13 +37,13 @@ class CORAL(ReferencedMethod):
     """Whiten each source and colour it like the reference: h' = μ_t + (h - μ_s) C_s^-½ C_t^½.
 
     Reference: Sun, Feng, Saenko, "Return of frustratingly easy domain adaptation", AAAI 2016, here with means
-    as in the MGPA paper (appendix B). ``skada``'s adapter returns centred rows, which a frozen head cannot
-    read; hence our own, fitted from moments.
+    as in the MGPA paper (appendix B). The adapter of ``skada`` returns centred rows, which existing heads
+    cannot use; this implementation is fitted from moments.
 
     Needs source labels, also at application. No pairs, no task.
 
-    What it cannot do: correct a row of an unknown or unseen source, or tell a device from a population: any
-    difference of mean or covariance between the sources is removed. The reference stays as it is.
+    What it cannot do: correct a row of an unknown source, or separate a device from a population: all
+    differences of mean or covariance between the sources are removed. Rows of the reference do not change.
 
     Parameters
     ----------
@@ -143,14 +143,14 @@ class ComBat(MaybeReferencedMethod):
     """Give each feature the same mean and variance in all sources, with estimates shrunk across features.
 
     References: Johnson, Li, Rabinovic, Biostatistics 2007; Fortin et al., NeuroImage 2018. Fitted from
-    moments; equal to ``neuroCombat`` 0.2.12 up to the 1e-4 at which that stops iterating. No covariates: they
-    would be needed again at application, and the task as a covariate hands the label to every later
-    classifier.
+    moments; equal to ``neuroCombat`` 0.2.12 up to the 1e-4 at which that stops iterating. There are no
+    covariates: they would be needed again at application, and the task as a covariate would reveal the label
+    to later classifiers.
 
     Needs source labels, also at application. No pairs, no task.
 
-    What it cannot do: correct a row of an unknown or unseen source. It acts on each feature alone, so
-    correlations between features still show the source; and it takes population differences for device
+    What it cannot do: correct a row of an unknown or unseen source. It corrects each feature separately, so
+    correlations between features still reveal the source, and it treats population differences as device
     effects.
 
     Parameters

@@ -1,8 +1,8 @@
 """End-to-end comparators: they predict the task on another source, and correct no embedding.
 
-All have ``fit(X, y, source=, X_target=, pairs=)`` and ``predict(X, source=)``, and use what their tags say:
-labelled rows X, unlabelled rows of the target source, and pairs. :func:`task_scores` scores a fitted one,
-:func:`transfer_scores` fits and scores them from each source to every other.
+All have ``fit(X, y, source=, X_target=, pairs=)`` and ``predict(X, source=)``, and use the arguments in their
+tags: labelled rows X, unlabelled rows of the target source, and pairs. :func:`task_scores` scores a fitted
+method; :func:`transfer_scores` fits a method on each source and scores it on every other.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Reference: Osborne & Fearn, "Collaborative evaluation of universal calibrations for the measurement of
     protein and moisture in flour by near infrared reflectance", International Journal of Food Science &
-    Technology 18, 1983; the first tool of practice. The model is fitted on the reference's rows, or comes
-    fitted; for each other source, its predictions of the pairs' reference views are regressed on those of the
-    same events as that source saw them. No reference values of the pairs are needed.
+    Technology 18, 1983; the first tool of practice. The model is fitted on rows of the reference, or is
+    already fitted. For each other source, predictions for the reference views of pairs are regressed on
+    predictions for the views of that source. No reference values of the pairs are needed.
 
     Needs pairs and source labels, and the source again to predict. It gives predictions, not embeddings.
 
@@ -58,7 +58,7 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     head : regressor or None
-        Of scikit-learn's kind. If it is fitted, it is used as it is. None: ``RidgeCV()``.
+        A scikit-learn regressor. A fitted regressor is not refitted. None: ``RidgeCV()``.
     reference : label, int or None
         The source on which the model was calibrated: a label, or a position among the sorted labels. None is
         the first.
@@ -186,8 +186,8 @@ class AwAR(Decoder):
     Needs labelled rows, unlabelled rows of the target and the task. No pairs, no source labels of the rows.
     It gives predictions, not embeddings.
 
-    What it cannot do: keep an existing decoder, or tell a device from the people who used it. It is fitted to
-    one target and solves a system of as many equations as rows.
+    What it cannot do: keep an existing decoder, or separate a device from the people who used it. It is
+    fitted to one target and solves a system with as many equations as rows.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class AwAR(Decoder):
     kernel : {"linear", "rbf"}
         Of standardised features; "rbf" has the width √d.
     n_rounds : int
-        How often the target's classes are predicted.
+        Number of predictions of the target's classes.
     standardize : bool
         Work in features scaled to unit variance.
 
@@ -363,7 +363,8 @@ def transfer_scores(
 ) -> dict[tuple[Any, Any], float]:
     """Return the score of a model fitted on each source's rows and scored on every other source's new rows.
 
-    Its target rows are the other source's rows in X, whose labels it does not see. ``given`` goes to ``fit``.
+    Its target rows are the rows of the other source in X, without their labels. ``given`` is passed to
+    ``fit``.
     """
     rows, new = to_numpy(X), to_numpy(X_new)
     labels, codes = encode_source(source, len(rows))

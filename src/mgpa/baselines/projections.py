@@ -21,10 +21,10 @@ from ._base import Floats, projector_map, require_matrices
 
 
 class Identity(CorrectionEstimator):
-    """Leave embeddings as they are.
+    """Do not change embeddings.
 
-    Needs nothing, works without the source, and removes nothing: a source reader finds what the encoder left
-    in the embedding. Its map carries the standardisation, so that movements are in common units.
+    Needs nothing, works without the source, and removes nothing. Its map stores the standardisation, so that
+    movements have common units.
 
     Parameters
     ----------
@@ -76,17 +76,17 @@ class NCM(MomentEstimator):
 
     Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
 
-    What it cannot do: spare anything inside the removed span. MGPA's gate is such a span too, but MGPA keeps
-    there what the rest of the embedding predicts and what a source reader does not use. Few large
-    differences dominate the span (differences are neither centred nor normalised); k is bounded by the pairs.
+    What it cannot do: keep task information inside the removed span. The gate of MGPA is also such a span,
+    but MGPA keeps the part that the rest of the embedding predicts and the part that a source reader does not
+    use. Few large differences dominate the span (differences are neither centred nor normalised); k is
+    bounded by the pairs.
 
     Parameters
     ----------
     rank : int or float
-        How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
-        Its authors' code tries 2 to 24; choose on validation data.
-    standardize : bool
-        Work in features scaled to unit variance.
+        Number of directions to remove or, as a float in (0, 1], their share of the squared differences. The
+        authors' code tries 2 to 24; choose it on validation data. standardize : bool Work in features scaled
+        to unit variance.
 
     Attributes
     ----------
@@ -152,9 +152,9 @@ class PISCO(MomentEstimator):
 
     Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
 
-    What it cannot do: adapt how much it removes to the evidence, d - ⌊ηd⌋ + K - 1 directions whatever the
-    pairs show; or promise that the source is gone at any finite λ. With λ = 0 it is plain PCA, and what
-    little varies is removed, measurement effect or not.
+    What it cannot do: adapt to the evidence, because it always removes d - ⌊ηd⌋ + K - 1 directions; or
+    guarantee that the source is removed at any finite λ. With λ = 0 it is PCA, which removes directions of
+    small variance.
 
     Parameters
     ----------
@@ -219,16 +219,16 @@ class INLP(CorrectionEstimator):
 
     Needs source labels. No pairs, no task. Source-blind at application.
 
-    What it cannot do: spare anything. Every direction in which a classifier finds the source is removed
-    whole, task included; many rounds remove many dimensions. The source is linearly gone only if the last
-    classifier failed: see ``history_``.
+    What it cannot do: keep task information in the removed directions. Every direction in which a classifier
+    finds the source is removed; many rounds remove many dimensions. The source is linearly removed only if
+    the last classifier failed: see ``history_``.
 
     Parameters
     ----------
     n_rounds : int
-        At most this many balanced logistic regressions (the paper: 35 to 300 classifiers).
+        Maximum number of balanced logistic regressions (the paper: 35 to 300 classifiers).
     tolerance : float
-        Stop once balanced accuracy is within this of chance. Negative: never stop early.
+        Stop if balanced accuracy exceeds chance by at most this. Negative: never stop early.
     standardize : bool
         Work in features scaled to unit variance.
 

@@ -83,7 +83,7 @@ class MethodTable(tuple[MethodTags, ...]):
 
 
 def list_methods() -> MethodTable:
-    """Return every method with what it needs to be fitted and to be applied.
+    """Return all methods with their requirements for fitting and application.
 
     Examples
     --------

@@ -48,8 +48,8 @@ class SDDA(Decoder):
     Needs labelled trials, their sources, unlabelled trials of the target and torch. No pairs. It gives
     predictions, not signals or embeddings.
 
-    What it cannot do: work on embeddings, keep an existing decoder, or tell a device from the people who used
-    it. It is fitted to one target.
+    What it cannot do: work on embeddings, keep an existing decoder, or separate a device from the people who
+    used it. It is fitted to one target.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class SDDA(Decoder):
     def fit(self, X: Any, y: Any, *, source: Any = None, X_target: Any = None, pairs: Any = None) -> Self:
         """Fit on labelled trials X (n, channels, times) and on ``X_target``, unlabelled trials of the target.
 
-        ``source`` are the sessions or headsets of X, each aligned by itself; None: one.
+        ``source`` are the sessions or headsets of X, which are aligned separately; None means one.
         """
         check_parameters(self)
         forget(self)

@@ -1,13 +1,13 @@
-"""Pairs are examined before they are used: do they join views of one event, and are some of them wrong?
+"""Checks of pairs before they are used: do they join views of one event, and are some of them wrong?
 
 Two views of one event should be closer than views of different events. :func:`examine_pairs` asks three
 questions of both views, without labels and without the rows.
 
 1. *Do pairs match at all?* The squared distance within pairs is compared with that of mismatched pairs, over
-   participants. Noise makes right pairs less close: they are called mismatched only if the share of signal is
-   below :data:`LEAST_SIGNAL`, by its upper bound, and if no permutation test finds a match, neither of the
-   views as they are nor of their similarities, which rotations and gains leave as they are.
-2. *Are some of them wrong?* :mod:`mgpa.pair_checks.wrong`: some fit other events better, or share nothing.
+   participants. Noise increases the distance within correct pairs. Pairs are called mismatched only if the
+   upper bound of the share of signal is below :data:`LEAST_SIGNAL`, and if no permutation test finds a match,
+   neither for the views nor for their similarities, which rotations and gains do not change.
+2. *Are some of them wrong?* :mod:`mgpa.pair_checks.wrong`: some fit other events better, or share no signal.
 3. *Are they copies?* Identical views show no effect, and a pair given twice adds no evidence
    (:func:`mgpa.pairs.repeated_pairs`).
 """
@@ -56,7 +56,7 @@ CLEARLY_LATE = 4.0  # standard errors
 
 
 class Pairing(Enum):
-    """What is known of whether pairs join views of one event."""
+    """The result of the test of whether pairs join views of one event."""
 
     MATCHED = "matched"  # views of one event are closer than mismatched ones
     UNCLEAR = "unclear"  # too few, or too noisy, to tell
@@ -68,7 +68,7 @@ class Pairing(Enum):
 
 @dataclass(frozen=True)
 class PairExamination:
-    """What the two views say about the pairs; positions are those of the arrays examined."""
+    """The evidence of both views about the pairs; positions refer to the examined arrays."""
 
     pairing: Pairing
     n_pairs: int
@@ -89,14 +89,14 @@ class PairExamination:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the pairs should not be used as they are."""
+        """Whether the pairs should not be used unchanged."""
         return self.pairing in (Pairing.PARTLY_WRONG, Pairing.MISMATCHED, Pairing.IDENTICAL)
 
 
 def examine_pairs(
     A: Any, B: Any, participants: Any = None, kinds: Any = None, *, random_state: int = 0
 ) -> PairExamination:
-    """Return whether rows of A and B join views of the same events, and which do not.
+    """Return whether rows of A and B are views of the same events, and the wrong pairs.
 
     Parameters
     ----------
@@ -105,9 +105,8 @@ def examine_pairs(
     participants : (m,) array or None
         The event's participant. If a participant has several events, these are exchanged for comparison.
     kinds : (m,) array or None
-        Which two sources a pair is of, if there are more than two; pairs of different kinds are not compared.
-    random_state : int
-        Seed of permutations and, beyond :data:`MOST` pairs, of the draw.
+        The pair of sources of each pair, if there are more than two sources; pairs of different kinds are not
+        compared. random_state : int Seed of permutations and, beyond :data:`MOST` pairs, of the draw.
     """
     A, B = (np.asarray(side, dtype=np.float64) for side in (A, B))
     rng, repeats, n = np.random.default_rng(random_state), repeated_pairs(A, B), len(A)
@@ -183,7 +182,7 @@ def _with_wrong(
 
 
 def require_right_pairs(pairs: Pairs) -> str:
-    """Return what is doubtful about pairs; raise if some of them join views of different events."""
+    """Return doubts about pairs; raise if some of them join views of different events."""
     found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
     if found.pairing is Pairing.PARTLY_WRONG or found.lag:
         ids = range(len(pairs)) if pairs.ids is None else pairs.ids
@@ -192,7 +191,7 @@ def require_right_pairs(pairs: Pairs) -> str:
 
 
 def usable_pairs(data: Statistics) -> tuple[Statistics, Pairs, str, str]:
-    """Return statistics and pairs without those far off, what is doubtful, and what was left out.
+    """Return statistics and pairs without outliers, doubts, and a sentence on omitted pairs.
 
     Raises if some of the pairs join views of different events.
     """
@@ -214,10 +213,11 @@ def kinds_of(pairs: Pairs) -> Ints:
 
 
 def far_off(pairs: Pairs) -> NDArray[np.intp]:
-    """Return the positions of pairs whose contrast is far from what their midpoint predicts.
+    """Return the positions of pairs whose contrast is far from the prediction from their midpoint.
 
-    A few such pairs (a cell of fifty standard deviations) would decide the fit. Contrasts are predicted as
-    gains and rotations make them. None is far off where there are too few to tell, or more than a few.
+    A few such pairs (a value of fifty standard deviations) would dominate the fit. Contrasts are predicted
+    from gains and rotations. No pair is called an outlier if there are too few pairs, or if there would be
+    more than a few outliers.
     """
     kind, found = kinds_of(pairs), np.zeros(len(pairs), bool)
     for some in [np.flatnonzero(kind == one) for one in np.unique(kind)]:
@@ -255,7 +255,7 @@ def doubt(found: PairExamination, ids: Any = None) -> str:
 
 
 def sentence(found: PairExamination, ids: Any = None) -> str:
-    """Return what was found, in words; ``ids`` are names of the pairs, else they are counted from 0."""
+    """Return the result in words; ``ids`` are names of the pairs, else they are counted from 0."""
     n = found.n_pairs
 
     def names(pairs: tuple[int, ...]) -> str:
@@ -299,7 +299,7 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
 
 
 def shared_signal(a: Floats, b: Floats, units: Ints, blocks: Ints) -> tuple[float, float]:
-    """Return the share of one view that the other has too, and its standard error over units (jackknife)."""
+    """Return the share of a view that the other view also has, and its standard error over units."""
     within, mismatched = np.sum((b - a) ** 2, axis=1), np.zeros(len(a))
     for block in np.unique(blocks[blocks >= 0]):
         rows = np.flatnonzero(blocks == block)
@@ -317,11 +317,11 @@ def shared_signal(a: Floats, b: Floats, units: Ints, blocks: Ints) -> tuple[floa
 
 
 def match_chance(a: Floats, b: Floats, blocks: Ints, rng: np.random.Generator) -> float:
-    """Return how often chance matches views as well: a p-value, of two statistics together.
+    """Return the p-value of a match of views, from two statistics together.
 
-    One is the inner product of both views of an event; the other that of their similarities to other events,
-    which does not change where a device rotates or mixes the features. Both are compared with views exchanged
-    within blocks, by a normal approximation of their permutation distribution.
+    The first is the inner product of both views of an event. The second is the inner product of their
+    similarities to other events, which does not change if a device rotates or mixes features. Both are
+    compared with views exchanged within blocks, by a normal approximation of their permutation distribution.
     """
     # Of many pairs a draw will do: similarities are between all of them.
     rows = np.arange(len(a)) if len(a) <= 500 else np.sort(rng.choice(len(a), 500, replace=False))
@@ -342,7 +342,7 @@ def match_chance(a: Floats, b: Floats, blocks: Ints, rng: np.random.Generator) -
 
 
 def late_by(a: Floats, b: Floats, units: Ints) -> int:
-    """Return how many pairs later the first views are that the second views fit better than their own.
+    """Return the delay, in pairs, of the first views that fit the second views better than their own.
 
     Negative: earlier; 0: none is clearly better. Neighbours in the given order are compared within units, as
     clocks that are shifted leave them. No right pair fits another event better than its own.

@@ -1,17 +1,17 @@
-"""Are some pairs wrong? Two tests against a share of pairs whose views are of different events.
+"""Two tests for wrong pairs, whose views are of different events.
 
-*By where they belong* (:func:`suspect_by_distance`). Every distance within a pair comes from a right pair, f,
-or is like those of mismatched views, g. A pair that is only noisy fits no other event either. A wrong one
-does, as long as its event is among the pairs. So with the shares w of wrong and v of noisy pairs the
+*By better matches* (:func:`suspect_by_distance`). Every distance within a pair comes from a correct pair,
+with density f, or is like those of mismatched views, with density g. A noisy pair fits no other event better.
+A wrong pair does, if its event is among the pairs. So with the shares w of wrong and v of noisy pairs, the
 likelihood is
 
     Σ log[(1 - w - v) f/g + w · (mean of f/g over the other events) + v],
 
-and its largest value is compared with that of w = 0. It names where wrong pairs belong, and finds them while
+and its maximum is compared with that of w = 0. This test names the events of wrong pairs, and it works if
 noise is below the signal.
 
-*By what they share* (:func:`suspect_by_signal`). Noise makes the difference of two views larger, and their
-sum no smaller. In a wrong pair the difference is larger and the sum smaller, as its views share nothing.
+*By shared signal* (:func:`suspect_by_signal`). Noise makes the difference of two views larger, and their sum
+no smaller. In a wrong pair, the difference is larger and the sum smaller, because its views share no signal.
 Along every axis let the views of an event have the variance T, of which ρT is shared. Then difference and sum
 are normal with the variances
 
@@ -53,7 +53,7 @@ STEPS, CONVERGED = 60, 1e-3
 
 @dataclass(frozen=True)
 class Suspicion:
-    """What speaks for wrong pairs: their share, twice the log likelihood ratio, each one's probability."""
+    """Evidence for wrong pairs: their share, twice the log likelihood ratio, and each pair's probability."""
 
     doubted: bool
     clear: bool
@@ -66,7 +66,7 @@ class Suspicion:
 
 
 def suspect(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator) -> Suspicion:
-    """Return what speaks for wrong pairs, by where they belong or, if that is not clear, by what they share.
+    """Return evidence for wrong pairs, by better matches or, if these are not clear, by shared signal.
 
     ``a`` and ``b`` are comparable views (:func:`mgpa.pair_checks.views.comparable`).
     """
@@ -81,7 +81,7 @@ def suspect(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Genera
 
 
 def suspect_by_distance(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator) -> Suspicion:
-    """Return what speaks for pairs that fit other events better than their own."""
+    """Return evidence for pairs that fit other events better than their own."""
     share, evidence, probability, other = wrong_pairs(pair_distances(a, b, units, kind, rng))
     return Suspicion(evidence > DOUBTED, evidence > CLEAR, share, evidence, probability, other)
 
@@ -89,7 +89,7 @@ def suspect_by_distance(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.r
 def suspect_by_signal(
     a: Floats, b: Floats, along: tuple[Floats, Floats], units: Ints, kind: Ints, rng: np.random.Generator
 ) -> Suspicion:
-    """Return what speaks for pairs whose views share nothing; ``along`` are the views in principal axes."""
+    """Return evidence for pairs whose views share no signal; ``along`` are the views in principal axes."""
     nothing = Suspicion(False, False, 0.0, 0.0, np.zeros(len(a)))
     label = np.unique(units * (kind.max() + 1) + kind, return_inverse=True)[1]
     size = np.bincount(label)
@@ -174,7 +174,7 @@ def log_normal(squares: Floats, variance: Floats, times: int = 1) -> Floats:
 def as_extreme(
     a: Floats, b: Floats, right: SharedSignal, evidence: float, group: Ints, rng: np.random.Generator
 ) -> int:
-    """Return in how many draws simulated right pairs show as much evidence; stop once it is too many."""
+    """Return the number of draws in which simulated correct pairs show as much evidence; stop if too many."""
     m = len(a)
     sums, differences = a + b, b - a
     noise = np.mean(differences**2 / right.scale[:, None], axis=0)
@@ -198,7 +198,7 @@ def as_extreme(
 
 
 def pair_distances(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator) -> Floats:
-    """Return how far the second view of every event (rows) is from the first view of every other (columns).
+    """Return distances of the second view of every event (rows) from the first view of all (columns).
 
     Contrasts are predicted from midpoints first, as gains and rotations make them (fitted on other units'
     pairs, without those far off), if that brings views closer. Directions count as far as pairs are closer

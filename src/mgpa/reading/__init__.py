@@ -1,1 +1,1 @@
-"""Read the source from a row, and edit the row as if it had been told."""
+"""Read the source from a row, and edit the row accordingly."""

@@ -1,13 +1,12 @@
-"""Read the source first: edits of uncorrected rows, weighted by how likely each source is.
+"""Read the source first: edits of uncorrected rows, weighted by the probability of each source.
 
     h' = h + Σ_s p_s(h) E_s(h)
 
-p is the posterior of the source given the row (:mod:`mgpa.reading.posterior`). E_s takes a row of source s
-to the target: one device's view, or the mean of all views (:mod:`mgpa.reading.regressions`). Where the
-source is read correctly, the map does what a correction with known sources would do. How often that fails is
-measured on held-out views, as the share of the told edit that the blend misses. Where it fails too often,
-the direction in which sources differ is collapsed first, as the closed form does, and what remains is
-corrected then.
+p is the posterior of the source given the row (:mod:`mgpa.reading.posterior`). E_s maps a row of source s to
+the target: the view of one device, or the mean of all views (:mod:`mgpa.reading.regressions`). If the source
+is read correctly, the map equals a correction with known sources. The error is measured on held-out views, as
+the missed share of the edit with known sources. If it is too large, the direction in which sources differ is
+collapsed first, as in the closed form, and remaining differences are corrected afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ FULL = 0.7  # of the features: from this rank on, edits are stored for each feat
 
 
 class Action(Enum):
-    """What a fit does to a row."""
+    """The correction chosen by a fit."""
 
     NOTHING = "nothing"
     COLLAPSE = "collapse"  # the closed form: rows of all sources go to one level along the mean contrast
@@ -68,7 +67,7 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Reading:
-    """How well the source of held-out views is read."""
+    """The accuracy with which the source of held-out views is read."""
 
     right: float  # share of views whose most likely source is theirs
     missed: float  # share of the squared edit with known source that the blend of edits misses
@@ -79,7 +78,7 @@ class Reading:
 
     @property
     def expected(self) -> float:
-        """The share missed that is expected from these views: a few views may not have shown any."""
+        """The expected missed share; a few views may not have shown any errors."""
         return self.missed + UNSEEN_ERRORS / self.n_views
 
     @property
@@ -96,7 +95,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tested:
-    """Held-out views under edits of other pairs, with slopes and as mean differences."""
+    """Held-out views after edits fitted on other pairs, with slopes and as mean differences."""
 
     # (m,): squared distance between views, relative to how rows vary, under mean differences and slopes
     constant: Floats
@@ -108,7 +107,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Fit:
-    """What one set of views shows, and the regressions between them."""
+    """The evidence in one set of views, and the regressions between them."""
 
     views: Views
     regressions: Regressions
@@ -119,7 +118,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class ReadingSettings:
-    """What is asked of the edits, and what rows show of the pairs' shift."""
+    """Requirements for the edits, and the shift that rows show."""
 
     target: int | None  # the source whose view rows are taken to; None: the mean of all
     spread: str  # "auto", "always" or "never"
@@ -156,13 +155,13 @@ def read_sources(
 
 
 def share_right(posterior: Posterior, views: Views) -> float:
-    """Return the share of held-out views whose source is the most likely one, sources weighing alike."""
+    """Return the share of held-out views with correctly read source; sources have equal weights."""
     right = posterior.held_out.argmax(axis=1) == views.codes
     return float(np.mean([right[views.codes == code].mean() for code in np.unique(views.codes)]))
 
 
 def hold_out(views: Views, posterior: Posterior, regressions: Regressions, target: int | None) -> Tested:
-    """Return what edits do to held-out views, with posteriors and regressions of other pairs."""
+    """Return held-out views after edits with posteriors and regressions of other pairs."""
     m, whitening = len(views), posterior.whitening
     apart, missed, told = np.zeros((2, m)), np.zeros((2, 2 * m)), np.zeros((2, 2 * m))
     length = np.zeros(2 * m)
@@ -213,7 +212,7 @@ def weigh_slopes(
     tested: Tested,
     right: float,
 ) -> SpreadEvidence:
-    """Add what slopes do to held-out views to the evidence of spread."""
+    """Add the effect of slopes on held-out views to the evidence of spread."""
     m, whose = len(views), views.participants
     units = np.arange(m) if whose is None else np.unique(whose, return_inverse=True)[1]
     if units.max() < 2:
@@ -240,7 +239,7 @@ def posterior_map(
 ) -> PosteriorMap:  # fmt: skip
     """Return position and edits as one stored map.
 
-    ``gate`` (d, r) is where mean differences may act; None where slopes do, in the span of the differences.
+    ``gate`` (d, r) is for mean differences; None for slopes, which act in the span of the differences.
     """
     views, scale = fit.views, standardizer.scale
     V, along = views.axes, views.along
@@ -280,7 +279,7 @@ def posterior_map(
 
 
 def edit_basis(regressions: Regressions, along: Floats, r: int) -> Floats | None:
-    """Return an orthonormal basis (r, k) of what edits may add to a view; None where that is everything."""
+    """Return an orthonormal basis (r, k) of the possible edits; None for the complete space."""
     columns = [step.directions / step.weight[:, None] for (a, b), step in regressions.items() if a < b]
     columns += [regression.offset[:, None] for regression in regressions.values()] + [along.T]
     spanned = np.concatenate(columns, axis=1)
@@ -291,7 +290,7 @@ def edit_basis(regressions: Regressions, along: Floats, r: int) -> Floats | None
 
 
 def decide(fit: Fit, *, has_position: bool, same_scale: bool, collapse: str) -> Action:
-    """Return what to do with rows, from what uncorrected views show.
+    """Return the correction of rows, from the evidence of uncorrected views.
 
     ``has_position`` says that pairs and rows show a shift, ``same_scale`` that they show the same one.
     """

@@ -2,10 +2,10 @@
 
     log p_s(y) = b_s + l_s·y - yᵀP_s y / 2, up to what all sources share.
 
-Means come from the pairs alone, where nothing is associated with the source. Covariances come from the views
-and, where that reads held-out views better, from the rows too, whose classes may differ in covariance and go
-with a source. They are shrunk toward the covariance of all sources together. Covariances, shrinkage and one
-temperature are those with the least log loss on held-out pairs.
+Means come from pairs alone, in which content is not associated with the source. Covariances come from the
+views and, if held-out views are then read better, also from the rows, whose classes may differ in covariance
+and be associated with a source. They are shrunk toward the pooled covariance. Covariances, shrinkage and one
+temperature minimise the log loss on held-out pairs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COUNTS = 33  # numbers of squares tried
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """The coordinates that may separate sources, their origin, and what makes their variance one."""
+    """The coordinates that may separate sources, their origin, and their scaling to unit variance."""
 
     chosen: NDArray[np.intp]
     origin: Floats
@@ -36,7 +36,7 @@ class Whitening:
 
     @classmethod
     def of(cls, views: Views) -> Whitening:
-        """Return the coordinates in which there is variance, or a shift; the others are all ball."""
+        """Return the coordinates with variance or a shift."""
         shifts = views.source_means(np.arange(len(views)))
         largest = np.maximum(views.variance, np.max((shifts - shifts.mean(axis=0)) ** 2, axis=0))
         chosen = np.flatnonzero(largest > SMALL * BALL * views.typical)
@@ -53,7 +53,7 @@ class Whitening:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Gaussians of K sources in whitened coordinates, and how they read held-out views."""
+    """Gaussians of K sources in whitened coordinates, and their accuracy on held-out views."""
 
     whitening: Whitening
     squares: list[
@@ -67,7 +67,7 @@ class Posterior:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Whitened views, and what does not depend on which further rows covariances come from."""
+    """Whitened views, and quantities that do not depend on additional rows."""
 
     white: Floats  # (n, k), of the views that are distinct,
     codes: NDArray[np.int64]  # their sources,
@@ -102,7 +102,7 @@ class Points:
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Covariances of the sources, and how they read held-out views at the best settings."""
+    """Covariances of the sources, and their accuracy on held-out views at the best settings."""
 
     free: Floats  # (K,): degrees of freedom
     axes: list[tuple[Floats, Floats]]  # of :func:`joint_axes`
@@ -113,7 +113,7 @@ class Gaussians:
 
 
 def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
-    """Return the Gaussians that read held-out views best; ``rows`` are numbers and scatters of other rows."""
+    """Return the best Gaussians for held-out views; ``rows`` are numbers and scatters of other rows."""
     whitening = Whitening.of(views)
     points = Points.of(views, whitening)
     best = fit_gaussians(views, whitening, points, rows)
@@ -185,7 +185,7 @@ def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
 def _left_out(
     points: Floats, codes: NDArray[np.int64], times: Floats, center: Floats, n_all: Floats
 ) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Return what to take from the scatters without some points: a factor, whose its rows are, how often.
+    """Return the downdate of the scatters without some points: a factor, its sources and multiplicities.
 
     Scatters are about the mean of all ``n_all`` points of a source. The others' mean differs: one more row.
     """
@@ -213,7 +213,7 @@ def _held_out(
     """Return log-densities of views (K, len(POOLED), n), up to a constant, by Gaussians without them.
 
     ``out``, ``whose`` and ``times`` are of :func:`_left_out`, ``means`` the sources' without these views.
-    Where they are fewer than coordinates, the axes of all views serve, and Gram matrices; otherwise new axes
+    With fewer views than coordinates, the axes of all views and Gram matrices are used; otherwise new axes
     are cheaper.
     """
     share, n, n_out = 1.0 - BALL, len(codes), np.bincount(codes, times[: len(codes)], len(center))
@@ -273,8 +273,8 @@ def log_density(
 def score_form(views: Views, posterior: Posterior) -> tuple[Floats, Floats, Floats, Floats]:
     """Return scores as squares and a linear part: directions (q, d), weights (q, K), linear (K, d), bias (K).
 
-    Relative to the first source, whose scores are zero. Squares that change no posterior of the paired views
-    by more than :data:`LOST` are replaced by a constant.
+    Relative to the first source, whose scores are zero. Squares that change posteriors of the paired views by
+    at most :data:`LOST` are replaced by a constant.
     """
     whitening, K, n_views = posterior.whitening, views.n_sources, len(views.raw)
     chosen, origin, factor = whitening.chosen, whitening.origin, whitening.factor

@@ -1,9 +1,9 @@
-"""Paired regressions: what another source would have seen, predicted from a view of one source.
+"""Paired regressions: predict the view of another source from a view of one source.
 
-A source's edit takes its rows to the target: another source's view, or the mean of the views of all sources,
-along the shortest route of pairs. Slopes act in the leading directions of the paired differences, as few as
-cross-validation supports; in all of them where those are not few, or where differences outside of them still
-grow with the pairs' means.
+The edit of a source maps its rows to the target: the view of another source, or the mean of the views of all
+sources, along the shortest chain of pairs. Slopes act in the leading directions of the paired differences
+that cross-validation supports. They act in all directions if these are not few, or if differences outside of
+them also grow with the means of the pairs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Regression:
 
     @cached_property
     def slope(self) -> Floats:
-        """What a view is multiplied by, (r, r)."""
+        """The matrix that multiplies a view, (r, r)."""
         return self._turned(self.whiten @ self.coefficients)
 
     def _turned(self, along: Floats) -> Floats:
@@ -74,7 +74,7 @@ class Regression:
         return replace(self, offset=-self.offset, coefficients=-self.coefficients)
 
     def without(self, x: Floats, y: Floats) -> Regression:
-        """Return the regression, with the same penalty, on all rows but some of those it was fitted on.
+        """Return the regression with the same penalty on all rows except some fitting rows.
 
         Nothing is fitted again: with H = ZZᵀ the block of the hat matrix of the rows left out, their
         residuals e become (I - H)⁻¹e. Only Zᵀ(I - H)⁻¹e = (I - ZᵀZ)⁻¹Zᵀe is needed: of many rows, the second
@@ -104,7 +104,7 @@ Regressions = dict[Step, Regression]
 
 
 def differences(views: Views, pairs: NDArray[np.intp]) -> Iterator[tuple[Step, Floats, Floats]]:
-    """Yield, for all two sources, views of some pairs and how the other source's views differ."""
+    """Yield, for every two sources, views of pairs and the differences to the other source's views."""
     between = sorted({(int(s), int(t)) for s, t in zip(views.first, views.second, strict=True)})
     for a, b in between:
         rows = pairs[(views.first[pairs] == a) & (views.second[pairs] == b)]
@@ -170,7 +170,7 @@ def mean_difference(center: Floats, offset: Floats, n_views: int) -> Regression:
 def shared_directions(
     parts: list[tuple[Floats, Floats, Floats, Floats]], y: Floats
 ) -> tuple[Floats, Floats, int]:
-    """Return the squares of y along its axes, strongest first, the axes, and in how many slopes act."""
+    """Return the squares of y along its axes in decreasing order, the axes, and the number with slopes."""
     energy, T = _principal_axes(y)
     energy, T = energy[::-1], T[:, ::-1]
     counts = [count_directions(scatter, P @ T, energy, len(y) - 1.0) for _, scatter, _, P in parts]
@@ -227,8 +227,8 @@ def _solve(
 ) -> Regression:
     """Return the regression of centred differences, times weight, with slopes in the directions T.
 
-    T holds ``energy`` of their squares. Directions and penalty are the best relative to how rows vary.
-    Differences are small where rows hardly vary, and no less important to what is computed from rows.
+    T holds ``energy`` of their squares. Directions and penalty are optimal relative to the variation of rows,
+    because small differences are also important in directions in which rows hardly vary.
     """
     few = T.shape[1] < len(T)  # T Tᵀ is the identity otherwise
     along = products @ T if few else products
@@ -238,7 +238,7 @@ def _solve(
 
 
 def route(regressions: Regressions, source: int) -> list[Step]:
-    """Return the steps that reach all sources from one, each by as few as possible."""
+    """Return the shortest chains of steps from one source to all others."""
     reached, steps, ends = {source}, [Step(source, source)], dict[int, list[int]]()
     for start, end in regressions:
         ends.setdefault(start, []).append(end)

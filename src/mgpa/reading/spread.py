@@ -29,7 +29,7 @@ STILL_READABLE = 0.65  # an AUROC that is worth a sentence
 
 @dataclass(frozen=True)
 class SpreadEvidence:
-    """What held-out pairs say about spread, and about correcting it."""
+    """The evidence of held-out pairs on spread and on its correction."""
 
     p_value: float  # of a slope of contrasts on midpoints that units share; 1: too few units to tell
     n_units: int
@@ -58,9 +58,9 @@ class SpreadEvidence:
 
     @property
     def matches_rows(self) -> bool:
-        """Whether rows differ in spread as the pairs do; where rows are the pairs, whether these are sure.
+        """Whether rows differ in spread like the pairs; if all rows are pairs, whether these are certain.
 
-        Never where rows lack the pairs' shift: what they differ in is not the device.
+        False if rows lack the shift of the pairs, because their difference is then not that of the device.
         """
         if self.is_absent:
             return False
@@ -92,7 +92,7 @@ class SpreadEvidence:
 
 
 def show_spread(views: Views) -> SpreadEvidence:
-    """Return whether the pairs differ in spread: :func:`shared_slope`, over which units."""
+    """Return whether paired devices differ in spread (:func:`shared_slope`), and the units of the test."""
     units, whose = views.units, views.participants
     n_units = int(units.max()) + 1
     unit = "groups of pairs"
@@ -118,11 +118,11 @@ def shared_slope(
 ) -> float:
     """Return the p-value of a common slope, over units, of contrasts on midpoints.
 
-    Every unit's slope is its own cross-product of contrasts and midpoints, centred in the unit, so that
-    offsets of people and sessions drop out. Where views are exchangeable, a unit's slope is as
-    likely to have the other sign: the sum of products of different units' slopes is compared with its values
-    under exchanged signs, or, of six units and fewer, with its standard error and a t-quantile. Fewer than
-    three cannot tell. ``kind`` is which two sources a contrast is between. Both arrays are overwritten.
+    The slope of a unit is the cross-product of its contrasts and midpoints, centred within the unit, so that
+    offsets of people and sessions cancel. If views are exchangeable, the slope of a unit is equally likely to
+    have the other sign. The sum of products of slopes of different units is therefore compared with its
+    values under exchanged signs or, with six units or fewer, with its standard error and a t-quantile. At
+    least three units are needed. ``kind`` is the pair of sources of a contrast. Both arrays are overwritten.
     """
     n_units = int(units.max()) + 1
     if n_units < FEWEST_UNITS:
@@ -154,7 +154,7 @@ def shared_slope(
 
 
 def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
-    """Return the rows' difference in spread as a multiple of the pairs'; NaN if all rows are pairs.
+    """Return the difference in spread of rows as a multiple of that of pairs; NaN if all rows are pairs.
 
     The pairs' own is the product of two halves' differences, of other people where known. Where the halves
     do not agree, rows cannot match them: 0.
@@ -183,7 +183,7 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
 
 
 def describe_spread(views: Views, regressions: Regressions) -> tuple[float, float, float]:
-    """Return shares of contrasts, less their mean: gains along directions, rotation, and noise.
+    """Return shares of centred contrasts: gains along directions, rotation, and noise.
 
     Both regressions between two sources say how contrasts follow midpoints. The symmetric part of what they
     have in common stretches, the antisymmetric part turns, and the rest of the contrasts is noise.
@@ -205,7 +205,7 @@ def describe_spread(views: Views, regressions: Regressions) -> tuple[float, floa
 
 
 def read_by_length(length: Floats, codes: NDArray[np.int64]) -> float:
-    """Return the AUROC of the source by the length of rows; of several sources, of the best two."""
+    """Return the AUROC of the source by the length of rows; with several sources, for the best two."""
     lengths = [np.sort(length[codes == code]) for code in np.unique(codes)]
     aurocs = []
     for a, b in itertools.combinations(lengths, 2):

@@ -1,4 +1,4 @@
-"""Rows that no device of the fit explains: how a map notices one, and what it does to it instead.
+"""Rows that no fitted device explains: their recognition and their edit.
 
 In coordinates w whitened within sources, rows of a known device are N(μ_s, I). Those of a device drawn from
 the same population are N(μ̄, I + B), B the spread of the known μ_s, a part of it in any direction. The
@@ -6,9 +6,9 @@ probability of such a device, p, follows from the two, and the row moves by
 
     (1 - p) Σ_s p_s(h) E_s(h) + p E(h).
 
-E takes a row of any device to the target: a ridge regression of corrected views on the uncorrected views of
-the same events by other devices. Every device is left out in turn to choose its penalty, and to say whether
-rows of a new device are better moved so, not at all, or as rows of the known ones.
+E maps a row of any device to the target: a ridge regression of corrected views on the uncorrected views of
+the same events by other devices. Every device is left out in turn to choose the penalty, and to decide
+whether rows of a new device should be moved by E, not at all, or like rows of the known devices.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AS_KNOWN, UNMOVED, REGRESSED = "moved as those of known devices", "left as they 
 
 @dataclass(frozen=True)
 class Samples:
-    """Views with the corrected views of the same events by other devices, in two systems of coordinates."""
+    """Views with corrected views of the same events by other devices, in two coordinate systems."""
 
     read: Floats  # (2 m, j): uncorrected views along the axes that the regression reads
     before: Floats  # (2 m, r): where the map's edits act, uncorrected
@@ -47,7 +47,7 @@ class Samples:
 
 
 def with_unseen(m: PosteriorMap, views: Views, n_rows: float) -> tuple[PosteriorMap, str]:
-    """Return the map with an edit for devices that were not in the fit, and what was found, in words.
+    """Return the map with an edit for devices that were not in the fit, and the evidence in words.
 
     ``views`` are uncorrected, ``n_rows`` how many rows their variance is of. Without three sources, or where
     rows of a device that is left out are best moved as those of the others, the map stays as it is.
@@ -91,7 +91,7 @@ def reading_axes(views: Views) -> NDArray[np.intp]:
 
 
 def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
-    """Return every view with the other view of its event, corrected as a row of its source."""
+    """Return every view with the corrected other view of its event."""
     n, along = len(views), direction @ views.axes
     firsts, at = first_of_each(views.row)
     raw, codes = views.raw[firsts], views.codes[firsts]
@@ -115,7 +115,7 @@ def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
 def leave_devices_out(
     m: PosteriorMap, views: Views, samples: Samples, direction: Floats
 ) -> tuple[dict[str, float], float]:
-    """Return how far rows of devices left out end from the goal, after each treatment, and the best penalty.
+    """Return distances of rows of left-out devices from the target after each treatment, and the penalty.
 
     Edits of known devices are those of the fit, without the device's own; regressions are fitted without it.
     """
@@ -173,7 +173,7 @@ def regress(
 
 
 def closeness(moved: Floats, goal: Floats) -> float:
-    """Return the mean squared distance of rows to their goals, as a share of that to others' goals."""
+    """Return the mean squared distance of rows to their targets, relative to targets of other rows."""
     others = np.mean(np.sum(moved**2, axis=1)) + np.mean(np.sum(goal**2, axis=1))
     others -= 2.0 * moved.mean(axis=0) @ goal.mean(axis=0)
     tiny = np.finfo(np.float64).tiny
@@ -183,8 +183,8 @@ def closeness(moved: Floats, goal: Floats) -> float:
 def compare_devices(views: Views, n_rows: float) -> tuple[Floats, Floats, float]:
     """Return the whitened coordinates, (d, j), the devices' means there, and the odds that are asked.
 
-    Odds are those that a share of held-out views of known devices exceeds: each fold's views are compared by
-    means and covariance of the others.
+    Odds are exceeded by a given share of held-out views of known devices; the views of each fold are compared
+    by means and covariance of the others.
     """
     top = np.argsort(-views.variance, kind="stable")[:AXES]
     scale = np.sqrt((1.0 - BALL) * views.variance[top] + BALL * views.typical)

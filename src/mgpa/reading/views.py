@@ -1,4 +1,4 @@
-"""The paired views in the coordinates that reading and correcting are computed in.
+"""The paired views in the coordinates of reading and correcting.
 
 Coordinates are principal axes of rows and views within sources, in standardised units: with few rows, there
 are only as many axes as rows and views.
@@ -34,7 +34,7 @@ ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # units of pairs that are alike, and pair
 
 @dataclass(frozen=True, eq=False)
 class Distinct:
-    """Views without repetition: what is computed from a row is computed once in every fold."""
+    """Views without repetition, so that quantities of a row are computed once per fold."""
 
     views: NDArray[np.intp]  # the first view of each row and fold
     times: Floats  # how many views are the same
@@ -46,7 +46,7 @@ class Distinct:
 class Views:
     """Both views of every pair in r coordinates.
 
-    They are the one large array here: whatever follows from them is computed some rows at a time.
+    They are the only large array; other quantities are computed from blocks of rows.
     """
 
     axes: Floats  # V (d, r), orthonormal
@@ -97,7 +97,7 @@ class Views:
 
     @cached_property
     def weight(self) -> Floats:
-        """What gives views along every axis the same variance within sources, nearly; (r,)."""
+        """Weights (r,) that give views nearly the same variance within sources along all axes."""
         return 1.0 / np.sqrt(self.variance + SMALL * self.typical)
 
     @cached_property
@@ -118,7 +118,7 @@ class Views:
 
     @cached_property
     def kind(self) -> Codes:
-        """Which two sources each pair is of, counted."""
+        """The number of the pair of sources for each pair."""
         between = np.column_stack([self.first, self.second])
         return np.unique(between, axis=0, return_inverse=True)[1].ravel()
 
@@ -206,7 +206,7 @@ def read_views(pairs: Pairs, within: Scatter, n_rows: float, standardizer: Stand
 
 
 def first_of_each(labels: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return where each label is first, in this order, and which of these labels every one is."""
+    """Return the first positions of the labels, and the number of the label of every entry."""
     _, firsts, inverse = np.unique(labels, return_index=True, return_inverse=True)
     order = np.argsort(firsts)
     place = np.empty_like(order)
@@ -219,8 +219,8 @@ def unpaired_scatters(
 ) -> list[tuple[float, Floats]]:
     """Return number and scatter, in the coordinates V, of every source's rows that are not paired.
 
-    Held-out pairs have to stay held out, so ``paired``, the moments of the rows that are views of pairs, are
-    taken out. With weights, which pairs do not have, they cannot be: then pairs speak for all rows.
+    Held-out pairs must stay held out, so ``paired``, the moments of rows that are views of pairs, are
+    subtracted. This is not possible with weights, which pairs do not have; then only pairs are used.
     """
     weighted = not np.allclose(moments.weights, [part.n_rows for part in moments.parts.values()])
     scatters = []
@@ -238,9 +238,9 @@ def unpaired_scatters(
 
 
 def neighbours_agree(contrasts: Floats) -> bool:
-    """Return whether contrasts are like the ones before them, in the given order, by more than chance.
+    """Return whether consecutive contrasts are similar beyond chance.
 
-    So are neighbouring windows of a recording, whose noise goes on.
+    This happens for neighbouring windows of a recording with correlated noise.
     """
     centred = contrasts - contrasts.mean(axis=0)
     centred /= np.maximum(np.linalg.norm(centred, axis=1), EPS)[:, None]
@@ -254,11 +254,11 @@ def neighbours_agree(contrasts: Floats) -> bool:
 
 
 def alike(midpoints: Floats, contrasts: Floats) -> Codes:
-    """Return the unit of each pair where participants are unknown: pairs that are alike are in one unit.
+    """Return the unit of each pair if participants are unknown: similar pairs are in one unit.
 
-    Where windows of one recording follow each other (:func:`neighbours_agree`), near copies in different
-    units would confirm each other whatever they show. Units are clusters of midpoints and contrasts together
-    (Ward's method): every pair belongs to the nearest, of at most :data:`MOST_CLUSTERED` pairs.
+    If windows of one recording are consecutive (:func:`neighbours_agree`), near copies in different units
+    would seem to confirm each other. Units are clusters of midpoints and contrasts together (Ward's method):
+    every pair belongs to the nearest, of at most :data:`MOST_CLUSTERED` pairs.
     """
     parts = [part - part.mean(axis=0) for part in (midpoints, contrasts)]
     Z = np.concatenate([part / max(float(np.linalg.norm(part)), EPS) for part in parts], axis=1)
@@ -275,11 +275,11 @@ def alike(midpoints: Floats, contrasts: Floats) -> Codes:
 
 
 def grouped(whose: Codes, kind: Codes, length: Floats) -> Codes:
-    """Return the unit of each pair: its participant, or several of them, as many as have a slope together.
+    """Return the unit of each pair: its participant, or a group of participants with enough pairs.
 
-    Those with fewer than :data:`UNIT_PAIRS` pairs of every kind are dealt out by which pairs they have and
-    how long those are, whatever their names and the sources' are. So are more than
-    :data:`MOST_PARTICIPANTS`: what units show is compared between every two of them.
+    Participants with fewer than :data:`UNIT_PAIRS` pairs of every kind are grouped by the kinds and lengths
+    of their pairs, independently of names. If there are more than :data:`MOST_PARTICIPANTS` participants,
+    they are also grouped, because units are compared in pairs.
     """
     counts, lengths = np.zeros((2, whose.max() + 1, kind.max() + 1))
     np.add.at(counts, (whose, kind), 1)
@@ -309,7 +309,7 @@ def members(labels: NDArray[Any]) -> list[NDArray[np.intp]]:
 
 
 def centre(rows: Floats, labels: NDArray[np.int64]) -> Floats:
-    """Take the mean of the rows with the same label from each, in place."""
+    """Subtract the mean of the rows with the same label from each row, in place."""
     for part in members(labels):
         rows[part] -= rows[part].mean(axis=0)
     return rows

@@ -1,4 +1,4 @@
-"""What all readers share: types, blocks of rows, scores, and checks of what they are given."""
+"""Shared code of readers: types, blocks of rows, scores, and input checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BLOCK = 2048  # rows that are read at a time
 
 
 def blocks(X: Array) -> Iterator[tuple[int, Array]]:
-    """Yield rows in float64, some at a time, and where they begin."""
+    """Yield blocks of rows in float64, with their first positions."""
     for start in range(0, max(len(X), 1), BLOCK):
         yield start, double(X[start : start + BLOCK])
 
@@ -61,7 +61,7 @@ def source_codes(source: Any, n: int) -> tuple[Codes, int]:
 
 
 def check_bank(bank: str, restarts: int, checkpoints: Sequence[int]) -> tuple[int, ...]:
-    """Return the checkpoints as a tuple, or say what is wrong with a bank of readers."""
+    """Return the checkpoints as a tuple; raise for an invalid bank of readers."""
     epochs = tuple(int(epoch) for epoch in checkpoints)
     if bank not in BANKS:
         raise ValueError(f"No bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")

@@ -1,7 +1,7 @@
-"""Readers beyond the paper's: what linear readers do not see, and small networks see less of.
+"""Readers in addition to the paper's, for sources that linear readers and small networks miss.
 
-They find a source that changes the spread of one feature of many, the sign of a product, the shape of a
-distribution, all variances a little, or anything that a decoder finds who knows whose rows are whose.
+They detect a source that changes the spread of one of many features, the sign of a product, the shape of a
+distribution, or all variances slightly, and effects that appear only relative to participant means.
 """
 
 from __future__ import annotations

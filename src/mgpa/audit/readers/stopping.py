@@ -1,4 +1,4 @@
-"""How long the networks of the full bank are trained: as long as they may read more than other readers do."""
+"""Early stopping of the networks of the full bank, if they can no longer be better than other readers."""
 
 from __future__ import annotations
 

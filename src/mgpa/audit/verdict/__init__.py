@@ -1,7 +1,7 @@
 """The audit in words: headline, effect of each method, certainty, next steps.
 
-What leads and why is decided in :mod:`~mgpa.audit.verdict.decisions`, from intervals. What was found is data
-(:class:`Finding`); every kind of finding has one template, and every output takes its sentences from here.
+:mod:`~mgpa.audit.verdict.decisions` decides from intervals which methods lead. Findings are data
+(:class:`Finding`); every kind of finding has one template, which all outputs use.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ __all__ = [
 
 
 def verdict(audit: Audit) -> list[str]:
-    """Return three lines: what the embeddings reveal, what the best methods did, how sure that is.
+    """Return three lines: source information in the embeddings, effects of the best methods, certainty.
 
-    What is doubtful about the pairs comes before them.
+    Doubts about the pairs come first.
     """
     before, main, rest = conclude(audit)
     return [*map(str, before), sentences([*main, *rest]), certainty(audit)]
