@@ -81,7 +81,7 @@ def test_participants_who_lack_a_combination_are_scored_in_what_they_have():
     gone |= (table.participant == "p005") & (table.label == 3)
     result = audit.run(table.take(~gone), ["leace"], **QUICK)
     assert result.n_people == 12
-    assert "2 of 12 participants lack some combination of source and label" in " ".join(caveats(result))
+    assert "2 of 12 participants lack a combination of source and label" in " ".join(caveats(result))
     assert {"S", "T_f"} <= set(result.metrics)
     assert np.isfinite(result["identity"].by_participant("T_f")).all()
 

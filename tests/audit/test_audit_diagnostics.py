@@ -43,7 +43,7 @@ def test_pairs_of_noise_show_nothing(table):
     assert not found.shows_something
     assert found.rank == 0
     # What is doubtful about the pairs comes first.
-    assert found.verdict.startswith("Views of one event are no closer than those of different events")
+    assert found.verdict.startswith("Views of one event are not closer than those of different events")
     assert f"These {found.n_pairs} pairs show no common difference" in found.verdict
     assert found.closeness == pytest.approx(1.0, abs=0.1)
 

@@ -77,7 +77,10 @@ def test_what_was_chosen_otherwise_is_said_otherwise(found):
     assert facts in said(signals=whole, pairing="9 pairs of 9 events")
     assert "Task heads (Mine) were" in said(head="Mine(a=1)")
     deployed = said(head="Mine(a=1)", deployed=True, head_source="dry")
-    assert "The user's head (Mine) was already fitted on rows of dry and was scored as it is" in deployed
+    assert (
+        "The user's head (Mine) was already fitted on rows of dry and was scored without refitting"
+        in deployed
+    )
     assert "percentile bootstrap" not in said()
     assert "IGBP was left out: it is too far." in said(omitted={"igbp": "it is too far"})
     assert "Preliminary" not in said(preliminary=False)

@@ -209,7 +209,7 @@ def test_application_needs_sources_that_were_fitted_and_reads_labels_alike(name,
         for rows in (X, torch.tensor(X)):
             with refused("is source-aware: pass source=", "dry, wet"):
                 correct.transform(rows)
-            with refused("not seen in fit: 'gel'", "Fitted on 'dry', 'wet'"):
+            with refused("not in the fit: 'gel'", "Fitted on 'dry', 'wet'"):
                 correct.transform(rows, source=np.where(SOURCE == "wet", "gel", SOURCE))
             with refused("(59,); expected one label for each of the 60 rows"):
                 correct.transform(rows, source=SOURCE[:-1])
@@ -348,7 +348,7 @@ def test_a_refused_batch_leaves_the_evidence_usable_and_only_alike_fits_merge(na
         with pytest.raises((ValueError, TypeError)):
             model.partial_fit(rows, TASK, **evidence(**changes))
         np.testing.assert_array_equal(model.transform(X, **known(name)), before)
-    with refused("have seen the same rows"):
+    with refused("contain the same rows"):
         model.merge(fit(name))
     with refused("Cannot merge fits on 6 and 5 features"):
         model.merge(fit(name, X[:, :5], pairs=(A[:, :5], B[:, :5])))

@@ -78,7 +78,7 @@ def test_it_corrects_new_samples_and_refuses_unknown_sources():
     plain = np.sqrt(np.mean((model.head_.predict(new["b"]) - new_y) ** 2))
     assert scores["b"] < 0.15 * plain
     assert scores["worst"] == max(scores["a"], scores["b"])
-    for given, words in (({}, "pass source="), ({"source": "c"}, r"\['c'\] was not seen in fit")):
+    for given, words in (({}, "pass source="), ({"source": "c"}, r"\['c'\] was not in the fit")):
         with pytest.raises(ValueError, match=words):
             model.predict(X, **given)
     for changes, words in (

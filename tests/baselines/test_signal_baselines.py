@@ -119,7 +119,7 @@ def test_bad_input_is_refused_and_leaves_nothing_fitted(method, bad, source, mes
         method.transform(bad, source=source)
     with pytest.raises(ValueError, match="5 channels; this method was fitted on 4"):
         method.transform(np.ones((2, 5, 64)), source=["dry", "dry"])
-    with pytest.raises(ValueError, match=r"\['saline'\] was not seen.*\['dry', 'gel', 'wet'\]"):
+    with pytest.raises(ValueError, match=r"\['saline'\] was not in the fit.*\['dry', 'gel', 'wet'\]"):
         method.transform(X[:1], source=["saline"])
     with pytest.raises(ValueError, match="omit sample_weight"):
         clone(method).fit(X, Y, source=SOURCE, sample_weight=np.ones(60))

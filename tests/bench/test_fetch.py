@@ -69,7 +69,7 @@ def test_gas_boards_are_downloaded_once_and_refused_if_they_changed(web, monkeyp
     arrays = gas_arrays()
     web.files[GAS] = gas_table(arrays)
     changed = DATASETS["gas_boards"]
-    with pytest.raises(OSError, match="differs from what the page was measured on"):
+    with pytest.raises(OSError, match="from the data behind the page"):
         changed.open(None)
     fetched = replace(changed, digest=contents(arrays)).open(None)
     np.testing.assert_array_equal(fetched["X"], arrays["X"])
@@ -189,7 +189,7 @@ def archive_of(recordings):
 def test_phone_and_watch_are_windows_of_the_recordings(web, monkeypatch):
     made = executions()
     web.files[PHONE_WATCH] = archive_of(made)
-    with pytest.raises(OSError, match="differs from what the page was measured on"):
+    with pytest.raises(OSError, match="from the data behind the page"):
         DATASETS["phone_watch"].open(None)
     monkeypatch.setattr(fetch, "resembles", lambda *_: None)
     arrays = DATASETS["phone_watch"].open(None)
@@ -267,7 +267,7 @@ def test_kalunga_comes_from_one_file_a_session(web, monkeypatch, tmp_path):
     assert arrays["label"].tolist() == [*label, *label]
     assert arrays["participant"].tolist() == ["S01"] * 8 + ["S02"] * 8
     monkeypatch.setattr(fetch, "SESSIONS", {n: (md5, 2 * share) for n, (md5, share) in known.items()})
-    with pytest.raises(OSError, match="subject01_run1: what was read"):
+    with pytest.raises(OSError, match="subject01_run1: the downloaded data differ"):
         DATASETS["kalunga_amplifiers"].open(None)
     monkeypatch.setattr(fetch, "SESSIONS", known)
     monkeypatch.setattr(fetch, "SESSION", 9)

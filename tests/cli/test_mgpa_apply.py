@@ -109,7 +109,9 @@ def test_apply_checks_sources_under_the_name_they_had_in_the_fit(
     assert check["not_checked"].startswith(not_checked)
     assert bool(check["not_checked"]) == bool(not_checked)
     if unseen:
-        assert "hospital 'east' was never seen" in refused(*given, "--overwrite", "--strict", folder=tmp_path)
+        assert "hospital 'east' was not in the fit" in refused(
+            *given, "--overwrite", "--strict", folder=tmp_path
+        )
     else:
         assert not_checked in done(*given, "--overwrite", folder=tmp_path).stdout
 

@@ -51,7 +51,7 @@ class Action(Enum):
     COLLAPSE_AND_READ = "collapse, then read"  # edits of collapsed rows
 
     def in_words(self, reference: str) -> str:
-        """Return what is done with rows, toward a source of this name or, if it is empty, the mean of all."""
+        """Return the correction in words; the target is the source with this name or, if empty, the mean."""
         view = f"the view of {reference!r}" if reference else "the mean of all views"
         level = f"the level of {reference!r}" if reference else "the mean level of all sources"
         collapse = f"the direction in which sources differ is collapsed to {level}"

@@ -262,7 +262,7 @@ def path(regressions: Regressions, source: int, target: int | None) -> list[Step
 
 
 def displacement(regressions: Regressions, source: int, X: Floats, target: int | None) -> Floats:
-    """Return what takes views X of one source to the target: a source, or None, the mean of all of them."""
+    """Return the displacement of views X of one source to the target source; None is the mean of all."""
     steps = path(regressions, source, target)
     (n, r), n_steps, n_far = X.shape, len(steps), sum(step.start != source for step in steps)
     if is_constant(regressions) or n * (2 * n_steps - 1) >= r * (n_steps + n_far):  # in products of r x r

@@ -162,7 +162,7 @@ class Views:
         return np.asarray(self.place % max(1, n_units))
 
     def source_means(self, train: NDArray[np.intp]) -> Floats:
-        """Return the sources' means from some pairs: of all midpoints, plus what each source adds to them."""
+        """Return the sources' means from some pairs: the mean midpoint plus the effect of each source."""
         design = np.eye(self.n_sources)[self.second[train]] - np.eye(self.n_sources)[self.first[train]]
         midpoint, products = np.zeros(self.raw.shape[1]), np.zeros((self.n_sources, self.raw.shape[1]))
         for part, rows in zip(self.blocks(train), self.blocks(np.arange(len(train))), strict=True):
