@@ -1,4 +1,4 @@
-"""The benchmark: the same thing measured by several devices, one protocol for every method, one page.
+"""The benchmark: events recorded by several devices, one protocol for every method, one page.
 
 ``mgpa bench`` runs it. From Python, :func:`run` takes settings and methods, of this package or of your own,
 and :func:`build` writes the page.

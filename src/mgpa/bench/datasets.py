@@ -1,7 +1,7 @@
-"""Real data sets in which several devices recorded the same events: where they are, and their settings.
+"""Real data sets in which several devices recorded the same events: downloads and settings.
 
-Nothing is shipped. A file is read from ``--data FOLDER`` if it is there; else it is fetched once, checked and
-cached by pooch, where the licence and the publisher allow a plain download.
+The package contains no data. A file is read from ``--data FOLDER`` if it exists. Otherwise it is downloaded
+once, checked and cached by pooch, if the licence and the publisher allow this.
 """
 
 from __future__ import annotations
@@ -35,23 +35,19 @@ from .worlds import world_settings
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set, and how settings are made of its file.
+    """A data set, and the function that makes settings from its file.
 
     Attributes
     ----------
     name, title : str
-        Its name in commands and file names, and on the page.
+        Name in commands and file names, and title on the page.
     file : str
         Its file in ``--data FOLDER``.
     home, license, citation, size : str
-        Where it is described (empty: it is simulated), what may be done with it, what to cite, and how large
-        the download is.
-    settings : function
-        Of the file's arrays; yields the settings.
-    fetch : function or None
-        Downloads the raw files, checks them, and returns the arrays. None: only from ``--data``.
-    digest : str
-        Of what ``fetch`` returns, by ``mgpa.bench.fetch.contents``. Empty: ``fetch`` checks it.
+        Home page (empty: simulated data), licence, citation, and size of the download. settings : function A
+        function of the arrays in the file that yields the settings. fetch : function or None A function that
+        downloads the raw files, checks them, and returns the arrays. None: only from ``--data``. digest : str
+        Checksum of the result of ``fetch``, by ``mgpa.bench.fetch.contents``. Empty: ``fetch`` checks it.
     """
 
     name: str
@@ -94,7 +90,7 @@ def logarithms(X: NDArray[Any]) -> Floats:
 
 
 def blocks(n: int, number: int) -> NDArray[np.str_]:
-    """Return a block for each of n samples, which takes the place of its participant."""
+    """Return a block for each of n samples, which is used as its participant."""
     order = np.random.default_rng(3).permutation(n)
     names = np.empty(n, dtype="U8")
     for k, part in enumerate(np.array_split(order, number)):
@@ -260,7 +256,7 @@ DATASETS: dict[str, DataSet] = {
 
 
 def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tuple[list[Setting], list[str]]:
-    """Return the settings asked for, and what is missing: data sets that are not in the folder.
+    """Return the requested settings, and the data sets that are not in the folder.
 
     ``only`` has names of data sets, or words in names of settings; empty, everything. A quick benchmark has
     some worlds and the simulated headsets unless it is asked for others.

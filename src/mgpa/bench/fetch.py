@@ -1,7 +1,7 @@
 """Raw files of the data sets: downloaded once, checked, cached, and read into the arrays of their settings.
 
-Files whose publisher states a digest are checked against it. Of the others, the digest of the first download
-is kept beside the file, and what is read from them is compared with what the page was measured on.
+Files with a published checksum are checked against it. For other files, the checksum of the first download is
+stored beside the file, and the data are compared with the data behind the page.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def fetch_corn() -> Arrays:
 
 
 def resembles(name: str, measured: Sequence[float], known: Sequence[float], tolerance: float) -> None:
-    """Raise an error if a summary of the data is not that of the data that the page was measured on."""
+    """Raise an error if a summary of the data differs from that of the data behind the page."""
     if not np.allclose(measured, known, rtol=tolerance, atol=tolerance):
         raise OSError(
             f"{name}: the downloaded data differ from the data behind the page "

@@ -1,8 +1,8 @@
-"""The methods of the benchmark: how each is fitted and applied, through its own package's interface.
+"""The methods of the benchmark, fitted and applied through the interfaces of their packages.
 
 A method is fitted on a :class:`~mgpa.bench.settings.Calibration` and returns a function of rows and of the
-device that recorded them. Source-blind methods do not look at the device. Packages are imported when a method
-is fitted, so that one that is not installed is a dash with a note.
+device that recorded them. Source-blind methods do not use the device. Packages are imported when a method is
+fitted; methods of missing packages are shown as a dash with a note.
 """
 
 from __future__ import annotations
@@ -35,17 +35,12 @@ class Method:
     Attributes
     ----------
     name : str
-        As the page shows it.
+        Name on the page.
     fit : function
-        Of the calibration data and the position of the device to correct to; returns the correction.
-    told : bool
-        Whether it needs the device of every row it corrects.
-    reference : bool
-        Whether it corrects to one device: then it is fitted for each in turn.
-    key : str
-        What the project's palette calls it, for its colour and marker.
-    package : str
-        Where the implementation comes from, if not this package.
+        A function of the calibration data and the position of the reference device that returns the
+        correction. told : bool Whether the method needs the device of every row. reference : bool Whether the
+        method maps to one device; it is then fitted for each device in turn. key : str Name in the project's
+        palette, for colour and marker. package : str Package of the implementation, if not this package.
     """
 
     name: str
@@ -57,7 +52,7 @@ class Method:
 
 
 def estimator(make: Callable[[], Any], *, told: bool = False) -> Fit:
-    """Return how any object with ``fit`` and ``transform`` is fitted and applied.
+    """Return the fit function for any object with ``fit`` and ``transform``.
 
     ``fit`` gets the rows, and of ``y``, ``source``, ``groups``, ``pairs``, ``pair_groups`` and ``pair_id``
     those that its signature names. Its parameter ``reference`` is set to the device to correct to, if the
@@ -118,7 +113,7 @@ def _for_each_device(
 
 
 def regression(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
-    """Return a ridge regression of paired views' differences that knows the device: the ceiling."""
+    """Return a ridge regression of paired differences that is given the device: the ceiling."""
     from sklearn.linear_model import Ridge
 
     penalty = 0.1 * float(((A - A.mean(axis=0)) ** 2).sum()) / A.shape[1]
@@ -127,7 +122,7 @@ def regression(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
 
 
 def midpoint(fit: Fit) -> Fit:
-    """Return a method that corrects to the mean of what ``fit`` makes of a row for each device as reference.
+    """Return a method that maps a row to the mean of the corrections to each device as reference.
 
     Of a ridge regression, this is the regression to the mean of all devices' views.
     """
@@ -280,7 +275,7 @@ def euclidean_alignment(A: Floats, B: Floats) -> Callable[[Floats], Any]:
 
 
 def refit(data: Calibration, reference: int | None) -> Correct:
-    """Change no row: the protocol fits a decoder of each device on its few calibration rows instead."""
+    """Do not change rows; the protocol fits a decoder for each device on its few calibration rows."""
     return lambda rows, device: rows
 
 

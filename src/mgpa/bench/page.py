@@ -1,4 +1,4 @@
-"""The page: one figure, a few sentences and tables of stored results, always the same from the same files."""
+"""The page: one figure, a few sentences and tables, computed deterministically from stored results."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def settings_of(results: Results) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def average(cells: list[dict[str, Any]], measure: str) -> float | None:
-    """Return the mean of a measure over the settings that have it; None if none has."""
+    """Return the mean of a measure over the settings with this measure; None without any."""
     values = [cell[measure] for cell in cells if measure in cell]
     return float(np.mean([np.ravel(value)[0] for value in values])) if values else None
 
@@ -107,7 +107,7 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
 
 
 def ahead(one: dict[str, Any], other: dict[str, Any]) -> Estimate:
-    """Return how much more accurate one cell is away from home than another, over their participants."""
+    """Return the difference in accuracy away from home between two cells, over their participants."""
     each = np.array([one["away_of_each"], other["away_of_each"]], dtype=float)
     both = each[:, np.isfinite(each).all(axis=0)]
     return contrast(both[0], both[1], widen=True, n_draws=DRAWS)
@@ -189,7 +189,7 @@ def sentences(results: Results) -> list[str]:
 
 
 def gaps_away(every: list[dict[str, Any]], one: str, other: str) -> Floats:
-    """Return how much more accurate one method is away from home than another, where both were measured."""
+    """Return differences in accuracy away from home between two methods, if both were measured."""
     both = [cells for cells in every if all("away" in cells.get(name, ()) for name in (one, other))]
     return np.array([cells[one]["away"][0] - cells[other]["away"][0] for cells in both], dtype=float)
 
@@ -314,7 +314,7 @@ def build(folder: Path) -> Path:
 
 
 def compare(folder: Path, other: Path) -> str:
-    """Return how far two folders of results are apart: every value and interval but seconds."""
+    """Return the differences between two folders of results, for all values and intervals except seconds."""
     gaps: list[tuple[float, str]] = []
     other_cells = {(data, name): cells for data, name, cells in settings_of(read_results(other))}
     for data, name, cells in settings_of(read_results(folder)):

@@ -1,4 +1,4 @@
-"""One protocol for every method: fitted on some people, scored on others, each device as reference in turn.
+"""One protocol for all methods: fitted and scored on different people, each device as reference in turn.
 
 Readers, decoders, accuracies and intervals are those of :mod:`mgpa.audit`. Decoders of one device are trained
 on its uncorrected rows of other people; ``home`` and ``away`` are their balanced accuracies on corrected rows
@@ -55,7 +55,7 @@ DRAWS = 4000
 
 @dataclass(frozen=True)
 class Prepared:
-    """A round with its decoders: what every method of a setting is measured with."""
+    """A round with its decoders, shared by all methods of a setting."""
 
     part: Round
     data: Calibration
@@ -69,7 +69,7 @@ class Prepared:
 
 
 def prepare(part: Round, bank: dict[str, Any]) -> Prepared:
-    """Standardise a round by its rows to fit on, and lay out the rows of the others as the audit has them."""
+    """Standardise a round by its fitting rows, and arrange the other rows as in an audit."""
     d = part.pairs.views.shape[2]
     X = calibration(part, np.zeros(d), np.ones(d)).X
     units = Standardizer.from_rows(X, None, True)
@@ -142,8 +142,8 @@ _READ: dict[str, NDArray[Any]] = {}
 def read_source(ground: Ground, C_head: Floats, C_eval: Floats) -> NDArray[Any]:
     """Return every reader's AUROC on every participant; the same rows are read once.
 
-    Methods that leave rows alone, or come to the same map, give the same rows, and so do settings that differ
-    in the task only.
+    Methods that do not change rows, or that have the same map, give the same rows, as do settings that differ
+    only in the task.
     """
     held = ground.evaluation
     key = str(joblib.hash((C_head, ground.head.source, C_eval, held.source, held.participant, ground.bank)))
@@ -235,7 +235,7 @@ _LAST: dict[tuple[str, bool], list[Prepared]] = {}  # of the setting that this p
 
 
 def measure_cell(setting: Setting, method: Method, quick: bool) -> dict[str, Any]:
-    """Return all measures of one method in one setting, or why there are none."""
+    """Return all measures of one method in one setting, or the reason why there are none."""
     key = setting.token, quick
     # Its matrices are small: more threads take longer, and wait for each other where others compute.
     with warnings.catch_warnings(), threadpool_limits(1):
@@ -263,20 +263,20 @@ def run(
     commit: str = "",
     verbose: bool = True,
 ) -> dict[str, Any]:
-    """Measure every method in every setting; by default, cells that ``out`` has are not measured again.
+    """Measure every method in every setting; by default, existing cells in ``out`` are not measured again.
 
     Parameters
     ----------
     settings, methods
-        What to measure.
+        The settings and methods to measure.
     out : Path
         Folder of the results, one JSON for each data set.
     quick : bool
         One round of each setting, and no networks among the readers.
     jobs : int
-        Cells at a time.
+        Number of parallel cells.
     again : bool
-        Measure what ``out`` already has, too, and replace it.
+        Also measure and replace existing cells.
     commit : str
         Stored with every cell, and the date.
     verbose : bool

@@ -30,9 +30,9 @@ class Events:
     devices : tuple of str
         Their names, sorted.
     label, participant : (events,) arrays
-        The task, and who each event is from: people are either fitted on or scored.
+        The task label and participant of each event; people are used either for fitting or for scoring.
     group : (events,) array or None
-        What is independent in a fit, if not the participant: samples of a block, people of a group.
+        Independent groups in a fit, if not participants: for example blocks of samples.
     """
 
     views: Floats
@@ -46,7 +46,7 @@ class Events:
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
-        """Which device recorded which event, (devices, events)."""
+        """Whether each device recorded each event, (devices, events)."""
         return np.asarray(np.isfinite(self.views).all(axis=2))
 
     def take(self, events: NDArray[Any]) -> Events:
@@ -65,7 +65,7 @@ class Events:
         return self.participant if self.group is None else self.group
 
     def without(self, device: int) -> Events:
-        """Return the events as the other devices saw them."""
+        """Return the events with the recordings of the other devices."""
         keep = [k for k in range(len(self.devices)) if k != device]
         return replace(self, views=self.views[keep], devices=tuple(self.devices[k] for k in keep))
 
@@ -77,7 +77,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a method is fitted on: rows of single devices, and paired events.
+    """The fitting data of a method: rows of single devices, and paired events.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Calibration:
         return len(self.pairs.devices)
 
     def evidence(self) -> dict[str, Any]:
-        """Return all that a method's ``fit`` can be given besides X, by the names of this package."""
+        """Return all possible arguments of a method's ``fit`` besides X, by the names of this package."""
         rows: dict[str, Any] = {"y": self.label, "source": self.source, "groups": self.group}
         if self.n_devices > 2:
             return rows | {"pair_id": self.event}
@@ -114,7 +114,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Round:
-    """One split of people: to fit on (single recordings, paired events), to train readers, and to score.
+    """One split of people for fitting (single recordings, paired events), training readers, and scoring.
 
     ``singles`` has one recording of each event and NaN for the other devices.
     """
@@ -125,7 +125,7 @@ class Round:
     evaluation: Events
 
     def without(self, device: int) -> Round:
-        """Return the round with nothing from a device to fit on; people are scored on all devices."""
+        """Return the round without fitting data of a device; people are scored on all devices."""
         singles, pairs = self.singles.without(device), self.pairs.without(device)
         singles = singles.take(np.flatnonzero(singles.seen.any(axis=0)))
         return replace(self, singles=singles, pairs=pairs.take(np.flatnonzero(pairs.seen.sum(axis=0) > 1)))
@@ -201,7 +201,7 @@ def standardised(events: Events, center: Floats, scale: Floats) -> Events:
 
 
 def calibration(part: Round, center: Floats, scale: Floats) -> Calibration:
-    """Return what methods are fitted on in a round, in standardised coordinates.
+    """Return the fitting data of a round in standardised coordinates.
 
     With two devices and single recordings, X are those, and pairs come apart; else X are all rows.
     """

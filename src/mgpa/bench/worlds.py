@@ -1,8 +1,9 @@
-"""Simulated worlds: content with a task in it, devices whose differences are known, and what they record.
+"""Simulated worlds: content with a task, and recordings of devices with known differences.
 
-Content has 32 correlated features, and a task of two classes in one direction. Every world says what a device
-makes of content; each has three seeds. Of the rows to fit on, nine of ten events of a class are recorded by
-one device; paired events, and those that train readers and are scored, are new content seen by all devices.
+Content has 32 correlated features, and a task of two classes in one direction. Every world defines the effect
+of its devices on content; each has three seeds. Of the rows to fit on, nine of ten events of a class are
+recorded by one device; paired events, and those that train readers and are scored, are new content seen by
+all devices.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ Device = Callable[[Floats, int], Floats]
 
 @dataclass(frozen=True)
 class World:
-    """What devices do to content, and how much is recorded.
+    """The effects of devices on content, and the amount of data.
 
     Attributes
     ----------
     device : function of content and the device's number
-        What the device records, before noise.
+        The recording of the device without noise.
     noise : tuple of float
         Standard deviation of each device's noise.
     rows, pairs : int
         Events that one device records, and that all record.
     association : float
-        How strongly device and class go together, from 0 to 1.
+        Association of device and class, from 0 to 1.
     task_shift : float
         Length of a further shift that is nearly the task's direction.
     """

@@ -1,4 +1,4 @@
-"""The paper: its studies, data sets, simulators, encoder and tables. Nothing else imports this package.
+"""The paper: its studies, data sets, simulators, encoder and tables. Other packages do not import it.
 
 >>> from mgpa.paper import load_study, presets
 >>> list(presets())

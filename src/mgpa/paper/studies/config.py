@@ -1,4 +1,4 @@
-"""A study is data: what is measured, who has which role, where corrections may act, which methods and seeds.
+"""The settings of a study: data, roles, gate, methods and seeds.
 
 It is written in TOML and checked here, section by section, before anything is computed.
 """
@@ -64,7 +64,7 @@ class DataSection(Section):
 
 
 class TransportSection(Section):
-    """Virtual views toward the other source, where nothing was recorded twice."""
+    """Virtual views toward the other source, if no event was recorded twice."""
 
     trials: int = 1024
     fit_trials: int = 4096
@@ -72,7 +72,7 @@ class TransportSection(Section):
 
 
 class ViewsSection(Section):
-    """How each trial is measured: references, the part of it that is kept, and what it is scaled to."""
+    """The views of each trial: references, crop, and scaling."""
 
     references: dict[str, str] = {}
     crop: tuple[int, int] | None = None
@@ -128,7 +128,7 @@ class CoordinatesSection(Section):
 
 
 class GateSection(Section):
-    """The gate: its rank, its share of the contrasts' energy, or "auto": what held-out pairs support."""
+    """The gate: its rank, its share of the contrasts' energy, or "auto" for the rank that pairs support."""
 
     rank: int | float | Literal["auto"] = 0.9
     norm_quantile: float = 0.05
@@ -193,7 +193,7 @@ class NeedsSection(Section):
 
 
 class ContrastSection(Section):
-    """A difference worth stating: method a minus method b, and what the paper found (value, low, high)."""
+    """A declared difference: method a minus method b, and the paper's result (value, low, high)."""
 
     a: str
     b: str = "identity"

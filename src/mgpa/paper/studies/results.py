@@ -203,7 +203,7 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
 
 
 def _protocol_words(result: StudyResult, exact: dict[str, str]) -> str:
-    """Return what was run in one sentence, for a cell of the paper's tables."""
+    """Return one sentence on the run, for a cell of the paper's tables."""
     study = result.study
     encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "as given")
     weights = result.weights if result.weights.startswith("random") else f"weights {result.weights:.12}"
@@ -218,7 +218,7 @@ def _protocol_words(result: StudyResult, exact: dict[str, str]) -> str:
 
 
 def provenance(result: StudyResult, command: str) -> dict[str, Any]:
-    """Return what the numbers depend on: study, files, versions, machine (no dates)."""
+    """Return the provenance of the numbers: study, files, versions, machine (no dates)."""
     readers = reader_versions() if result.study.data.kind != "table" else {}
     return {
         "command": command,
@@ -250,7 +250,7 @@ def _json(content: Any) -> str:
 
 
 def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[tuple[str, str, str]]:
-    """Return what a study adds to the report of an audit."""
+    """Return the sections that a study adds to the report of an audit."""
     lines = _about(result, task)
     parts = [bullets(lines)] if lines else []
     others = [other for other in reports if other != task]
@@ -270,7 +270,7 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
 
 
 def _about(result: StudyResult, task: str) -> list[str]:
-    """Return what the study is, how the run differs from it, and what was left out or selected."""
+    """Return the description of the study, deviations of the run, and omitted or selected methods."""
     study = result.study
     lines = [study.description] if study.about else []
     lines += [SIMULATED] if result.files == "simulated" else []
@@ -286,7 +286,7 @@ def _about(result: StudyResult, task: str) -> list[str]:
 
 
 def _differences(result: StudyResult, task: str) -> dict[str, dict[str, str]]:
-    """Return the declared differences of a task by name and metric, each with what the paper prints."""
+    """Return the declared differences of a task by name and metric, with the paper's values."""
     differences: dict[str, dict[str, str]] = {}
     for row in (row for row in contrasts(result) if row["task"] == task):
         printed = [row[key] for key in ("paper", "paper_low", "paper_high") if row[key] is not None]

@@ -32,7 +32,7 @@ def check_study(study: Study, recordings: Recordings) -> None:
 
 
 def _files(study: Study, recordings: Recordings) -> Iterator[str]:
-    """Yield what is missing: the table, recordings, or participants who have a role."""
+    """Yield missing inputs: the table, recordings, or participants with a role."""
     data = study.data
     if data.kind == "table":
         if not os.path.lexists(str(data.table)) and "://" not in str(data.table):
@@ -78,7 +78,7 @@ def _weights(study: Study) -> Iterator[str]:
 
 
 def _room(study: Study, workspace: Path) -> Iterator[str]:
-    """Yield too little disk or memory, by what the packaged studies were measured to need."""
+    """Yield insufficient disk space or memory, compared with measured needs of the packaged studies."""
     place = next(path for path in (workspace.absolute(), *workspace.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free / 1e9
     if free < study.needs.disk:
@@ -89,7 +89,7 @@ def _room(study: Study, workspace: Path) -> Iterator[str]:
 
 
 def effective_settings(study: Study) -> dict[str, Any]:
-    """Return everything that defines a study's numbers; methods with all parameters, files by name alone."""
+    """Return all settings that define a study's numbers; methods with all parameters, files by name only."""
     settings: dict[str, Any] = study.model_dump(mode="json", exclude={"paper", "contrasts", "about"})
     for section, name in (("data", "folder"), ("data", "table"), ("encoder", "checkpoint")):
         if settings[section] is not None and settings[section][name] is not None:
@@ -135,7 +135,7 @@ def _other_weights(study: Study, weights: str) -> Iterator[str]:
 
 
 def _other_solvers(study: Study, device: str) -> Iterator[str]:
-    """Yield what a GPU solves in another way than the published CPU run."""
+    """Yield differences of solvers on a GPU from the published CPU run."""
     if not device.startswith("cuda"):
         return
     solved = [m for m in study.methods.values() if m.method == "iterative_mgpa"]
