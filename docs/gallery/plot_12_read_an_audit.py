@@ -38,7 +38,7 @@ frame = result.to_frame()
 changes = frame[(frame.against == "identity") & (frame.participant == "")]
 SHOWN = {"S": "source readable (lower is better)", "home": "accuracy at home", "away": "accuracy away",
          "T_f": "task, existing heads", "worst": "shortcut decoder, worst case"}  # fmt: skip
-METHODS = {"leace": "LEACE", "mgpa": "MGPA", "featmap": "FEATMAP (told)"}
+METHODS = {"leace": "LEACE", "mgpa": "MGPA", "featmap": "FEATMAP (source given)"}
 with plots.style():
     figure, panels = plt.subplots(1, len(SHOWN), figsize=(plots.PAGE, 1.9), sharey=True, layout="constrained")
     for ax, (metric, title) in zip(panels, SHOWN.items(), strict=True):

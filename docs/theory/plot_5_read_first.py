@@ -135,7 +135,7 @@ before, after = norm.cdf(np.sqrt(D_grid / 2)), np.array([best_auroc(D) for D in 
 figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
 axis.plot(D_grid, before, color="0.6", label="uncorrected")
 axis.plot(D_grid, after, color=COLORS[0], label="read, then corrected")
-axis.axhline(0.5, color="0.8", lw=1, label="told, or collapsed")
+axis.axhline(0.5, color="0.8", lw=1, label="source known, or collapsed")
 axis.axvline(limits[0], color=COLORS[1], lw=1, ls=":", label="read with a reference from here on")
 axis.set(xlabel="D: squared distance of the sources", ylabel="S of the best reader")
 axis.legend()

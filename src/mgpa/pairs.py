@@ -198,7 +198,7 @@ def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]
 
 
 def matched_rows(codes: Codes, pair_id: Labels, first: int, second: int) -> tuple[Codes, Codes]:
-    """Return the rows, in sources ``first`` and ``second``, of the events that both have seen."""
+    """Return the rows, in sources ``first`` and ``second``, of events that both recorded."""
     rows = [np.flatnonzero(is_paired(pair_id) & (codes == code)) for code in (first, second)]
     _, a, b = np.intersect1d(pair_id[rows[0]], pair_id[rows[1]], assume_unique=True, return_indices=True)
     return rows[0][a], rows[1][b]

@@ -198,7 +198,7 @@ def _fetch(file: RemoteFile) -> Path:
 
 
 def _read(path: Path, sha256: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a file's tensors by name, and which file it is; or raise and say why it is not the one meant."""
+    """Return the tensors of a file by name, and its identity; raise if it is not the expected file."""
     from safetensors.torch import load
 
     if not path.is_file():

@@ -88,8 +88,8 @@ DATASETS: dict[str, dict[str, Any]] = {
 class Inventory:
     """The files of a data set, present and missing, in the expected order.
 
-    ``problems`` has a sentence each about files that are there and cannot be used; ``checks`` what was
-    published about the data, and what these files give. Simulated files differ there, and are complete.
+    ``problems`` has a sentence for each file that cannot be used; ``checks`` compares published facts about
+    the data with these files. Simulated files differ there, and are complete.
     """
 
     dataset: str
