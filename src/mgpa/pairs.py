@@ -1,4 +1,4 @@
-"""Paired measurements: the same thing seen under two or more acquisition conditions.
+"""Paired measurements: the same event measured under two or more acquisition conditions.
 
 Pairs come as two aligned arrays ``(A, B)``, or as one id per row of X. Both become :class:`Pairs`.
 """
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Both views of every pair, a and b, and everything that follows from them.
+    """Both views of every pair, a and b, and quantities derived from them.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Pairs:
     first, second : (m,) arrays
         The source of each, as its position among the sorted sources.
     participants : (m,) array or None
-        Whose event it was, where that is known of all.
+        The participants of the events, if all are known.
     ids : (m,) array or None
         The pair ids, if the pairs have any.
     """
@@ -76,7 +76,7 @@ class Pairs:
 
     @classmethod
     def concatenate(cls, many: Sequence[Pairs]) -> Pairs:
-        """Return all pairs in one."""
+        """Concatenate pairs."""
         if len(many) == 1:
             return many[0]
         participants, ids_of_parts = (
@@ -97,19 +97,19 @@ class Pairs:
         return Pairs(self.a[pairs], self.b[pairs], self.first[pairs], self.second[pairs], whose, ids)
 
     def without(self, others: Pairs) -> Pairs:
-        """Return the pairs without those that have a view of some others."""
+        """Return the pairs without those that share a view with some other pairs."""
         views = np.concatenate([row_keys(others.a), row_keys(others.b)])
         seen = np.isin(row_keys(self.a), views) | np.isin(row_keys(self.b), views)
         return self.take(np.flatnonzero(~seen)) if seen.any() else self
 
     def distinct(self) -> Pairs:
-        """Return the pairs without those given before, number for number: copies add no evidence."""
+        """Return the pairs without exact copies, which add no evidence."""
         again = repeated_pairs(self.a, self.b, self.kind)
         return self.take(np.setdiff1d(np.arange(len(self)), again)) if len(again) else self
 
     @property
     def contrasts(self) -> Floats:
-        """Second view minus first, computed anew: views are kept once."""
+        """Second view minus first; computed when needed, to save memory."""
         return self.b - self.a
 
     @property
@@ -121,7 +121,7 @@ class Pairs:
 
     @property
     def kind(self) -> NDArray[np.int64]:
-        """Which two sources each pair is of, (m, 2)."""
+        """The two sources of each pair, (m, 2)."""
         return np.column_stack([self.first, self.second])
 
     def source_effects(self, n_sources: int) -> Floats:
@@ -140,7 +140,7 @@ class Pairs:
 
 
 def repeated_pairs(A: Any, B: Any, kind: Any = None) -> NDArray[np.intp]:
-    """Return the positions of pairs that occur before, number for number in both views, of the same sources.
+    """Return the positions of pairs that are exact copies of earlier pairs of the same sources.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def repeated_pairs(A: Any, B: Any, kind: Any = None) -> NDArray[np.intp]:
 
 
 def row_keys(rows: Any) -> NDArray[np.uint64]:
-    """Return a number for every row, the same for rows that are equal, and else for none."""
+    """Return a number for every row, equal only for equal rows."""
     # Bit patterns, added up with random weights: whole numbers, so that equal rows stay equal.
     d, keys = rows.shape[1], np.empty(len(rows), np.uint64)
     weight = np.random.default_rng(d).integers(2**63, size=d, dtype=np.uint64) | np.uint64(1)
@@ -167,7 +167,7 @@ def row_keys(rows: Any) -> NDArray[np.uint64]:
 
 
 def zero_sum_effects(values: Floats, first: Codes, second: Codes, n_sources: int) -> tuple[Floats, int]:
-    """Return what each source adds to the mean of all, (K, d), by least squares, and the contrasts' rank."""
+    """Return the effect of each source relative to the mean, (K, d), by least squares, and the rank."""
     design, rows = np.zeros((len(values), n_sources)), np.arange(len(values))
     design[rows, second] += 1.0
     design[rows, first] -= 1.0
@@ -205,9 +205,9 @@ def matched_rows(codes: Codes, pair_id: Labels, first: int, second: int) -> tupl
 
 
 def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
-    """Return the rows that are also views of the aligned pairs: held-out pairs have to stay held out.
+    """Return the rows that are also views of the aligned pairs, because these must stay held out.
 
-    Rows of a few features that agree are compared in all. In tensors, no row counts as a view.
+    Rows that agree in a few features are compared in all features. In tensors, no row counts as a view.
     """
     if not isinstance(X, np.ndarray):
         return np.zeros(0, np.intp)

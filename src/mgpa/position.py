@@ -12,8 +12,8 @@ embeddings. The default (:func:`solve_within`) compares every row with the mean 
     ẑ(q) = z̄ + βᵀ(q - q̄),
 
 with β and C from the scatter within sources. z̄ and q̄ set the level: the unweighted means of the sources'
-means, or those of one source, whose rows then move only by the collapse. By Proposition 1
-every level set by Q leaves the same information. The data are asked first whether pairs agree on a shift
+means, or those of one source, whose rows then move only by the collapse. By Proposition 1, all levels
+determined by Q leave the same information. The correction is applied only if pairs show a consistent shift
 (:func:`pairs_agree`) and rows show it (:func:`measured_effect`). No task label is used.
 """
 
@@ -47,7 +47,7 @@ def _none() -> Floats:
 
 @dataclass(frozen=True)
 class Position:
-    """The correction of position, and what it rests on."""
+    """The correction of position, and its evidence."""
 
     gate: Any
     map: AffineMap
@@ -58,7 +58,7 @@ class Position:
 
 @dataclass(frozen=True)
 class GateShift:
-    """Pairs in the coordinates of a gate: every contrast, and the mean ones of the sources."""
+    """Pairs in the coordinates of a gate: all contrasts, and the mean contrasts of the sources."""
 
     basis: Floats  # B, (d, r), in standardised coordinates
     contrasts: Floats  # (m, r)
@@ -132,7 +132,7 @@ def solve_position(
 
 
 def _rows_like(spread: Scatter) -> Floats:
-    """Return rows with this scatter, twice: all the PCA control needs of the rows, which are not kept."""
+    """Return rows with this scatter, twice, for the PCA control, because the original rows are not stored."""
     if spread.factored:
         half = spread.rows()
     else:
@@ -262,10 +262,9 @@ def shrink_or_raise(C: Floats, shrinkage: float, n_rows: int) -> Floats:
 
 
 def pairs_agree(shift: GateShift, C: Floats, n_sources: int) -> bool:
-    """Return whether contrasts agree, over participants, with the mean contrasts of other participants.
+    """Return whether contrasts agree with the mean contrasts of other participants, over participants.
 
-    Two participants, and pairs too few to hold any out, are not tested: their gate has been asked
-    already.
+    Two participants, or too few pairs to hold any out, are not tested, because the gate was already tested.
     """
     values, pairs, whose = shift.contrasts, shift.pairs, shift.pairs.participants
     folds = contrast_folds(values, whose)

@@ -64,29 +64,29 @@ def anchored_point(moments: Moments, basis: Array, ridge: float | None) -> Affin
 
 @dataclass(frozen=True)
 class Stage:
-    """One fitted stage: its critics, and what their scores aim for (linear scores first).
+    """One fitted stage: its critics, and the targets of their scores (linear scores first).
 
-    That is their own scores at a point, or weights (J, d), in the complement, and biases (J,).
+    The targets are scores at a point, or weights (J, d), in the complement, and biases (J,).
     """
 
     critics: Critics
     anchor: AffinePoint | tuple[Array, Array]
 
     def targets(self, original: Array) -> Array:
-        """Return what the scores of original rows aim for, (n, J)."""
+        """Return the targets of the scores of original rows, (n, J)."""
         if isinstance(self.anchor, AffinePoint):
             return all_scores(self.critics, self.anchor(original))
         weight, bias = self.anchor
         return original @ weight.T + bias
 
     def residuals(self, H: Array, original: Array) -> Array:
-        """Return how far each score is from its target."""
+        """Return the difference of each score from its target."""
         return all_scores(self.critics, H) - self.targets(original)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything about a fit that does not depend on its rows."""
+    """The settings of a fit that do not depend on its rows."""
 
     critics: tuple[str, ...]
     target: str
@@ -158,7 +158,7 @@ class Trajectory:
 
     @cached_property
     def anchor(self) -> AffinePoint | ConditionalMean:
-        """What does not change during a fit: the anchored point, or the regression of scores on Q."""
+        """The fixed anchor of a fit: the anchored point, or the regression of scores on Q."""
         recipe, rows = self.recipe, self.rows
         if recipe.target == "within":
             return anchored_point(rows.moments, recipe.anchor_basis, recipe.ridge)
@@ -263,7 +263,7 @@ def staged_map(
 def _affine_arrays(
     anchored: AffinePoint | None, starts: list[AffinePoint], varies: NDArray[np.float32]
 ) -> dict[str, Any]:
-    """Return the arrays that a map stores of the anchored point, and of the closed form as a first stage."""
+    """Return the arrays of the anchored point and of the closed form as a first stage, for a map."""
     arrays = {}
     if anchored is not None:
         arrays["anchor_readout"] = double(to_numpy(anchored.readout)) * varies[:, None]

@@ -1,9 +1,9 @@
-"""What a fit is computed from: moments of rows by source, and pairs. ``a + b`` merges.
+"""The statistics of a fit: moments of rows by source, and pairs. ``a + b`` merges.
 
-Batch, stream and cluster differ in how they get here, and nowhere else. Rows are reduced to
-:class:`~mgpa.moments.Moments` at once, so memory does not grow with their number. Paired rows are few and are
-kept: what a method makes of them (a filter, a regression) depends on all of them, and the two views of one
-event may come in different batches.
+Batches, streams and clusters differ only in how they compute these statistics. Rows are reduced to
+:class:`~mgpa.moments.Moments` immediately, so memory does not grow with their number. Paired rows are few and
+are stored, because methods use all of them (for a filter or a regression), and the two views of one event may
+be in different batches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_PAIRS = (
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Rows with what is known of each: source, pair id, participant, weight, task."""
+    """Rows with their sources, pair ids, participants, weights and task labels."""
 
     X: Any  # an array, or a tensor
     source: Labels
@@ -65,7 +65,7 @@ class LabelledRows:
 
     @property
     def codes(self) -> Codes:
-        """Each row's source, as its position among them."""
+        """The position of each row's source among the sources."""
         return self._coded[1]
 
     @property
@@ -187,7 +187,7 @@ class Statistics:
         return 2 * sum(map(len, self.aligned)) + sum(map(len, self._labelled))
 
     def pairs(self) -> Pairs:
-        """Return every pair seen, of aligned arrays and by ids; raise if there are none."""
+        """Return all pairs, from aligned arrays and ids; raise if there are none."""
         return collect_pairs(self.aligned, self._labelled, self.sources)
 
     def without_views(self, pairs: Pairs) -> Statistics:
@@ -205,7 +205,7 @@ class Statistics:
     def paired_moments(self, *, among_rows: bool = False) -> Moments:
         """Return the moments of paired views, which show the same events in every source.
 
-        Of all of them, or only of those ``among_rows``.
+        They include all paired views, or only those ``among_rows``.
         """
         total = self.repeated if among_rows else self._aligned_moments()
         if labelled := self.paired_rows if among_rows else self._labelled:
@@ -237,13 +237,13 @@ class Statistics:
 
 
 class Group(int):
-    """The number of a group of participants."""
+    """Number of a group of participants."""
 
 
 def in_groups(participants: Means, names: frozenset[Any]) -> Means:
     """Return the means of participants, or of groups of them if there are too many ``names`` to keep each.
 
-    A participant's group follows from the name, so it is the same one in every batch.
+    The group of a participant is derived from the name, so it is the same in every batch.
     """
     if len(names) <= MOST_NAMED:
         return participants
@@ -257,7 +257,7 @@ def in_groups(participants: Means, names: frozenset[Any]) -> Means:
 
 
 def scale_doubt(sample: Any, standardizer: Standardizer) -> str:
-    """Return that a few rows far out decide the scale of features; empty if they do not.
+    """Return a sentence if a few outlying rows determine the scale of features; else empty.
 
     A feature's standard deviation is compared with its spread in the middle half of the rows.
     """
@@ -341,12 +341,12 @@ def join_rows(parts: Sequence[LabelledRows], sources: Labels) -> LabelledRows:
 
 
 def source_codes(rows: LabelledRows, sources: Labels) -> Codes:
-    """Return each row's position among these sources, of which the rows may have some only."""
+    """Return the position of each row's source among these sources."""
     return np.searchsorted(sources, rows.source).astype(np.int64)
 
 
 def row_checksums(X: Any, source: Labels) -> dict[Any, tuple[int, NDArray[np.uint64]]]:
-    """Return the number of rows of each source and their checksum, as their moments hold them."""
+    """Return the number of rows of each source and their checksum, as in their moments."""
     distinct, codes = coded(source)
     checksums = {}
     for code, label in enumerate(distinct):
@@ -359,9 +359,9 @@ def row_checksums(X: Any, source: Labels) -> dict[Any, tuple[int, NDArray[np.uin
 
 
 def sample_rows(X: Any, more: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Return up to a thousand rows of X and of an earlier sample, the same ones however X was split.
+    """Return up to a thousand rows of X and of an earlier sample, independent of the division of X.
 
-    A row stays by a number computed from its bits, so that samples of parts can be merged in any order.
+    A hash of each row decides whether it is kept, so samples of parts can be merged in any order.
     """
     _, d = X.shape
     most = max(8, min(SAMPLE_ROWS, SAMPLE_NUMBERS // d))
@@ -373,7 +373,7 @@ def sample_rows(X: Any, more: NDArray[np.float64] | None = None) -> NDArray[np.f
 
 
 def _first_by_hash(rows: Array, most: int) -> Array:
-    """Return the rows with the smallest numbers, smallest first, where the rows are: an array or a tensor."""
+    """Return the rows with the smallest hashes in increasing order, as an array or a tensor."""
     xp, rng = namespace(rows), np.random.default_rng(0)
     # Integers wrap alike with and without a sign; what a sign would do to shifts is masked.
     factors = (rng.integers(2**62, 2**63, rows.shape[1], dtype=np.uint64) * 2 + 1).view(np.int64)

@@ -1,12 +1,12 @@
-"""When to stop: a correction with nothing left to remove should not move anything.
+"""Stopping rule: a correction should not move rows if there is nothing left to remove.
 
-On rows the critics were not fitted on, the residual e = s(h) - a(q) is what a critic reads beyond the
-expectation given the preserved coordinates. Once it no longer ranks the sources (Mann-Whitney against
-chance), another stage would chase noise: it costs movement and task information and removes nothing.
+On held-out rows, the residual e = s(h) - a(q) is the part of a critic's score beyond the expectation given
+the preserved coordinates. If it no longer ranks the sources (Mann-Whitney against chance), another stage
+would fit noise: it would cost movement and task information and remove nothing.
 
-Where source and task are associated, rows of different sources differ in content, and a critic that reads
-content ranks them too. Two views of the same events cannot differ so: where they show the effect at the rows'
-own scale, they are what the residual is judged on.
+If source and task are associated, rows of different sources differ in content, and a critic that reads
+content also ranks them. Two views of the same events do not differ in content. If they show the effect at the
+scale of the rows, the residual is tested on them.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def paired_rows(rows: Rows, pair_id: Labels) -> Rows:
 
 
 def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> Codes | None:
-    """Return each row's event among pairs passed as arrays, -1 for none; None if no row has one.
+    """Return the event of each row among pairs passed as arrays, -1 for none; None if no row has one.
 
-    An event is a row's if the row equals one of its views: critics that were fitted on it know it.
+    A row belongs to an event if it equals one of its views; critics may have been fitted on it.
     """
     views = double(np.concatenate(pairs))
     event_of = {view.tobytes(): i % len(pairs[0]) for i, view in enumerate(views)}
@@ -66,7 +66,7 @@ def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> Codes | None:
 
 
 class StoppingRule:
-    """Tests the held-out residuals of each stage, and decides which stage is the last."""
+    """The rule that tests the held-out residuals of each stage and decides which stage is the last."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ def judged_run(
     pair_id: Labels | None = None,
     views: Rows | None = None,
 ) -> tuple[Trajectory, StoppingRule]:
-    """Return the run that makes the map, and the rule that ends it.
+    """Return the run of stages for the map, and its stopping rule.
 
     Held-out rows are ``held`` if given. Otherwise a fifth of many rows is kept from the run. Few rows are all
     left to it, and five witnesses, each fitted on four fifths and judged on the last, decide together.
@@ -163,7 +163,7 @@ def rank_evidence(
     """Return the AUROC of scores (scores, is_positive, unit), pooled over runs, and z of its excess over 1/2.
 
     The standard error is the larger of two: that of independent rows without any difference, and a jackknife
-    over units. z is the normal quantile of the t statistic. Positives or negatives alone say nothing.
+    over units. z is the normal quantile of the t statistic. Both positives and negatives are needed.
     """
     wins = [win for run in runs for win in _wins(*run)]
     variance = 0.0
@@ -210,8 +210,8 @@ def held_out_folds(
 ) -> tuple[list[tuple[NDArray[np.intp], NDArray[np.intp]]], Codes]:
     """Return (train, test) rows, one split with many rows and five folds with few, and each row's unit.
 
-    Whole units stay together: groups (participants), or, without them, views of one event. Where there are
-    too few, the error ends in what to do ``otherwise``.
+    Units are not split: groups (participants) or, without them, views of one event. If there are too few, the
+    error ends with the advice ``otherwise``.
     """
     n = len(codes)
     if groups is not None:

@@ -1,6 +1,6 @@
 """The bounded step (eq. (5), appendix A.7, "The smooth trust-region step").
 
-Each row carries J linearised score residuals ``e + A Δz`` and asks for
+For each row with J linearised score residuals ``e + A Δz``, the step solves
 
     min ½‖A Δz + e‖² + ½ τ ‖Δz‖²   subject to   ‖Δz‖ ≤ ρ.
 
@@ -35,7 +35,7 @@ _TINY = 1e-37  # a normal number in float32 too
 
 
 def smooth_weights(squared_norm: Array, stabilizer: float) -> Array:
-    """Return W_jj = (‖A_j‖² + λ²)^(-1/2), eq. (13): critics of different scale count alike."""
+    """Return W_jj = (‖A_j‖² + λ²)^(-1/2), eq. (13), which balances critics of different scale."""
     xp = namespace(squared_norm)
     return 1.0 / xp.sqrt(squared_norm + stabilizer * stabilizer)
 

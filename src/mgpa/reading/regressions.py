@@ -77,8 +77,8 @@ class Regression:
         """Return the regression with the same penalty on all rows except some fitting rows.
 
         Nothing is fitted again: with H = ZZᵀ the block of the hat matrix of the rows left out, their
-        residuals e become (I - H)⁻¹e. Only Zᵀ(I - H)⁻¹e = (I - ZᵀZ)⁻¹Zᵀe is needed: of many rows, the second
-        form is the smaller system. If no row is left, no difference is expected.
+        residuals e become (I - H)⁻¹e. Only Zᵀ(I - H)⁻¹e = (I - ZᵀZ)⁻¹Zᵀe is needed; with many rows, the
+        second form is the smaller system. If no row is left, no difference is expected.
         """
         if len(x) == self.n_views:
             return replace(self.constant(), offset=np.zeros_like(self.offset))
@@ -251,7 +251,7 @@ def route(regressions: Regressions, source: int) -> list[Step]:
 
 
 def path(regressions: Regressions, source: int, target: int | None) -> list[Step]:
-    """Return the steps from a source to the target; to the mean of all, those to every source."""
+    """Return the steps from a source to the target; for the mean of all, the steps to every source."""
     steps = route(regressions, source)
     if target is None:
         return steps
