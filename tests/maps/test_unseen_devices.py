@@ -380,7 +380,7 @@ def test_a_map_of_before_works_and_says_that_it_cannot_tell(world, m, tmp_path):
         "This map cannot recognise devices that were not in its fit: it has no population of devices."
     )
     assert not check.unknown_device
-    with pytest.raises(MapError, match="cannot tell"):
+    with pytest.raises(MapError, match="cannot recognise"):
         old.monitor()
 
 
