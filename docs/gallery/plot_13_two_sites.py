@@ -101,4 +101,6 @@ with plots.style():
 # ---------------------
 # This is one simulated study; with other seeds, the numbers change by .1 to .2. The volunteers are healthy:
 # if the scanner affects patients differently, they cannot show it. :doc:`../../unseen` explains how many
-# volunteers are enough, and :doc:`../../designs` the comparisons in an audit of such a study. plt.show()
+# volunteers are enough, and :doc:`../../designs` the comparisons in an audit of such a study.
+
+plt.show()

@@ -129,4 +129,6 @@ with plots.style():
 # How far to trust this
 # ---------------------
 # All samples come from one population. :doc:`../../studies/corn` has real spectra of three instruments, with
-# an audit over samples. plt.show()
+# an audit over samples.
+
+plt.show()

@@ -82,4 +82,6 @@ with plots.style():
 # ---------------------
 # Both headsets were in the fit. A third headset would not be corrected; ``m.check`` detects it
 # (:doc:`plot_07_third_headset`). ``examples/real_time.py`` is the same loop as a script
-# (:doc:`../../online`). plt.show()
+# (:doc:`../../online`).
+
+plt.show()

@@ -179,7 +179,7 @@ class Design:
             lines.append(
                 f"{self.incomplete} of {len(self.units)} {self.plural} "
                 f"{'lacks' if self.incomplete == 1 else 'lack'} some combination of source and "
-                "label; each is scored in the combinations it has."
+                "label; each is scored on the other combinations."
             )
         if self.kind != "crossed":
             name = "S_stayed" if self.within else "S"
@@ -337,9 +337,11 @@ def require_measurable(design: Design, head: Table, evaluation: Table, fewest: i
         lacking = np.setdiff1d(scored, trained).tolist()
         if lacking:
             few = first_few(list(map(repr, lacking)), 4)
-            raise ValueError(f"EVAL has {name} that HEAD lacks: {few}; no reader or head could learn them.")
+            raise ValueError(
+                f"EVAL has {name} that are missing in HEAD: {few}; readers and heads could not learn them."
+            )
     if design.task and len(np.unique(head.label)) < 2:
-        raise TableError("label is the same in all HEAD rows, so nothing can be learned; drop the column.")
+        raise TableError("label is the same in all HEAD rows, so there is no task; drop the column.")
     if design.kind != "crossed":
         require_balanced(design, 1)
 

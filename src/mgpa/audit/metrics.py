@@ -248,7 +248,7 @@ METRICS: dict[str, Metric] = {
             values=of.association("control", 0.0), missing=_NO_SHIFT,
         ),
         Metric(
-            name="floor", title="Source floor", subject="source in what the gate keeps",
+            name="floor", title="Source floor", subject="source in the preserved part",
             better="neither", statistic="max",
             values=of.primary(lambda result: result.floor_auroc, "sources"), missing=_NO_GATE,
         ),
@@ -260,13 +260,13 @@ METRICS: dict[str, Metric] = {
         _source_metric("S_paper", "Source accessibility $S$, the paper's readers",
                        "source, the paper's readers", of.primary(of.paper_readers, "sources"), _PAPER_BANK),
         Metric(
-            name="twin", title="Twin accuracy", subject="which view of an event is which", unit="",
+            name="twin", title="Twin accuracy", subject="source of both views of an event", unit="",
             better="lower", statistic="max", values=of.measured("twin"),
-            missing="EVAL has no events that two sources have seen (pair_id).",
+            missing="EVAL has no events that two sources recorded (pair_id).",
         ),
         Metric(
-            name="I_Q", title="Source information the gate keeps, $I(U; Q)$", subject="bits the gate keeps",
-            unit="bits", better="neither", values=of.measured("information_q"), missing=_NO_BITS,
+            name="I_Q", title="Source information outside the gate, $I(U; Q)$",
+            subject="bits outside the gate", unit="bits", better="neither", values=of.measured("information_q"), missing=_NO_BITS,
         ),
         Metric(
             name="I_R", title=r"Source information left in the gate, $I(U; R \mid Q)$",
@@ -274,8 +274,8 @@ METRICS: dict[str, Metric] = {
             values=of.measured("information_r"), missing=_NO_BITS,
         ),
         Metric(
-            name="identity", title="Participants told apart", subject="who is who", better="neither",
-            values=of.measured("identity"),
+            name="identity", title="Recognition of participants", subject="recognition of participants",
+            better="neither", values=of.measured("identity"),
             missing="EVAL has no two participants with four rows or more.",
         ),
         _source_metric("L", "Linear source accessibility $L$", "source, linear readers", of.readers(LINEAR),
@@ -322,7 +322,7 @@ def _one_direction(whole: Metric, direction: str) -> Metric:
     one = replace(whole, name=f"{whole.name} {direction}", title=f"{whole.title}, {direction}",
                   part_of=whole.name, subject=f"{whole.subject}, {direction}",
                   values=of.transfer(f"{heads}{what}", direction),
-                  missing="the table has no labels, or no head goes there.")  # fmt: skip
+                  missing="the table has no labels, or there is no head for this direction.")  # fmt: skip
     return replace(one, statistic="mean", better="neither") if what in ("_bias", "_shift") else one
 
 
