@@ -178,7 +178,7 @@ class Design:
         if self.incomplete:
             lines.append(
                 f"{self.incomplete} of {len(self.units)} {self.plural} "
-                f"{'lacks' if self.incomplete == 1 else 'lack'} some combination of source and "
+                f"{'lacks' if self.incomplete == 1 else 'lack'} a combination of source and "
                 "label; each is scored on the other combinations."
             )
         if self.kind != "crossed":

@@ -266,7 +266,8 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="I_Q", title="Source information outside the gate, $I(U; Q)$",
-            subject="bits outside the gate", unit="bits", better="neither", values=of.measured("information_q"), missing=_NO_BITS,
+            subject="bits outside the gate", unit="bits", better="neither",
+            values=of.measured("information_q"), missing=_NO_BITS,
         ),
         Metric(
             name="I_R", title=r"Source information left in the gate, $I(U; R \mid Q)$",
