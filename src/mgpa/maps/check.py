@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -136,54 +137,77 @@ def check_rows(
 
     ``as_unknown`` are the probabilities by which the map moves rows as those of an unknown device.
     """
-    problems: list[str] = []
+    given: NDArray[Any] | None = None
     unseen: tuple[str, ...] = ()
+    problems: list[str] = []
     if source is not None:
-        present = source_names(encode_source(source, len(X))[0])
-        unseen = tuple(name for name in present if name not in info.source_names)
-        if unseen:
-            strangers = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
-            column, fitted_on = info.source_column or "source", ", ".join(info.source_names)
-            problems.append(f"{column} {strangers} was not in the fit ({fitted_on}).")
+        labels, codes = encode_source(source, len(X))
+        names = source_names(labels)
+        given, unseen = np.array(names)[codes], tuple(name for name in names if name not in info.source_names)
+        problems = _unseen_sources(unseen, info)
     if fitted is None:
         reason = "This map holds no ranges of its fitting rows, so rows cannot be checked. Fit it again."
         return RowCheck(len(X), unseen=unseen, problems=(*problems, reason))
     if not len(X):
         return RowCheck(0, unseen=unseen, problems=tuple(problems))
-    names = info.feature_names or ()
-    given = None if source is None else np.array(present)[encode_source(source, len(X))[1]]
+    known = info.feature_names or ()
+    name = known.__getitem__ if len(known) == X.shape[1] else "feature {}".format
     devices: tuple[dict[str, Any], ...] = ()
-    broken = None
+    broken, words = None, list[str]()
+    most = np.zeros(3)
     if population is not None:
+        most = population.limits
         devices, words = check_devices(X, population, info.source_names, given, as_unknown)
-        problems += words
         if len(X) >= FEWEST_FOR_FAULTS:
             faults = find_faults(population, X, _apart(X, population, given))
-            problems += faults.sentences(lambda i: names[i] if len(names) == X.shape[1] else f"feature {i}")
+            words += faults.sentences(name)
             broken = {"dead": faults.dead, "scaled": faults.scaled, "flipped": faults.flipped}
-    low, _, high = fitted.features
     odd, outside, far = fitted.shares(X)
-    most = np.zeros(3) if population is None else population.limits
     features = {
-        names[i] if len(names) == X.shape[1] else f"feature {i}": round(float(odd[i]), 4)
-        for i in np.argsort(-odd, kind="stable")
+        name(i): round(float(odd[i]), 4)
+        for i in np.argsort(-odd, kind="stable").tolist()
         if odd[i] > max(MOST_ODD, most[2])
     }
+    problems += [*words, *_drift(X, fitted, outside, far, most), *_outside_features(features)]
+    not_checked = "" if population is not None else CANNOT_TELL
+    return RowCheck(
+        len(X), int(outside.sum()), far, features, unseen, tuple(problems), not_checked, devices, broken
+    )
+
+
+def _unseen_sources(unseen: tuple[str, ...], info: Any) -> list[str]:
+    """Return the sentence about sources that were not in the fit, if there are any."""
+    if not unseen:
+        return []
+    named = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
+    column, fitted_on = info.source_column or "source", ", ".join(info.source_names)
+    return [f"{column} {named} was not in the fit ({fitted_on})."]
+
+
+def _drift(
+    X: Floats, fitted: FittedRange, outside: NDArray[np.bool_], far: float, most: Floats
+) -> Iterator[str]:
+    """Yield sentences about rows outside the fitted range; ``most`` are shares that are still usual."""
     if outside.sum() > len(X) * max(MOST_OUTSIDE, 3 / fitted.distance[2], most[0]):
         first = int(np.flatnonzero(outside)[0])
         share = f"{int(outside.sum())} of {len(X)} rows ({outside.mean():.1%})"
-        problems.append(f"{share} lie outside the fitted range (first: row {first}).")
+        yield f"{share} lie outside the fitted range (first: row {first})."
     if far > max(MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)), most[1]):
-        problems.append(f"Drift: {far:.0%} of the rows are farther out than 95 % of the fitting rows.")
-    spread = (high - low)[high > low] * LEAST_SPREAD
-    if len(X) >= 10 and len(spread) and (X[:, high > low].std(axis=0) < spread).all():
-        problems.append(f"Drift: the {len(X)} rows hardly differ from one another.")
-    if features:
-        worst = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in list(features.items())[:3])
-        more = f", and {len(features) - 3} more" if len(features) > 3 else ""
-        problems.append(f"Outside their fitted range: {worst}{more}.")
-    told = "" if population is not None else CANNOT_TELL
-    return RowCheck(len(X), int(outside.sum()), far, features, unseen, tuple(problems), told, devices, broken)
+        yield f"Drift: {far:.0%} of the rows are farther out than 95 % of the fitting rows."
+    low, _, high = fitted.features
+    varies = high > low
+    spread = (high - low)[varies] * LEAST_SPREAD
+    if len(X) >= 10 and len(spread) and (X[:, varies].std(axis=0) < spread).all():
+        yield f"Drift: the {len(X)} rows hardly differ from one another."
+
+
+def _outside_features(features: dict[str, float]) -> list[str]:
+    """Return the sentence about features that leave their fitted range, if there are any."""
+    if not features:
+        return []
+    worst = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in list(features.items())[:3])
+    more = f", and {len(features) - 3} more" if len(features) > 3 else ""
+    return [f"Outside their fitted range: {worst}{more}."]
 
 
 def _apart(X: Floats, population: Population, given: NDArray[Any] | None) -> Floats:

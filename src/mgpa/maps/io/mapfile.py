@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+from dataclasses import fields
 from itertools import chain
 from pathlib import Path
 from types import UnionType
@@ -35,7 +36,12 @@ if TYPE_CHECKING:
 Floats = NDArray[Any]
 
 FORMAT_VERSION = 7
-COORDINATES, FITTED, POPULATION = "coordinates.", "fitted.", "population."
+# What a map may hold besides its own arrays: the prefix of its arrays' names, and its class.
+PARTS: dict[str, tuple[str, Any]] = {
+    "coordinates": ("coordinates.", Coordinates),
+    "fitted": ("fitted.", FittedRange),
+    "population": ("population.", Population),
+}
 
 # Bounds on what an unknown file can make us allocate; real maps stay far below all of them.
 MAX_HEADER_BYTES = 2**24
@@ -88,15 +94,14 @@ def read_map(path: Place) -> CorrectionMap:
 def _encode(m: CorrectionMap) -> bytes:
     # safetensors copies memory as it lies, whatever the strides say.
     tensors = {name: np.ascontiguousarray(values) for name, values in m.tensors.items()}
-    if m.coordinates is not None:
-        arrays = {name: getattr(m.coordinates, name) for name in ("origin", "scale", "components")}
-        tensors |= {COORDINATES + name: values for name, values in arrays.items() if values is not None}
-    if m.fitted is not None:
-        tensors |= {FITTED + "features": m.fitted.features, FITTED + "distance": m.fitted.distance}
-    if m.population is not None:
-        tensors |= {
-            POPULATION + name: np.ascontiguousarray(a, np.float64) for name, a in m.population.arrays.items()
-        }
+    for name, (prefix, kind) in PARTS.items():
+        if (part := getattr(m, name)) is not None:
+            arrays = {field.name: getattr(part, field.name) for field in fields(kind)}
+            tensors |= {
+                prefix + key: np.ascontiguousarray(values)
+                for key, values in arrays.items()
+                if values is not None and values.size
+            }
     document = _plain(
         {
             "format": FORMAT_VERSION,
@@ -119,6 +124,29 @@ def _encode(m: CorrectionMap) -> bytes:
 
 
 def _decode(path: Place) -> CorrectionMap:
+    document, tensors = _read_verified(path)
+    if document["kind"] == "path":
+        _path_to_affine(document, tensors)
+    cls = KINDS.get(document["kind"])
+    if cls is None or document.keys() != {"format", "kind", "scalars", "info"}:
+        raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
+    parts = {
+        name: {key.removeprefix(prefix): tensors.pop(key) for key in list(tensors) if key.startswith(prefix)}
+        for name, (prefix, _) in PARTS.items()
+    }
+    optional = set(chain(*cls.optional_tensors)) & tensors.keys()
+    if unmatched := sorted(tensors.keys() ^ (set(cls.tensor_names) | optional)):
+        raise MapError(f"lacks arrays it needs or has others ({', '.join(unmatched[:4])}).")
+    scalars = document["scalars"]
+    if scalars.keys() != set(cls.scalar_names) or not all(type(v) is float for v in scalars.values()):
+        raise MapError(f"scalars must be {', '.join(cls.scalar_names)}, all of them floats.")
+    described = {name: PARTS[name][1](**arrays) for name, arrays in parts.items() if arrays}
+    arguments: dict[str, Any] = {**tensors, **scalars, **described, "info": _info(document["info"])}
+    return cls(**arguments)
+
+
+def _read_verified(path: Place) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """Return the description and the arrays of a file, after their checksum."""
     if not path.is_file():
         raise MapError("not a regular file.")
     with path.open("rb") as stream:
@@ -135,42 +163,24 @@ def _decode(path: Place) -> CorrectionMap:
             raise MapError("a safetensors file, but not one written by mgpa.")
         text = metadata["mgpa"]
         document = json.loads(text)
-        version = document.get("format")
-        if type(version) is not int or not 0 < version < 2**31:
-            raise MapError("damaged: it states no file format.")
-        if version > FORMAT_VERSION:
-            raise MapError(
-                f"written by a newer mgpa (format {version}, this library reads up to {FORMAT_VERSION}); "
-                "upgrade mgpa."
-            )
+        _require_readable(document.get("format"))
         tensors = safetensors.load(prefix + header + stream.read(size - 8 - header_bytes))
     # Only the one text we would write ourselves is accepted. That leaves no room for repeated keys, NaN,
     # endless integers or nesting deeper than printing can follow.
     if _canonical(_plain(document)) != text or _digest(text, tensors) != metadata["sha256"]:
         raise MapError("damaged: its content does not match its checksum.")
-    if document["kind"] == "path":
-        _path_to_affine(document, tensors)
-    cls = KINDS.get(document["kind"])
-    if cls is None or document.keys() != {"format", "kind", "scalars", "info"}:
-        raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
-    located, ranges, devices = (
-        {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
-        for prefix in (COORDINATES, FITTED, POPULATION)
-    )
-    optional = set(chain(*cls.optional_tensors)) & tensors.keys()
-    if unmatched := sorted(tensors.keys() ^ (set(cls.tensor_names) | optional)):
-        raise MapError(f"lacks arrays it needs or has others ({', '.join(unmatched[:4])}).")
-    scalars = document["scalars"]
-    if scalars.keys() != set(cls.scalar_names) or not all(type(v) is float for v in scalars.values()):
-        raise MapError(f"scalars must be {', '.join(cls.scalar_names)}, all of them floats.")
-    arguments: dict[str, Any] = {**tensors, **scalars, "info": _info(document["info"])}
-    if located:
-        arguments["coordinates"] = Coordinates(**located)
-    if ranges:
-        arguments["fitted"] = FittedRange(**ranges)
-    if devices:
-        arguments["population"] = Population(**devices)
-    return cls(**arguments)
+    return document, tensors
+
+
+def _require_readable(version: Any) -> None:
+    """Raise unless this library reads files of the version."""
+    if type(version) is not int or not 0 < version < 2**31:
+        raise MapError("damaged: it states no file format.")
+    if version > FORMAT_VERSION:
+        raise MapError(
+            f"written by a newer mgpa (format {version}, this library reads up to {FORMAT_VERSION}); "
+            "upgrade mgpa."
+        )
 
 
 def _path_to_affine(document: dict[str, Any], tensors: dict[str, Floats]) -> None:
