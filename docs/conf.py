@@ -38,6 +38,7 @@ extensions = [
     "site_facts",
     "stored_figure",
     "table_figure",
+    "theory_code",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = [

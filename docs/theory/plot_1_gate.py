@@ -21,6 +21,8 @@ has two terms,
 .. math:: \mathrm I(U; R(H)) = \mathrm I(U; Q) + \mathrm I(U; R(H)\mid Q), \tag{2}
 
 and a correction can change only the second. The first term is the *floor*.
+
+The script imports :download:`gaussian.py </theory/gaussian.py>`: download it into the same folder.
 """
 
 import matplotlib.pyplot as plt

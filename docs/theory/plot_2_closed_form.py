@@ -19,6 +19,8 @@ projected contrast, toward the expectation given the preserved coordinates:
 covariance of the residual of :math:`z` after regression on :math:`q` *and the source*. The estimator is
 ``mgpa.ClosedFormMGPA``; its parts are ``mgpa.position.anchor_and_covariance``,
 ``mgpa.position.shrink_or_raise`` and ``mgpa.position.projection``.
+
+The script imports :download:`gaussian.py </theory/gaussian.py>`: download it into the same folder.
 """
 
 import matplotlib.pyplot as plt

@@ -32,6 +32,8 @@ It is unique, and has the form
 
    \Delta z_*=-\bar A^\top\{\bar A\bar A^\top+(\tau+\nu)I\}^{-1}\bar e,\qquad
    \nu\ge0,\quad\nu(\|\Delta z_*\|-\rho)=0. \tag{14}
+
+The script imports :download:`gaussian.py </theory/gaussian.py>`: download it into the same folder.
 """
 
 import matplotlib.pyplot as plt

@@ -24,6 +24,8 @@ with :math:`N=(I-vw^\top)Z`. They cost
    \mathcal C_a(q)=\frac{\mathrm{Var}(s\mid Q=q)+\{\mathrm E[s\mid Q=q]-a(q)\}^2}{d_\Omega(q)}, \tag{7}
 
 so that the conditional mean :math:`\mu(q)=\mathrm E[s\mid Q=q]` is the cheapest target, and the only one.
+
+The script imports :download:`gaussian.py </theory/gaussian.py>`: download it into the same folder.
 """
 
 import matplotlib.pyplot as plt

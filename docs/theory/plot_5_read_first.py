@@ -44,6 +44,8 @@ of the edit that it would make if the source were known. Nothing is missed if :m
 an unknown device from the same population as the fitted devices. If its probability is :math:`u(h)`, the row
 moves by :math:`(1-u)\sum_s p_s E_s+u\,E`, where :math:`E` is a ridge regression to the target from views of
 any device (``mgpa.reading.unseen``). This edit acts in the same directions, so (1) still holds.
+
+The script imports :download:`gaussian.py </theory/gaussian.py>`: download it into the same folder.
 """
 
 from itertools import pairwise

@@ -23,6 +23,7 @@ def test_results_are_one_line(table):
         assert len(text.splitlines()) == 1, text
         assert len(text) < 400, text
     assert "S ." in repr(result["leace"])
+    assert f"<th>S</th><td>{result['leace'].estimate('S')}</td>" in result["leace"]._repr_html_()
 
 
 def test_tables_methods_and_pairs_have_html(table):

@@ -78,3 +78,14 @@ def test_every_name_on_a_theory_page_exists():
             if not hasattr(value, part):
                 importlib.import_module(f"{value.__name__}.{part}")
             value = getattr(value, part)
+
+
+def test_theory_pages_link_their_names_and_the_module_that_they_import(monkeypatch):
+    for module in ("docutils", "sphinx"):
+        pytest.importorskip(module)
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    internal = importlib.import_module("theory_code").internal_names()
+    assert "mgpa.position.projection" in internal
+    assert "mgpa.MGPA" not in internal  # has an API page
+    for name, text in THEORY.items():
+        assert ("from gaussian import" in text) == (":download:`gaussian.py" in text), name

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.markup import facts_html
 from ..errors import printable
 from ..maps import MapInfo
 from .bootstrap import (
@@ -252,6 +253,10 @@ class MethodResult(Kept):
         return printable(
             f"<MethodResult {self.name!r}: {', '.join(shown)}; {len(self.participants)} participants>"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {name: str(self.estimate(name)) for name in REPR if self.has(name)}
+        return facts_html(self.name, facts | {"participants": str(len(self.participants))})
 
     def has(self, metric: str) -> bool:
         """Return whether a metric was measured."""
