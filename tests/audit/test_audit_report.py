@@ -178,6 +178,24 @@ def test_the_gate_is_drawn_in_the_units_of_named_features(full, names, titles):
         assert panels[0].get_yticklabels()[0].get_text() == names[int(free.argmax())]
 
 
+def test_of_many_bands_the_freest_are_drawn_and_a_gate_of_everything_is_said_to_be_one(full):
+    pytest.importorskip("mne")
+    names = [f"{channel} bin{i}" for i in range(8) for channel in ("Fz", "Cz", "Pz", "Oz")]
+    result = full["closed_form_mgpa"]
+    info = replace(result.provenance[0], feature_names=tuple(names))
+
+    def drawn(basis):
+        changed = replace(result, facts=[result.facts[0] | {"gate_basis": basis}], provenance=(info,))
+        named = replace(full, results={"identity": full["identity"], "closed_form_mgpa": changed})
+        figure = named.plot("gate")
+        return [panel.get_title() for panel in figure.axes[:6]], figure.get_suptitle()
+
+    titles, heading = drawn(np.eye(32)[:, 8:32])  # bins 0 and 1 may not change
+    assert titles == [f"bin{i}" for i in range(2, 8)]
+    assert heading.endswith("gate of rank 24; the freest 6 of 8 bands")
+    assert drawn(np.eye(32))[1].endswith("all features may change alike")
+
+
 def test_participant_values_average_to_the_metric(full):
     for name in full:
         for metric in full.metrics:

@@ -16,8 +16,8 @@ from .palette import COLORS
 if TYPE_CHECKING:
     from ..result import Audit
 
-# Features with names of their own.
-SHOWN_FEATURES = 20
+# Features with names of their own, and scalp maps.
+SHOWN_FEATURES, SHOWN_BANDS = 20, 6
 
 
 def named_gate(audit: Audit) -> str | None:
@@ -42,11 +42,19 @@ def plot_gate(audit: Audit) -> Any:
         raise ValueError("No method has a gate over features with names; plot_gate has nothing to draw.")
     basis, names = audit[method].facts[0]["gate_basis"], audit[method].provenance[0].feature_names or ()
     free, scalps = np.square(basis).sum(axis=1), _bands(names)
+    means = {band: free[[*channels.values()]].mean() for band, channels in scalps.items()}
+    shown = sorted(means, key=lambda band: -means[band])[:SHOWN_BANDS]
+    left_out = f"; the freest {len(shown)} of {len(scalps)} bands" if len(shown) < len(scalps) else ""
+    scalps = {band: channels for band, channels in scalps.items() if band in shown}
+    alike = "; all features may change alike" if free.min() > 0.9 * free.max() else ""
     with style():
         n_panels = max(len(scalps), 1)
         figure, panels = canvas(PAGE, 1.6 if scalps else 2.2, n_panels, n_panels)
         figure.suptitle(
-            f"{looks(audit)[method].short}, gate of rank {basis.shape[1]}", fontsize=7, x=0.01, ha="left"
+            f"{looks(audit)[method].short}, gate of rank {basis.shape[1]}{left_out}{alike}",
+            fontsize=7,
+            x=0.01,
+            ha="left",
         )
         if scalps:
             _scalp_maps(figure, list(panels), scalps, free)
@@ -71,7 +79,7 @@ def _bands(names: Sequence[str]) -> dict[str, dict[str, int]]:
     except ImportError:
         return {}
     placed = all(len(channels) > 3 and channels_of_mne >= {*channels} for channels in bands.values())
-    return dict(list(bands.items())[:6]) if placed else {}
+    return bands if placed else {}
 
 
 def _montage() -> Any:
