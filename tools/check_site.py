@@ -1,4 +1,4 @@
-"""Check a built site: every internal link leads somewhere, and no page loads anything from a network.
+"""Check a built site: every internal link leads somewhere, no picture is empty, nothing is from a network.
 
 python tools/check_site.py docs/_build/html
 """
@@ -56,6 +56,8 @@ def problems(site: Path) -> list[str]:
                 target /= "index.html"
             if not target.exists():
                 found.append(f"{where} leads nowhere")
+            elif tag == "img" and not target.stat().st_size:
+                found.append(f"{where} is an empty file")
             elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
                 found.append(f"{where} names no anchor there")
     for path in sorted(site.rglob("*.css")):

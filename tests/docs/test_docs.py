@@ -569,6 +569,24 @@ def test_what_people_look_for_leads_to_the_page_that_is_for_it(page):
         assert f"! {word}" in entries or word in terms, word
 
 
+def test_every_picture_on_a_page_is_one():
+    signatures = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml"}
+    pictures = [
+        page.parent / target
+        for page in [*PAGES, ROOT / "README.md"]
+        for target in re.findall(
+            r"!\[[^\]]*\]\((?!http)([^)]+)\)|stored-figure\} (\S+)", page.read_text("utf-8")
+        )
+        for target in target
+        if target
+    ]
+    assert len(pictures) > 3
+    for picture in pictures:
+        content = picture.read_bytes()
+        assert content.startswith(signatures[picture.suffix]), picture
+        assert len(content) > 5000, picture
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_warnings_and_every_link_in_it_works(tmp_path):
     pytest.importorskip("sphinx")
