@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class Effect:
         other = replace(self.with_populations, size=-self.size)
         return other.matches_pairs and other.is_clear(REFUSED)
 
-    @property
+    @cached_property
     def exists(self) -> bool:
         """Whether the effect is significant at .05, so that a correction is applied."""
         return self.is_clear(LEVEL)
@@ -94,7 +95,7 @@ class Effect:
             self.in_pairs and not self.exists and self.size + t_quantile(LEVEL / 2, self.df) * self.error < 1
         )
 
-    @property
+    @cached_property
     def with_populations(self) -> Effect:
         """The effect with its error if populations may differ along the shift as much as across it."""
         return replace(self, error=float(np.hypot(self.error, ALONG_PER_ACROSS * self.across)))

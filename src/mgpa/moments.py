@@ -210,19 +210,17 @@ class Moments:
         """Total weight of each source, shape (K,)."""
         return np.array([part.weight for part in self.parts.values()])
 
-    @property
+    @cached_property
     def counts(self) -> Floats:
         """Effective number of rows of each source, (Σ w)² / Σ w²; n for equal weights of any size."""
-        return self.weights**2 / self._squared_weights
+        squared = np.array([part.squared_weight for part in self.parts.values()])
+        return np.asarray(self.weights**2 / squared)
 
-    @property
+    @cached_property
     def count(self) -> float:
         """Effective number of all rows."""
-        return float(self.weights.sum() ** 2 / self._squared_weights.sum())
-
-    @property
-    def _squared_weights(self) -> Floats:
-        return np.array([part.squared_weight for part in self.parts.values()])
+        squared = np.array([part.squared_weight for part in self.parts.values()])
+        return float(self.weights.sum() ** 2 / squared.sum())
 
     @cached_property
     def means(self) -> Floats:
@@ -380,7 +378,7 @@ class Standardizer:
         """Return a standardisation that keeps the units of the input, with the same varying features."""
         return Standardizer(np.zeros_like(self.center), np.ones_like(self.scale), self.varies)
 
-    @property
+    @cached_property
     def divisor(self) -> Floats:
         """Divisors of features; the scale of constant features is infinite, so they have no effect."""
         return np.where(self.varies, self.scale, np.inf)

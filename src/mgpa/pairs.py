@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any, Self
 
@@ -119,7 +120,7 @@ class Pairs:
         midpoints /= 2
         return midpoints
 
-    @property
+    @cached_property
     def kind(self) -> NDArray[np.int64]:
         """The two sources of each pair, (m, 2)."""
         return np.column_stack([self.first, self.second])

@@ -166,11 +166,11 @@ class Statistics:
         """Source labels, sorted."""
         return np.array(self.moments.sources)
 
-    def require_sources(self) -> int:
-        """Return the number of sources, at least two, each with some weight."""
+    def require_sources(self) -> None:
+        """Raise unless there are two sources or more, each with some weight."""
         if not self.moments.parts:
             raise MissingEvidence("source is missing: no labelled rows were added.")
-        return require_several(self.sources, self.moments.weights)
+        require_several(self.sources, self.moments.weights)
 
     @cached_property
     def _standard(self) -> Standardizer:

@@ -154,7 +154,7 @@ class PairedTransfer(ReferencedMethod):
         return settings[int(errors.argmin())]
 
     def _solve(self, data: Statistics) -> RoutedMap:
-        K, d = data.require_sources(), data.moments.n_features
+        K, d = len(data.sources), data.moments.n_features
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)
         require_matrices(2 * K, d, type(self).__name__)

@@ -106,7 +106,6 @@ class LEACE(MomentEstimator):
         self.standardize = standardize
 
     def _solve(self, data: Statistics) -> AffineMap:
-        data.require_sources()
         standardizer = data.standardizer(self.standardize)
         covariance, cross = source_covariance(data, standardizer.scale)
         readout, direction = erasure_along(covariance, cross, float(self.ridge))
@@ -131,7 +130,6 @@ class OracleLEACE(SourceAware):
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def _solve(self, data: Statistics) -> RoutedMap:
-        data.require_sources()
         standardizer, moments = data.standardizer(True), data.moments
         shifts = (moments.mean - moments.means) / standardizer.scale
         unscaled = np.ones(len(standardizer.scale))
@@ -168,7 +166,7 @@ class QuadraticLEACE(SourceAware):
         self.standardize = standardize
 
     def _solve(self, data: Statistics) -> RoutedMap:
-        K = data.require_sources()
+        K = len(data.sources)
         standardizer, moments = data.standardizer(self.standardize), data.moments
         require_variance(moments)
         require_matrices(4 * K, moments.n_features, "QuadraticLEACE")
@@ -223,7 +221,6 @@ class SPLINCE(MomentEstimator):
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def _solve(self, data: Statistics) -> AffineMap:
-        data.require_sources()
         labels = [label for label, (weight, _) in data.task.parts.items() if weight]
         if len(labels) < 2:
             raise ValueError(f"y has 1 distinct value ({labels[0]!r}); a task needs at least two.")

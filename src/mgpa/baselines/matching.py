@@ -81,7 +81,7 @@ class CORAL(ReferencedMethod):
         return self.moments == "pairs"
 
     def _solve(self, data: Statistics) -> RoutedMap:
-        K = data.require_sources()
+        K = len(data.sources)
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)
         moments = data.moments if self.moments == "observed" else data.paired_moments()
@@ -173,7 +173,7 @@ class ComBat(MaybeReferencedMethod):
         self.reference = reference
 
     def _solve(self, data: Statistics) -> RoutedMap:
-        K = data.require_sources()
+        K = len(data.sources)
         moments, standardizer = data.moments, data.standardizer(True)
         weights = moments.weights
         require_variance(moments)

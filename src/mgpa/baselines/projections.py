@@ -103,7 +103,6 @@ class NCM(MomentEstimator):
         self.standardize = standardize
 
     def _solve(self, data: Statistics) -> AffineMap:
-        data.require_sources()
         pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
         differences = np.where(standardizer.varies, pairs.contrasts / standardizer.scale, 0.0)
         if not differences.any():
@@ -178,7 +177,7 @@ class PISCO(MomentEstimator):
         self.standardize = standardize
 
     def _solve(self, data: Statistics) -> AffineMap:
-        K = data.require_sources()
+        K = len(data.sources)
         pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
         moments, scale = data.moments, standardizer.scale
         varying = np.flatnonzero(standardizer.varies)  # constant features are left alone

@@ -74,7 +74,7 @@ class TravelingSubjects(MaybeReferencedMethod):
         self.reference = reference
 
     def _solve(self, data: Statistics) -> RoutedMap:
-        K, standardizer = data.require_sources(), data.standardizer(True)
+        K, standardizer = len(data.sources), data.standardizer(True)
         X, codes, events = paired_events(data)
         biases = measurement_biases(np.where(standardizer.varies, X, 0.0), codes, events, K)
         words = "each source's measurement bias"

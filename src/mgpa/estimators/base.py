@@ -14,7 +14,7 @@ from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import (
@@ -45,7 +45,7 @@ from .devices import Window, fit_population, keep_windows, sample_windows
 
 Floats = NDArray[Any]
 # X_val and source_val, as they were passed: read by the methods that hold rows out.
-HeldOut = tuple[Any, Any]
+HeldOut = tuple[ArrayLike | None, ArrayLike | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,16 +144,16 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
     def fit(
         self,
         X: Any,
-        y: Any = None,
+        y: ArrayLike | None = None,
         *,
-        source: Any = None,
+        source: ArrayLike | None = None,
         pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        pair_groups: Any = None,
+        pair_id: ArrayLike | None = None,
+        X_val: ArrayLike | None = None,
+        source_val: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        pair_groups: ArrayLike | None = None,
     ) -> Self:
         """Fit the correction.
 
@@ -235,14 +235,14 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
     def _read(
         self,
         X: Any,
-        y: Any,
+        y: ArrayLike | None,
         *,
-        source: Any = None,
+        source: ArrayLike | None = None,
         pairs: Any = None,
-        pair_id: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        pair_groups: Any = None,
+        pair_id: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        pair_groups: ArrayLike | None = None,
         reset: bool = True,
     ) -> tuple[LabelledRows, Pairs | None]:
         """Validate one call's data. Raises MissingEvidence without a source."""
@@ -275,7 +275,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
             task=self._read_task(y, len(X)),
         ), views
 
-    def _read_pairs(self, pairs: Any, pair_groups: Any, n_features: int) -> Pairs | None:
+    def _read_pairs(self, pairs: Any, pair_groups: ArrayLike | None, n_features: int) -> Pairs | None:
         """Return pairs that were passed as arrays, with their participants."""
         if pairs is None:
             if pair_groups is not None:
@@ -320,7 +320,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
             raise UsageError(f"No rows of source {missing} in X_val; {purpose}, so every source is needed.")
         return held, np.searchsorted(sources, names)[codes].astype(np.int64)
 
-    def _read_task(self, y: Any, n: int) -> Labels | None:
+    def _read_task(self, y: ArrayLike | None, n: int) -> Labels | None:
         """Return task labels for methods that need them; None for all others."""
         if not self.tags.needs_task:
             require_length(y, n, "y")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
@@ -34,7 +34,7 @@ from ..maps import AffineMap, CorrectionMap, MapInfo
 from ..pair_checks import require_right_pairs, usable_pairs
 from ..pairs import Pairs, check_views
 from ..position import Position, PositionSettings, solve_position
-from ..statistics import LabelledRows, Statistics, require_several
+from ..statistics import LabelledRows, Statistics
 from .base import CorrectionEstimator, GatedEstimator, HeldOut
 from .devices import sample_windows
 
@@ -69,10 +69,12 @@ class MomentEstimator(CorrectionEstimator):
         raise NotImplementedError
 
     def _solved(self, data: Statistics) -> Fitted:
-        return as_fitted(self._solve(data))
+        """Return the map of statistics of two sources or more, with its evidence."""
+        data.require_sources()
+        result = self._solve(data)
+        return result if isinstance(result, Fitted) else Fitted(result)
 
     def _fit(self, rows: LabelledRows, pairs: Pairs | None, held: HeldOut) -> None:
-        require_several(rows.sources)
         data = Statistics.from_rows(rows, pairs)
         self._result = self._solved(data)
         self._data, self._sample = data, data.sample
@@ -114,14 +116,14 @@ class MomentEstimator(CorrectionEstimator):
     def partial_fit(
         self,
         X: Any,
-        y: Any = None,
+        y: ArrayLike | None = None,
         *,
-        source: Any = None,
+        source: ArrayLike | None = None,
         pairs: Any = None,
-        pair_id: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        pair_groups: Any = None,
+        pair_id: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        pair_groups: ArrayLike | None = None,
     ) -> Self:
         """Add rows and pairs. The map equals one fit on all data added so far, to rounding.
 
@@ -211,8 +213,10 @@ class MomentEstimator(CorrectionEstimator):
         self._require_fitted()
         return self._data.sources
 
-    def _evidence_info(self, data: Statistics, **facts: Any) -> MapInfo:
-        """Return the provenance of a map computed from these statistics."""
+    def _evidence_info(self, data: Statistics, *, gate: Any = None, **facts: Any) -> MapInfo:
+        """Return the provenance of a map computed from these statistics, and of the gate that it acts in."""
+        if gate is not None:
+            facts = {"gate_rank": gate.rank_, "gate_energy": gate.retained_energy} | facts
         return self._info(
             data.standardizer(True),
             source_names=source_names(data.sources),
@@ -238,11 +242,6 @@ class GatedMomentEstimator(GatedEstimator, MomentEstimator):
         d = self.n_features_in_
         return Fitted(AffineMap.identity(d, info=self._info(gate_rank=0)), no_gate(d))
 
-    def _pairs_info(self, data: Statistics, n_pairs: int, gate: Any, evidence: str, **facts: Any) -> MapInfo:
-        """Return the provenance of a map: rows, pairs, gate, and the evidence in words."""
-        facts = {"n_contrasts": n_pairs, "gate_rank": gate.rank_, "gate_energy": gate.retained_energy} | facts
-        return self._evidence_info(data, evidence=evidence, **facts)
-
     @property
     def gate_(self) -> Any:
         """The fitted gate: the directions in which rows may move."""
@@ -256,11 +255,6 @@ class GatedMomentEstimator(GatedEstimator, MomentEstimator):
     def effect_(self) -> Effect | None:
         """The share of the mean contrast that rows show."""
         return None if self._position is None else self._position.effect
-
-
-def as_fitted(result: Fitted | CorrectionMap) -> Fitted:
-    """Return the result of a solution without further evidence."""
-    return result if isinstance(result, Fitted) else Fitted(result)
 
 
 class ClosedFormMGPA(GatedMomentEstimator):
@@ -372,7 +366,6 @@ class ClosedFormMGPA(GatedMomentEstimator):
         return cls(gate, **(settings | changes))
 
     def _solve(self, data: Statistics) -> Fitted:
-        data.require_sources()
         left_out = ""
         if self.do_no_harm:
             data, pairs, doubt, left_out = usable_pairs(data)
@@ -390,7 +383,9 @@ class ClosedFormMGPA(GatedMomentEstimator):
         evidence = "; ".join(filter(None, (position.map.info.evidence, left_out)))
         if position.effect is not None:
             doubt = " ".join(filter(None, (doubt, position.effect.doubt)))
-        info = self._pairs_info(data, len(pairs), position.gate, evidence, doubt=doubt, **facts)
+        info = self._evidence_info(
+            data, gate=position.gate, n_contrasts=len(pairs), evidence=evidence, doubt=doubt, **facts
+        )
         return Fitted(replace(position.map, info=info), position.gate, position)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from ..labels import is_paired
@@ -81,7 +81,13 @@ class LeftOut:
 
 
 def leave_one_source_out(
-    model: Any, X: Any, *, source: Any, pair_id: Any, groups: Any = None, random_state: int = 0
+    model: Any,
+    X: Any,
+    *,
+    source: ArrayLike,
+    pair_id: Any,
+    groups: ArrayLike | None = None,
+    random_state: int = 0,
 ) -> LeftOut:
     """Leave each source out of the fit in turn and compare corrections of its rows.
 

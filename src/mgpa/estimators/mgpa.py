@@ -135,7 +135,6 @@ class MGPA(GatedMomentEstimator):
         self.on_missing = on_missing
 
     def _solve(self, data: Statistics) -> Fitted:
-        data.require_sources()
         data, pairs, doubt, left_out = usable_pairs(data)
         standardizer = data.standardizer(self.standardize)
         target = reference_code(self.reference, data.sources)
@@ -156,8 +155,15 @@ class MGPA(GatedMomentEstimator):
         words = [_evidence_in_words(result, name), result.unseen, left_out]
         if position.effect is not None and result.action is not Action.NOTHING:
             doubt = " ".join(filter(None, (doubt, position.effect.doubt)))
-        info = self._pairs_info(
-            data, n_pairs, result.gate, "; ".join(filter(None, words)), reference=name, doubt=doubt, **facts
+        evidence = "; ".join(filter(None, words))
+        info = self._evidence_info(
+            data,
+            gate=result.gate,
+            n_contrasts=n_pairs,
+            evidence=evidence,
+            reference=name,
+            doubt=doubt,
+            **facts,
         )
         return replace(result, map=replace(result.map, strength=float(self.strength), info=info))
 

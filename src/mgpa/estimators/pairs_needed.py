@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from ..errors import MissingEvidence
@@ -66,9 +66,9 @@ def pairs_needed(
     model: Any,
     X: Any,
     *,
-    source: Any,
+    source: ArrayLike,
     pair_id: Any,
-    groups: Any = None,
+    groups: ArrayLike | None = None,
     sizes: tuple[int, ...] | None = None,
     repeats: int = 4,
     random_state: int = 0,

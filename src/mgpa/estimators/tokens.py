@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -85,13 +85,13 @@ class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEsti
     def fit(
         self,
         X: Any,
-        y: Any = None,
+        y: ArrayLike | None = None,
         *,
-        source: Any = None,
+        source: ArrayLike | None = None,
         pairs: Any = None,
-        pair_id: Any = None,
-        groups: Any = None,
-        X_val: Any = None,
+        pair_id: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        X_val: ArrayLike | None = None,
         **evidence: Any,
     ) -> Self:
         """Fit on tokens X (n, t, d).
@@ -112,7 +112,7 @@ class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEsti
         self.estimator_ = clone(self.estimator).fit(rows, y, **evidence)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
+    def partial_fit(self, X: Any, y: ArrayLike | None = None, **evidence: Any) -> Self:
         """Add more tokens, if the wrapped estimator has a ``partial_fit``."""
         check_parameters(self)
         first = not hasattr(self, "estimator_")
@@ -183,7 +183,9 @@ class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEsti
         self._check_n_tokens(1)
         return self.estimator_.transform(X, **operating_point)
 
-    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
+    def fit_transform(
+        self, X: Any, y: ArrayLike | None = None, *, source: ArrayLike | None = None, **evidence: Any
+    ) -> Any:
         """Fit, then correct the same tokens."""
         aware = {"source": source} if self._is_source_aware() else {}
         return self.fit(X, y, source=source, **evidence).transform(X, **aware)

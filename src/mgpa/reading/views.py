@@ -111,7 +111,7 @@ class Views:
         """The source of every view, (2 m,)."""
         return np.concatenate([self.first, self.second])
 
-    @property
+    @cached_property
     def n_sources(self) -> int:
         """Number of sources."""
         return int(self.codes.max()) + 1
@@ -122,7 +122,7 @@ class Views:
         between = np.column_stack([self.first, self.second])
         return np.unique(between, axis=0, return_inverse=True)[1].ravel()
 
-    @property
+    @cached_property
     def place(self) -> Codes:
         """Rank of each pair among pairs of its kind: by length for one kind, in event order for several."""
         kind, place = self.kind, np.empty(len(self), np.int64)
