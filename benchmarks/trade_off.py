@@ -48,6 +48,7 @@ METHODS = {
     "published 48 stages": mgpa.IterativeMGPA.paper,
     "closed form": lambda: mgpa.ClosedFormMGPA(on_missing="warn"),
     "MGPA": lambda: mgpa.MGPA(on_missing="warn"),
+    "MGPA(spread='always')": lambda: mgpa.MGPA(on_missing="warn", spread="always"),
     "paired regression (told)": None,
 }
 if "epo" in {method.name for method in list_methods()}:
