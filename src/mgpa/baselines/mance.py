@@ -51,13 +51,18 @@ class MANCE(SequentialEstimator):
     ----------
     variant : {"++", "+", "plain"}
         The step before the rounds: LEACE and the removal of the two directions in which the sources'
-        variances then differ most (MANCE++), LEACE alone (MANCE+), or none (MANCE). n_rounds : int Maximum
-        number of rounds. They end earlier, after at least five, if a new logistic regression and the scorer
-        read the source of held-out rows with at most the majority share plus .01. n_steps, hidden : int
-        Training steps (AdamW, batches of 512) and units of the scorer. reference_size : int or None Keep only
-        a random subset of the fitting rows as the reference; None keeps all. device : {"auto", "cpu", "cuda",
-        ...} Where the scorer is trained; "auto" takes CUDA if torch sees it. random_state : int, RandomState
-        or None The same seed gives the same map.
+        variances then differ most (MANCE++), LEACE alone (MANCE+), or none (MANCE).
+    n_rounds : int
+        Maximum number of rounds. They end earlier, after at least five, if a new logistic regression and the
+        scorer read the source of held-out rows with at most the majority share plus .01.
+    n_steps, hidden : int
+        Training steps (AdamW, batches of 512) and units of the scorer.
+    reference_size : int or None
+        Keep only a random subset of the fitting rows as the reference; None keeps all.
+    device : {"auto", "cpu", "cuda", ...}
+        Where the scorer is trained; "auto" takes CUDA if torch sees it.
+    random_state : int, RandomState or None
+        The same seed gives the same map.
 
     Attributes
     ----------

@@ -85,8 +85,9 @@ class NCM(MomentEstimator):
     ----------
     rank : int or float
         Number of directions to remove or, as a float in (0, 1], their share of the squared differences. The
-        authors' code tries 2 to 24; choose it on validation data. standardize : bool Work in features scaled
-        to unit variance.
+        authors' code tries 2 to 24; choose it on validation data.
+    standardize : bool
+        Work in features scaled to unit variance.
 
     Attributes
     ----------

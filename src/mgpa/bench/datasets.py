@@ -44,9 +44,13 @@ class DataSet:
     file : str
         Its file in ``--data FOLDER``.
     home, license, citation, size : str
-        Home page (empty: simulated data), licence, citation, and size of the download. settings : function A
-        function of the arrays in the file that yields the settings. fetch : function or None A function that
-        downloads the raw files, checks them, and returns the arrays. None: only from ``--data``. digest : str
+        Home page (empty: simulated data), licence, citation, and size of the download.
+    settings : function
+        A function of the arrays in the file that yields the settings.
+    fetch : function or None
+        A function that downloads the raw files, checks them, and returns the arrays. None: only from
+        ``--data``.
+    digest : str
         Checksum of the result of ``fetch``, by ``mgpa.bench.fetch.contents``. Empty: ``fetch`` checks it.
     """
 

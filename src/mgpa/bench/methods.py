@@ -38,9 +38,15 @@ class Method:
         Name on the page.
     fit : function
         A function of the calibration data and the position of the reference device that returns the
-        correction. told : bool Whether the method needs the device of every row. reference : bool Whether the
-        method maps to one device; it is then fitted for each device in turn. key : str Name in the project's
-        palette, for colour and marker. package : str Package of the implementation, if not this package.
+        correction.
+    told : bool
+        Whether the method needs the device of every row.
+    reference : bool
+        Whether the method maps to one device; it is then fitted for each device in turn.
+    key : str
+        Name in the project's palette, for colour and marker.
+    package : str
+        Package of the implementation, if not this package.
     """
 
     name: str

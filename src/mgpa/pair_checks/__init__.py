@@ -106,7 +106,9 @@ def examine_pairs(
         The event's participant. If a participant has several events, these are exchanged for comparison.
     kinds : (m,) array or None
         The pair of sources of each pair, if there are more than two sources; pairs of different kinds are not
-        compared. random_state : int Seed of permutations and, beyond :data:`MOST` pairs, of the draw.
+        compared.
+    random_state : int
+        Seed of permutations and, beyond :data:`MOST` pairs, of the draw.
     """
     A, B = (np.asarray(side, dtype=np.float64) for side in (A, B))
     rng, repeats, n = np.random.default_rng(random_state), repeated_pairs(A, B), len(A)
