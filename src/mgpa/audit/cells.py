@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from .._common.extras import torch_device
 from .._common.progress import in_processes, tell, waiting
 from ..errors import printable
-from ..estimators.tokens import row_estimator
+from ..estimators.tokens import needs_pairs, row_estimator
 from ..maps.io.mapfile import map_digest
 from .calibration import pairs_link_sources
 from .design import Design
@@ -24,7 +24,6 @@ from .fits import (
     cut_back,
     explain,
     fit_one,
-    needs_pairs,
     stored_fit,
 )
 from .ground import Ground

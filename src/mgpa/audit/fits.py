@@ -17,7 +17,7 @@ from ..baselines import make_method
 from ..baselines.projections import Identity
 from ..coordinates import Coordinates
 from ..errors import MissingEvidence, TableError
-from ..estimators.tokens import TokenEstimator, gate_of, row_estimator
+from ..estimators.tokens import TokenEstimator, gate_of, needs_pairs, row_estimator
 from ..maps import CorrectionMap, SequentialMap
 from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
@@ -146,12 +146,6 @@ def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) ->
         raise MissingEvidence(
             f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.{elsewhere}"
         )
-
-
-def needs_pairs(model: Any) -> bool:
-    """Return whether a method (of rows or tokens) needs pairs."""
-    tags = getattr(row_estimator(model), "tags", None)
-    return tags is not None and tags.needs_pairs
 
 
 class FittingData:

@@ -16,6 +16,7 @@ from .. import __version__
 from .._common.extras import torch_device
 from .._common.progress import waiting
 from ..errors import TableError, UsageError
+from ..estimators.tokens import needs_pairs
 from ..tables.columns import ROLES, with_roles
 from ..tables.rows import in_coordinates, row_digests
 from ..tables.table import Table
@@ -33,7 +34,7 @@ from .design import (
     seen_by,
     units_with_pairs,
 )
-from .fits import common_coordinates, is_decoder, is_fitted, list_fits, needs_pairs, require_applicable
+from .fits import common_coordinates, is_decoder, is_fitted, list_fits, require_applicable
 from .folds import fold_roles
 from .heads import check_head
 from .metrics import METRICS

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -132,10 +132,25 @@ class TableOptions:
     replicates: Literal["mean", "pair"] | None = None
     skip_rows: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
 
-    def open(self, table: Place | list[Place], features: Sequence[str] | None = None) -> Any:
-        """Open a table; without --embedding, fall back to the map's feature names."""
+    def open(
+        self, table: Place | list[Place], features: Sequence[str] | None = None, source_column: str = ""
+    ) -> Any:
+        """Open a table; without --embedding, fall back to the map's feature names.
+
+        ``source_column`` is read as the source where no column is called so.
+        """
+        file = self._open(table, features)
+        if "source" not in file.columns and source_column in file.columns:
+            file = replace(self, rename={**(self.rename or {}), source_column: "source"})._open(
+                table, features
+            )
+        if self.embedding is not None and "feature_names" in file.info and (numeric := _numbers(file)):
+            text = f"mgpa: numeric columns that are not part of the embedding: {first_few(numeric)}."
+            print(printable(text), file=sys.stderr)
+        return file
+
+    def _open(self, table: Place | list[Place], features: Sequence[str] | None) -> Any:
         from ..tables import TableError, open_table
-        from ..tables.columns import COLUMNS
 
         rest: dict[str, Any] = {"rename": self.rename, "columns": self.columns, "replicates": self.replicates}
         rest["skip_rows"] = self.skip_rows
@@ -143,22 +158,23 @@ class TableOptions:
         if embedding is not None and len(embedding) == 1:
             embedding = embedding[0]
         try:
-            file = open_table(table, embedding=embedding, **rest)
+            return open_table(table, embedding=embedding, **rest)
         except TableError as error:
             if embedding is not None or features is None or "No column holds embeddings" not in str(error):
                 raise
-            file = open_table(table, embedding=list(features), **rest)
-        if self.embedding is not None and "feature_names" in file.info:
-            numeric = [
-                name
-                for name, kind in file.columns.items()
-                if name not in COLUMNS
-                and kind.startswith(("int", "uint", "float", "double", "half", "decimal"))
-            ]
-            if numeric:
-                text = f"mgpa: numeric columns that are not part of the embedding: {first_few(numeric)}."
-                print(printable(text), file=sys.stderr)
-        return file
+            return open_table(table, embedding=list(features), **rest)
+
+
+def _numbers(file: Any) -> list[str]:
+    """Return the columns of numbers that have no role; columns of a CSV file without any value are not."""
+    import numpy as np
+
+    from ..tables.columns import COLUMNS
+
+    kinds = ("int", "uint", "float", "double", "half", "decimal")
+    numeric = [name for name, kind in file.columns.items() if name not in COLUMNS and kind.startswith(kinds)]
+    some = file.read_columns(*numeric) if str(file.path).endswith(".csv") else {}
+    return [name for name in numeric if name not in some or not np.isnan(some[name]).all()]
 
 
 AS_IT_IS = TableOptions()

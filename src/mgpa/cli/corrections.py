@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from typing import Annotated, Any, Literal
 
@@ -85,6 +86,7 @@ def fit(
     """
     with waiting("fit: loading"):
         from ..baselines import make_method
+        from ..estimators.tokens import needs_pairs
         from ..tables import fit_table
         from ..tables.scale import connect
 
@@ -105,6 +107,8 @@ def fit(
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
     file = reading.open(table)
+    if pairs is None and needs_pairs(model) and model.get_params().get("on_missing") != "warn":
+        _require_pairs(file, table)
     model = shared.with_tokens(model, tokens, file)
     with connect(scheduler) as client, waiting("fit: fitting"):
         settings: dict[str, Any] = {"everyone": everyone, "client": client, "verbose": True}
@@ -120,6 +124,21 @@ def fit(
         text = "mgpa: the table has no roles, so all rows were fitted on; audit other participants, or"
         print(f"{text} give each participant a role first (mgpa convert --roles).", file=sys.stderr)
     shared.show({"map": str(out), **map_facts(m)}, m.summary(), json_)
+
+
+def _require_pairs(file: Any, table: AnyPlace) -> None:
+    """Raise unless a table has sources and pairs."""
+    from ..tables import TableError
+    from ..tables.columns import require_columns
+
+    require_columns(["source"], file.columns, table)
+    try:
+        require_columns(["pair_id"], file.columns, table)
+    except TableError as error:
+        raise UserError(
+            f"{error} Pairs may also be in a second table (--pairs). Source labels alone cannot tell a "
+            "measurement effect from a population difference."
+        ) from None
 
 
 @app.command
@@ -201,7 +220,12 @@ def apply(
         done = "corrected, after adapting to them,"
         after = "\nAdapted: their content was taken to be mixed as in the fit."
     elif check.unknown_device and isinstance(m, (AffineMap, PosteriorMap)):
-        after = f"\nNext: mgpa adapt {map} {table} --out NEW.safetensors, or mgpa apply … --unknown adapt."
+        near = shlex.quote(next(entry["nearest"] for entry in check.devices if entry["alarm"]))
+        command = shlex.join(["mgpa", "adapt", str(map), str(table), "--out", "NEW.safetensors"])
+        after = (
+            f"\nNext: {command}, with --known {near} where the table has rows of {near} with the same "
+            "pair_id, too; or mgpa apply … --unknown adapt."
+        )
         if reading != AS_IT_IS:
             after += " Read the table with the same options."
     shared.show(facts, f"{n_rows} rows {done} into {out}\n{check}{after}", json_)

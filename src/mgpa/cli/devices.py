@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import first_few
 from . import application as shared
 from .application import AS_IT_IS, AnyOut, AnyPlace, AsJson, Overwrite, TableOptions, UserError, app
 
@@ -71,11 +69,7 @@ def _rows_of_devices(m: CorrectionMap, table: AnyPlace, reading: TableOptions) -
     """Return the rows of a table; its source column may have the original name, as in the fit."""
     from ..tables.rows import rows_for
 
-    file, column = reading.open(table, m.info.feature_names), m.info.source_column
-    if "source" not in file.columns and column in file.columns:
-        renamed = {**(reading.rename or {}), column: "source"}
-        file = replace(reading, rename=renamed).open(table, m.info.feature_names)
-    return rows_for(m, file.read())
+    return rows_for(m, reading.open(table, m.info.feature_names, m.info.source_column).read())
 
 
 def _new_device(m: CorrectionMap, rows: Table, table: AnyPlace) -> str:
@@ -102,15 +96,11 @@ def _adapted_to_pairs(
     m: CorrectionMap, rows: Table, name: str, known: str, table: AnyPlace
 ) -> tuple[RowCheck, CorrectionMap]:
     """Return the check of a device's rows, and the map adapted to pairs with a known device."""
+    from ..tables.columns import require_columns
     from ..tables.rows import vectors
 
-    for what, values in (("source", rows.source), ("pair_id", rows.pair_id)):
-        if values is None:
-            others = first_few([column for column in rows.columns if column not in ("source", "pair_id")])
-            raise UserError(
-                f"--known compares rows with the same pair_id, and {table} has no column {what}. "
-                f"Others: {others}; if it is one of these, pass --rename.NAME {what}."
-            )
+    words = f"--known compares rows with the same pair_id, and {table}"
+    require_columns(["source", "pair_id"], rows.columns, words)
     assert rows.source is not None
     assert rows.pair_id is not None
     source, X = rows.source.astype(str), vectors(rows, m.info.token_layout)
@@ -126,6 +116,16 @@ def _adapted_to_pairs(
         raise UserError(f"No pair_id joins {known!r} and {name!r}.")
     pairs = [theirs[event] for event in events], [ours[event] for event in events]
     return m.check(X[mine]), m.add_source(name, pairs, known=known)
+
+
+def _paired_rows(table: AnyPlace, reading: TableOptions) -> Table:
+    """Return the rows of a table to fit on; raise unless it has sources and pairs."""
+    from ..tables.columns import require_columns
+
+    file = reading.open(table)
+    require_columns(["source", "pair_id"], file.columns, table)
+    rows: Table = file.read()
+    return rows if rows.role is None else rows.rows("FIT")
 
 
 @app.command
@@ -158,10 +158,7 @@ def pairs_needed(
     from ..estimators.pairs_needed import pairs_needed as needed
     from ..tables.rows import vectors
 
-    rows = reading.open(table).read()
-    rows = rows if rows.role is None else rows.rows("FIT")
-    if rows.source is None or rows.pair_id is None:
-        raise UserError(f"{table} needs source and pair_id columns.")
+    rows = _paired_rows(table, reading)
     result = needed(
         make_method(method), vectors(rows), source=rows.source, pair_id=rows.pair_id, groups=rows.participant,
         sizes=None if sizes is None else tuple(sizes), repeats=repeats, random_state=seed,
@@ -193,10 +190,7 @@ def leave_one_out(
     from ..estimators.left_out import leave_one_source_out
     from ..tables.rows import vectors
 
-    rows = reading.open(table).read()
-    rows = rows if rows.role is None else rows.rows("FIT")
-    if rows.source is None or rows.pair_id is None:
-        raise UserError(f"{table} needs source and pair_id columns.")
+    rows = _paired_rows(table, reading)
     people = rows.participant
     found = leave_one_source_out(
         make_method(method),

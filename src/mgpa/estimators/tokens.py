@@ -250,6 +250,12 @@ def row_estimator(model: Any) -> Any:
     return model.estimator if isinstance(model, TokenEstimator) else model
 
 
+def needs_pairs(model: Any) -> bool:
+    """Return whether a method (of rows or tokens) needs pairs."""
+    tags = getattr(row_estimator(model), "tags", None)
+    return tags is not None and tags.needs_pairs
+
+
 def gate_of(model: Any) -> Any:
     """Return the gate of a fitted estimator of rows or of tokens; None if it has none."""
     return getattr(getattr(model, "estimator_", model), "gate_", None)
