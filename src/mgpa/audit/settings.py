@@ -59,8 +59,10 @@ class Settings:
         The shortcuts that association heads learned, and their origin.
     folds, splits, repeats : int
         Number of folds over which roles rotated (1: none), of pooled splits, and of random divisions into
-        folds. turns : dict of tuple to int Number of participants with these roles in the folds of the first
-        division; empty if roles do not rotate.
+        folds.
+    turns : dict of tuple to int
+        Number of participants with these roles in the folds of the first division; empty if roles do not
+        rotate.
     refits : int
         Number of refits on half of the FIT participants.
     omitted, unattained : dict
