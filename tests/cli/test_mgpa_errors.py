@@ -113,9 +113,9 @@ def test_what_exists_is_replaced_only_if_told_and_never_if_it_is_read(place, com
         ("study run controlled-ssvep", "mgpa study run needs --out: Folder for report.html"),
         ("study run controlled-ssvep --ouut x", "Unknown option: --ouut."),
         ("study show", "mgpa study show needs WHICH: The name of a packaged study"),
-        ("data verify neuroscan_flex", "mgpa data verify needs FOLDER: Where the files are."),
+        ("data verify neuroscan_flex", "mgpa data verify needs FOLDER: Folder with the files."),
         ("fit", "mgpa fit needs TABLE: "),
-        ("fit whole.npz", "needs --out: Where to store the map. Example: mgpa fit recordings.parquet"),
+        ("fit whole.npz", "needs --out: File for the map. Example: mgpa fit recordings.parquet"),
     ],
 )
 def test_mistakes_in_options_change_nothing_and_are_named(place, command, said):
