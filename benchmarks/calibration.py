@@ -18,8 +18,9 @@ import json
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from joblib import Parallel, delayed
 import mgpa
 from mgpa.errors import MissingEvidence
 from mgpa.linalg import Scatter
-from mgpa.pair_checks import Pairing, doubt, examine_pairs
+from mgpa.pair_checks import PairExamination, Pairing, doubt, examine_pairs
 from mgpa.statistics import LabelledRows
 
 N_FITS = 400
@@ -243,29 +244,37 @@ def paired_views(cell: Cell, rng: np.random.Generator) -> tuple[Any, Any]:
     return events + cell.noise * draw[0], events + 1.0 + cell.noise * draw[1]
 
 
+@cache
+def examination(cell: Cell, entropy: tuple[int, ...], shuffled: float) -> PairExamination:
+    """Return what is found in pairs of which a share was shuffled; several decisions ask for the same."""
+    rng = np.random.default_rng(entropy)
+    A, B = paired_views(cell, rng)
+    if shuffled == 1:
+        B = B[rng.permutation(len(B))]
+    elif shuffled:
+        some = rng.choice(len(A), int(len(A) * shuffled), replace=False)
+        B[some] = B[np.roll(some, 1)]
+    return examine_pairs(A, B)
+
+
+def examined(cell: Cell, rng: np.random.Generator, shuffled: float) -> PairExamination:
+    """Return the examination for this state of a fresh generator."""
+    return examination(replace(cell, decision="pairs"), tuple(rng.bit_generator.seed_seq.entropy), shuffled)
+
+
 def doubts_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     """Return whether pairs are doubted; with an effect, a fifth of the second views was shuffled."""
-    return bool(doubt(examine_pairs(*with_shuffled(cell, rng, effect))))
+    return bool(doubt(examined(cell, rng, 0.2 if effect else 0.0)))
 
 
 def refuses_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     """Return whether a fit refuses pairs; with an effect, a fifth of the second views was shuffled."""
-    return examine_pairs(*with_shuffled(cell, rng, effect)).pairing is Pairing.PARTLY_WRONG
-
-
-def with_shuffled(cell: Cell, rng: np.random.Generator, effect: float) -> tuple[Any, Any]:
-    """Return two views, with an effect those of a fifth of the pairs shuffled."""
-    A, B = paired_views(cell, rng)
-    if effect:
-        some = rng.choice(len(A), len(A) // 5, replace=False)
-        B[some] = B[np.roll(some, 1)]
-    return A, B
+    return examined(cell, rng, 0.2 if effect else 0.0).pairing is Pairing.PARTLY_WRONG
 
 
 def doubts_all_pairs(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     """Return whether pairs are doubted; with an effect, all second views were shuffled."""
-    A, B = paired_views(cell, rng)
-    return bool(doubt(examine_pairs(A, B[rng.permutation(len(B))] if effect else B)))
+    return bool(doubt(examined(cell, rng, 1.0 if effect else 0.0)))
 
 
 def acts_associated(cell: Cell, rng: np.random.Generator, effect: float) -> bool:

@@ -238,10 +238,9 @@ def gap_across(
 ) -> float:
     """Return the length of the difference between sources across the shift, relative to that of the shift.
 
-    Lengths are Mahalanobis distances within sources, gate and preserved coordinates together. A device with
-    the same effect on rows and pairs adds nothing across the shift. The jackknife subtracts the part due to
-    chance over participants and a quarter of a standard error, so that few participants do not look like
-    different populations. If participants are unknown, the expectation for independent rows is subtracted.
+    Lengths are Mahalanobis distances within sources, gate and preserved coordinates together. A device that
+    does to rows what it does to pairs adds nothing across. What chance adds over participants is taken off by
+    the jackknife; where they are unknown, what independent rows would give.
     """
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
     shift = float(np.sum(weights * delta))
@@ -256,9 +255,8 @@ def gap_across(
     distance = squared(moments.means)
     without = means_without_each(participants, moments.sources)
     if len(without) > 1:
-        left_out, P = np.array([squared(means) for means in without]), len(without)
-        bias = (P - 1) * (distance - float(left_out.mean()))
-        distance += bias - 0.25 * np.sqrt(P - 1) * float(left_out.std())
+        left_out = [squared(means) for means in without]
+        distance += (len(without) - 1) * (distance - float(np.mean(left_out)))
     elif len({name for _, name in participants.parts}) < 2:
         values = anchor.axes.values
         dimensions = len(C) - 1 + float(np.sum(values / (values + anchor.ridge)))

@@ -71,6 +71,17 @@ def test_wrong_pairs_that_fit_no_event_clearly_are_found_by_what_they_share():
     assert np.mean([each.wrong_share for each, _ in by_signal]) == pytest.approx(0.2, abs=0.08)
 
 
+def test_a_fifth_of_sixty_pairs_is_found_under_as_much_noise_as_signal():
+    rng, found = np.random.default_rng(0), []
+    for seed in range(60):
+        A, B, _ = world(seed, noise=1.0)
+        assert not doubt(examine_pairs(A, B))
+        bad = rng.choice(60, 12, replace=False)
+        B[bad] = B[np.roll(bad, 1)]
+        found.append(bool(doubt(examine_pairs(A, B))))
+    assert np.mean(found) >= 0.85
+
+
 def test_what_pairs_share_is_compared_within_participants_that_have_several():
     A, B, who = world(4, m=60, per=10, noise=0.6)
     B = B + 0.7 * np.random.default_rng(0).normal(size=(6, D))[who]  # sessions differ: no wrong pairs

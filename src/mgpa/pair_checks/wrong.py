@@ -10,23 +10,24 @@ likelihood is
 and its maximum is compared with that of w = 0. This test names the events of wrong pairs, and it works if
 noise is below the signal.
 
-*By shared signal* (:func:`suspect_by_signal`). Noise makes the difference of two views larger, and their sum
-no smaller. In a wrong pair, the difference is larger and the sum smaller, because its views share no signal.
-Along every axis let the views of an event have the variance T, of which ρT is shared. Then difference and sum
-are normal with the variances
+*By what they share* (:func:`suspect_by_signal`). A noisy view is longer than others, wherever it points. The
+views of a wrong pair are as long as others and share nothing. Along every axis let a view have the variance
+S + cN, of which S is shared, with a scale c of the noise for each view. Then the two views of an event are
+normal with
 
-    right, with noise of the scale c:   2c(1 - ρ)T   and   4ρT + 2c(1 - ρ)T,
-    wrong:                              2T           and   2T.
+    right:   variances S + cN and S + c'N, covariance S,
+    wrong:   the same variances, covariance 0.
 
-Pairs are a mixture of right ones with noise of several scales and, or not, of wrong ones; ρ and the shares
-are fitted with and without (EM). Twice the log likelihood ratio is compared with that of right pairs
-simulated without them: their events are midpoints, their noise differences of pairs drawn at random. This
-needs no event to be recognised. Participants with several events are compared within.
+Pairs are a mixture of right ones with noise of all scales and, or not, of wrong ones; S, N and the shares of
+scales are fitted with and without (EM). This needs no event to be recognised. Axes are principal ones of the
+views' directions, so that long views count no more than others, and heavy tails of single features are spread
+over all axes. Participants with several events are compared within.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +44,17 @@ from .views import (
 
 # Twice the log likelihood ratio from which on pairs are doubted, and called wrong: see how_often_wrong.md.
 DOUBTED, CLEAR = 1.0, 4.0
-SIGNAL_DOUBTED, SIGNAL_CLEAR = 2.0, 10.0  # the same, by what pairs share
-DRAWS, MOST_ABOVE = 99, 2  # simulations of right pairs; how many may reach what is doubted (none if clear)
-SCALES = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])  # of noise
-SHRINKAGE = 10.0  # pairs that the mean share of signal counts as, along each axis
+# The same, by what pairs share: at least, for each pair (as many show that noise is not quite what the model
+# says), and how many times that is clear. Right pairs may share nothing, too, if they are few or of one
+# participant: no doubt about less than a share beside the participant with most.
+SIGNAL_DOUBTED, DOUBTED_PER_PAIR, TIMES_CLEAR, LEAST_SHARE = 2.0, 0.04, 5.0, 0.055
+SCALES = 3.0 ** np.arange(-3, 4)  # of noise
+FIRST, SECOND = np.indices((len(SCALES),) * 2).reshape(2, -1)  # scales of both views: all combinations
+# Views with much noise tell little of what is shared.
+PRECISION = 1.0 / np.sqrt(np.maximum(SCALES[FIRST], 1.0) * np.maximum(SCALES[SECOND], 1.0))
+DRAWS = 49  # of simulated right pairs, none of which may show as much evidence as is clear
+SHRINKAGE = 3.0  # pairs that the mean share of signal counts as, along each axis
+FIRST_SHARES = 0.1, 0.3  # of wrong pairs, from which EM starts
 FEWEST, FEWEST_TOGETHER = 12, 4  # pairs; events of a participant that are compared within
 STEPS, CONVERGED = 60, 1e-3
 
@@ -60,9 +68,7 @@ class Suspicion:
     share: float
     evidence: float
     probability: Floats
-    belongs_to: Ints | None = (
-        None  # the event whose first view each second view fits best, if that can be told
-    )
+    belongs_to: Ints | None = None  # the event whose first view each second view fits best, if known
 
 
 def suspect(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator) -> Suspicion:
@@ -110,91 +116,127 @@ def suspect_by_signal(
     first, second = np.empty_like(a), np.empty_like(b)
     for rows, slope in slopes:
         first[rows], second[rows] = predicted(a[rows], b[rows], slope)
-    first, second = principal_coordinates(first, second)
-    right, mixed = SharedSignal.fit(first, second, False), SharedSignal.fit(first, second, True)
-    evidence = 2.0 * (mixed.likelihood - right.likelihood)
-    if evidence <= SIGNAL_DOUBTED:
-        return nothing
-    above = as_extreme(first, second, right, evidence, group, rng)
+    first, second = along_directions(*principal_coordinates(first, second))
+    evidence, right, mixed = signal_evidence(first, second)
     probability = np.zeros(len(units))
     probability[kept] = mixed.wrong
-    clear = evidence > SIGNAL_CLEAR and above == 0
-    return Suspicion(above <= MOST_ABOVE, clear, float(mixed.wrong.mean()), evidence, probability)
+    by_participant = np.bincount(units, probability)
+    share, beside = by_participant.sum() / len(a), (by_participant.sum() - by_participant.max()) / len(a)
+    least = max(SIGNAL_DOUBTED, DOUBTED_PER_PAIR * len(a))
+    doubted = bool(beside > LEAST_SHARE and evidence > least)
+    clear = doubted and evidence > TIMES_CLEAR * least
+    if clear:
+        clear = not as_extreme(first, second, right, evidence, group, rng)
+    return Suspicion(doubted, clear, float(share), evidence, probability)
 
 
-@dataclass(frozen=True)
-class SharedSignal:
-    """A mixture of right pairs, with noise of several scales, and of wrong ones."""
-
-    likelihood: float
-    scale: Floats  # of each pair's noise
-    wrong: Floats  # each pair's probability of being wrong
-
-    @classmethod
-    def fit(cls, a: Floats, b: Floats, some_are_wrong: bool) -> SharedSignal:
-        """Return the mixture that fits both views best, by EM."""
-        sums, differences = (a + b) ** 2, (b - a) ** 2
-        both, product = (sums + differences) / 4, (sums - differences) / 4
-        total = np.maximum(both.mean(axis=0), 1e-9)
-        shared = np.clip(product.mean(axis=0) / total, 0.05, 0.95)
-        n_scales, last = len(SCALES), -np.inf
-        shares = np.full(n_scales + some_are_wrong, 0.01)
-        shares[:n_scales][SCALES == 1.0] = 1.0
-        if some_are_wrong:
-            shares[-1] = 0.1
-        shares /= shares.sum()
-        for _ in range(STEPS):
-            noise = 2.0 * SCALES[:, None] * (1.0 - shared) * total
-            logs = log_normal(differences, noise) + log_normal(sums, 4.0 * shared * total + noise)
-            if some_are_wrong:
-                logs = np.vstack([logs, log_normal(sums + differences, 2.0 * total[None], 2)])
-            top = logs.max(axis=0)
-            joint = np.exp(logs - top) * shares[:, None]
-            each = joint.sum(axis=0)
-            likelihood, belongs = float(np.sum(np.log(each) + top)), joint / each
-            shares = belongs.mean(axis=1)
-            weight = (belongs[:n_scales] / np.maximum(SCALES, 1.0)[:, None]).sum(axis=0)
-            n, products, squares = weight.sum(), weight @ product, weight @ both
-            total = np.maximum(squares / n, 1e-9)
-            mean = products.sum() / squares.sum()
-            shared = np.clip((products / total + SHRINKAGE * mean) / (n + SHRINKAGE), 0.01, 0.98)
-            if abs(likelihood - last) < CONVERGED:
-                break
-            last = likelihood
-        right = belongs[:n_scales]
-        scale = SCALES @ right / np.maximum(right.sum(axis=0), 1e-300)
-        return cls(likelihood, scale, belongs[-1] if some_are_wrong else np.zeros(len(a)))
-
-
-def log_normal(squares: Floats, variance: Floats, times: int = 1) -> Floats:
-    """Return log densities (variances, pairs) of independent normals, ``times`` of each variance."""
-    return np.asarray(-0.5 * ((1.0 / variance) @ squares.T + times * np.log(variance).sum(axis=1)[:, None]))
+def signal_evidence(a: Floats, b: Floats) -> tuple[float, Mixture, Mixture]:
+    """Return twice the log likelihood ratio for wrong pairs, and the mixtures without and with them."""
+    right = fit_mixture(a, b)
+    mixtures = [fit_mixture(a, b, right, share) for share in FIRST_SHARES]
+    mixed = max(mixtures, key=lambda fitted: fitted.likelihood)
+    return 2.0 * (mixed.likelihood - right.likelihood), right, mixed
 
 
 def as_extreme(
-    a: Floats, b: Floats, right: SharedSignal, evidence: float, group: Ints, rng: np.random.Generator
-) -> int:
-    """Return the number of draws in which simulated correct pairs show as much evidence; stop if too many."""
-    m = len(a)
-    sums, differences = a + b, b - a
-    noise = np.mean(differences**2 / right.scale[:, None], axis=0)
-    signal = np.mean(sums**2 / np.maximum(right.scale, 1.0)[:, None], axis=0) - noise
-    midpoints = sums / 2
-    midpoints *= np.sqrt(np.clip(signal / 4, 0.0, None) / np.maximum(midpoints.var(axis=0), 1e-12))
+    a: Floats, b: Floats, right: Mixture, evidence: float, group: Ints, rng: np.random.Generator
+) -> bool:
+    """Return whether any draw of simulated right pairs shows as much evidence.
 
-    def view(events: Floats) -> Floats:
-        drawn = differences[rng.integers(m, size=m)] / np.sqrt(2.0)
-        return np.asarray(events + drawn * rng.choice([-1.0, 1.0], (m, 1)))
+    Their events are midpoints, and their noise is differences of other pairs, wrong ones included.
+    """
+    differences, midpoints = (b - a) / np.sqrt(2.0), (a + b) / 2
+    midpoints *= np.sqrt(right.shared / np.maximum(midpoints.var(axis=0), 1e-12))
 
-    above = 0
-    for _ in range(DRAWS):
-        events = midpoints[rng.integers(m, size=m)]
-        x, y = principal_coordinates(*centred_within(view(events), view(events), group))
-        with_wrong, without = (SharedSignal.fit(x, y, some).likelihood for some in (True, False))
-        above += 2.0 * (with_wrong - without) >= evidence
-        if above > MOST_ABOVE:
+    def view() -> Floats:
+        signs = rng.choice([-1.0, 1.0], (len(a), 1))
+        return np.asarray(midpoints + signs * differences[rng.permutation(len(a))])
+
+    draws = (along_directions(*centred_within(view(), view(), group)) for _ in range(DRAWS))
+    return any(signal_evidence(*views)[0] >= evidence for views in draws)
+
+
+def along_directions(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return both views along the principal axes of their directions, to which lengths do not matter."""
+    views = np.concatenate([a, b])
+    views /= np.maximum(np.linalg.norm(views, axis=1, keepdims=True), 1e-300)
+    axes = np.linalg.eigh(views.T @ views)[1]
+    return a @ axes, b @ axes
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture of right pairs, each view with noise of its own scale, and of wrong ones."""
+
+    shared: Floats  # S, the variance that both views share, by axis
+    noise: Floats  # N, that of noise of scale 1
+    scales: Floats  # the share of pairs whose views have noise of the scales FIRST and SECOND
+    likelihood: float = -np.inf
+    wrong: Floats = field(default_factory=lambda: np.zeros(0))  # each pair's probability of being wrong
+
+
+def fit_mixture(a: Floats, b: Floats, start: Mixture | None = None, wrong_share: float = 0.0) -> Mixture:
+    """Return the mixture that fits both views best, by EM; without wrong pairs if their first share is 0."""
+    first, second, products, apart = a * a, b * b, a * b, (b - a) ** 2
+    if start is None:
+        total = np.maximum((first + second).mean(axis=0) / 2, 1e-9)
+        shared = np.clip(products.mean(axis=0) / total, 0.05, 0.95) * total
+        scales = np.where((SCALES[FIRST] == 1.0) & (SCALES[SECOND] == 1.0), 1.0, 0.01)
+        start = Mixture(shared, total - shared, scales / scales.sum())
+    share, at, found = wrong_share, start, []
+    for _ in range(STEPS):
+        variances = at.shared + SCALES[:, None] * at.noise
+        logs = log_right(first, second, products, variances, at.shared) + log(at.scales)
+        if wrong_share > 0:
+            wrong = log_wrong(first, second, variances, at.scales)
+            logs = np.hstack([logs + log(1.0 - share), wrong + log(share)])
+        top = logs.max(axis=1, keepdims=True)
+        joint = np.exp(logs - top)
+        each = joint.sum(axis=1, keepdims=True)
+        belongs, right = joint / each, joint[:, : len(FIRST)] / each
+        found.append(replace(at, likelihood=float(np.sum(np.log(each) + top)), wrong=1.0 - right.sum(axis=1)))
+        if len(found) > 1 and abs(found[-1].likelihood - found[-2].likelihood) < CONVERGED:
             break
-    return above
+        share = float(np.clip(1.0 - right.sum() / len(a), 1e-6, 0.9))
+        scales = belongs.reshape(len(a), -1, len(FIRST)).sum(axis=(0, 1)) / len(a)
+        at = Mixture(*shared_and_noise(right, products, apart), scales)
+    return max(found, key=lambda fitted: fitted.likelihood)
+
+
+def shared_and_noise(right: Floats, products: Floats, apart: Floats) -> tuple[Floats, Floats]:
+    """Return S and N from each pair's probabilities of being right with noise of the scales FIRST and SECOND.
+
+    The shares of S along all axes are drawn a little to their mean.
+    """
+    noise = right @ (1.0 / (SCALES[FIRST] + SCALES[SECOND])) @ apart / right.sum()
+    noise, weight = np.maximum(noise, 1e-9), right @ PRECISION
+    products, n = weight @ products / weight.sum(), weight.sum()
+    total = np.maximum(products, 0.0) + noise
+    mean = np.clip(products.sum() / (products.sum() + noise.sum()), 0.01, 0.98)
+    part = np.clip((n * products / total + SHRINKAGE * mean) / (n + SHRINKAGE), 0.01, 0.98)
+    return part * total, (1.0 - part) * total
+
+
+def log(x: Any) -> Any:
+    """Return the logarithm, finite where x is 0."""
+    return np.log(np.maximum(x, 1e-300))
+
+
+def log_right(first: Floats, second: Floats, products: Floats, variances: Floats, shared: Floats) -> Floats:
+    """Return log densities (pairs, scales of both views) of right pairs, from both views' squares."""
+    a, b = variances[FIRST], variances[SECOND]
+    determinant = a * b - shared**2
+    inner = first @ (b / determinant).T + second @ (a / determinant).T
+    inner -= 2.0 * products @ (shared / determinant).T
+    return np.asarray(-0.5 * (inner + np.log(determinant).sum(axis=1)))
+
+
+def log_wrong(first: Floats, second: Floats, variances: Floats, scales: Floats) -> Floats:
+    """Return log densities (pairs, scales of both views) of wrong pairs times the shares of those scales."""
+    a, b = (-0.5 * (x @ (1.0 / variances).T + np.log(variances).sum(axis=1)) for x in (first, second))
+    joint = scales.reshape(len(SCALES), len(SCALES))
+    chance = np.outer(joint.sum(axis=1), joint.sum(axis=0)).ravel()
+    return np.asarray(a[:, FIRST] + b[:, SECOND] + log(chance))
 
 
 def pair_distances(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator) -> Floats:
