@@ -275,9 +275,10 @@ def _unknown(named: str, evidence: Evidence, nearest: str, population: Populatio
 
     ``moved`` is the share of them that the map moves as rows of an unknown device.
     """
-    times = evidence.distance / evidence.typical
+    times = f"{evidence.distance / evidence.typical:.2g}"
+    how_far = "as far" if times == "1" else f"{times} times as far"
     few = len(population.means) < 3
-    advice = "The correction may do harm: adapt the map to these rows, or use uncorrected ones."
+    advice = "The correction may do harm: adapt the map to these rows, or use a model of uncorrected rows."
     if moved >= MOST_ODD:
         advice = (
             f"{moved:.0%} of them are moved by the map's edit for unknown devices. Pairs with a known device "
@@ -286,6 +287,6 @@ def _unknown(named: str, evidence: Evidence, nearest: str, population: Populatio
     caution = " With two devices in the fit, little is known of how a third may differ." if few else ""
     return (
         f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most "
-        f"like {nearest!r}, but {times:.2g} times as far from it as fitted devices are from each other. "
+        f"like {nearest!r}, but {how_far} from it as fitted devices are from each other. "
         f"{advice}{caution}"
     )
