@@ -4,10 +4,10 @@ python benchmarks/cluster.py --workers 2 4 8 --rows 1e7 --features 512
 python benchmarks/cluster.py --workers 1 2 --rows 2e5 --file-rows 1e5 --features 64    # a try
 
 Simulated rows are made by the workers, so that neither disk nor network limits: each part draws one batch and
-repeats it, scaled. They take the road of any table's parts. Then come files, of fewer rows, which the workers
-write, fit from and correct. Efficiency is rows per second and worker, as a share of that with the fewest
-workers; the last line has the same share for a matrix product of which nothing else is asked, which is what
-cores that share caches, memory and a power budget leave to anyone.
+repeats it, scaled. They are read like the parts of any table. Then come files with fewer rows, which the
+workers write, fit from and correct. Efficiency is rows per second and worker, as a share of that with the
+fewest workers. The last line has the same share for a plain matrix product: the limit that is set by cores
+that share caches, memory and a power budget.
 """
 
 import argparse

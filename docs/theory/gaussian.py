@@ -26,7 +26,7 @@ CAPTION_MEANS, CAPTION_P = ((-1.0, 0.0), (1.0, 0.0)), 0.8
 
 
 def agree(what: str, package: float, independent: Any, within: float = 1e-9) -> None:
-    """Print both numbers; stop if they differ by more than rounding (of draws: four standard errors)."""
+    """Print both numbers; stop if they differ by more than rounding error (draws: four standard errors)."""
     if np.ndim(independent):
         within = 4 * np.std(independent) / np.sqrt(len(independent))
         independent = np.mean(independent)

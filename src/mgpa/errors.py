@@ -27,7 +27,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def first_few(names: Sequence[str], most: int = 8) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first few of the names, and how many more there are."""
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

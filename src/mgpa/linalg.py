@@ -169,7 +169,7 @@ class PrincipalAxes:
     """Eigenvalues of a scatter, and the products with its eigenvectors V, (d, p)."""
 
     values: Floats  # (p,), all positive
-    vectors: Floats  # V; or, of fewer rows than features, M with V = FᵀM, which is never formed
+    vectors: Floats  # V; or, with fewer rows than features, M with V = FᵀM, which is never formed
     factor: Scatter | None = None  # FᵀF, in that case
 
     def along(self, columns: Floats) -> Floats:

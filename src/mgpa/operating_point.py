@@ -92,7 +92,7 @@ def movement_budget(
     Parameters
     ----------
     m : CorrectionMap or fitted estimator
-        The map whose movement, at its strength, is measured.
+        The map. Its movement is measured at the strength that it has.
     X_val : (n, d) array
         Validation rows.
     budget : float

@@ -150,7 +150,7 @@ class Rows:
 
 
 class Trajectory:
-    """A run of the construction: rows that stages are fitted on, and the stages so far."""
+    """One run of the iterative method: the rows that stages are fitted on, and the stages so far."""
 
     def __init__(self, recipe: Recipe, rows: Rows, held: Rows | None = None) -> None:
         self.recipe, self.rows, self.held = recipe, rows, held

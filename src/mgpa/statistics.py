@@ -301,7 +301,7 @@ def require_several(sources: Labels, weights: Floats | None = None) -> int:
 
 
 def collect_pairs(aligned: Sequence[Pairs], labelled: Sequence[LabelledRows], sources: Labels) -> Pairs:
-    """Return all pairs, of aligned arrays and of rows with ids, with codes among these sources."""
+    """Return the pairs of aligned arrays and of rows with ids; their codes are positions in ``sources``."""
     parts = list(aligned)
     if labelled:
         rows = join_rows(labelled, sources)

@@ -84,7 +84,7 @@ def test_more_pairs_bring_held_out_events_closer_until_it_is_enough():
     idle = pairs_needed(mgpa.ClosedFormMGPA(), alike, source=np.arange(200) % 2, pair_id=np.arange(200) // 2)
     assert np.isinf(idle.needed)
     assert idle.to_dict()["needed"] is None
-    assert "look at mgpa check-pairs" in str(idle)
+    assert "run mgpa check-pairs" in str(idle)
     with pytest.raises(MissingEvidence, match="at least 6"):
         pairs_needed(mgpa.ClosedFormMGPA(), X[:8], source=source[:8], pair_id=np.arange(8) // 2)
     with pytest.raises(ValueError, match="after holding out, there are"):

@@ -51,7 +51,7 @@ def require_room(name: str, longest: int, n_rows: int, stored: int) -> None:
 
 
 def seal_end(path: Path) -> None:
-    """Put the digest of a file in its last 64 bytes, which are there for it."""
+    """Put the digest of a file into its last 64 bytes, which are reserved for it."""
     with open(path, "r+b") as stream:
         digest = _digest(stream)
         stream.seek(-64, 2)

@@ -53,8 +53,8 @@ def movement_by_group(
 ) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     """Return the groups, sorted as text, and ‖H' - H‖_F / ‖H‖_F within each, in standardised coordinates.
 
-    ``varies`` marks the features that varied in the fitting rows (None: all). The units of other features are
-    arbitrary, so they do not contribute to the size, but their movement counts.
+    ``varies`` marks the features that varied in the fitting rows (None: all). The other features have
+    arbitrary units, so they do not contribute to the size of a row; their movement counts.
 
     Examples
     --------

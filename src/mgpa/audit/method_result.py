@@ -160,7 +160,7 @@ class MethodResult(Kept):
 
     @property
     def labels_between(self) -> bool:
-        """Whether units differ in their labels, so that the task is an AUROC between them."""
+        """Whether units differ in their labels, so that the task score is an AUROC between them."""
         return self.design is not None and self.design.labels == "between"
 
     @cached_property

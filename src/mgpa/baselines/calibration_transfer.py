@@ -284,9 +284,10 @@ class PDS(PairedTransfer):
     Needs pairs and source labels, and the source again at application. No task. Features must be ordered, as
     wavelengths are, unless ``window=None``.
 
-    What it cannot do: correct a row of an unknown source. Noisy pairs shrink what it maps. Every feature has
-    a regression of its own, whose errors a model on many features adds up: with few pairs, correct the
-    predictions instead (slope/bias), or take a method that maps all features together.
+    What it cannot do: correct a row of an unknown source. If pairs are noisy, mapped rows shrink towards
+    their mean. Every feature has its own regression, and a model on many features adds up the errors of all:
+    with few pairs, correct the predictions instead (slope/bias), or use a method that maps all features
+    together.
 
     Parameters
     ----------

@@ -147,9 +147,10 @@ class CIRCEHead(Decoder):
 
     Reference: Pogodin, Deka, Li, Sutherland, Veitch, Gretton, "Efficient conditionally invariant
     representation learning", ICLR 2023. The loss is the cross-entropy plus ``penalty`` times HSIC(K_φ, K_y ∘
-    K^c) of each batch, with residuals of the source regressed on the task once, on a tenth of the rows. There
-    features come from a trained encoder, here from one hidden layer on a frozen embedding; kernels of
-    bandwidth 1 for φ in standard deviations of the batch are ours, and so is the biased estimate of HSIC.
+    K^c) of each batch. K^c is the kernel of the source's residuals; the source is regressed on the task only
+    once, on a tenth of the rows. In the paper, features come from a trained encoder; here they come from one
+    hidden layer on a frozen embedding. Kernels of bandwidth 1 for φ in standard deviations of the batch are
+    ours, and so is the biased estimate of HSIC.
 
     Needs source labels, the task and torch to fit. No pairs. Gives predictions, not a correction; nothing is
     needed to predict.

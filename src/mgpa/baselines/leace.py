@@ -31,7 +31,7 @@ def erasure_along(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) 
     Parameters
     ----------
     covariance : PrincipalAxes
-        Of the rows; may be of fewer axes than features.
+        Of the rows; may have fewer axes than features.
     cross : (d, k)
         Covariance of the rows with k source indicators.
     ridge : float
@@ -120,7 +120,7 @@ class OracleLEACE(SourceAware):
     indicators it is defined by is a shift of means, so nothing of the ``concept-erasure`` package is
     needed; equal to its ``OracleFitter`` (whose cut-off of .01 drops rare sources; this does not).
 
-    Needs source labels, also at application. No pairs, no task.
+    Needs source labels, in fit and at application. No pairs, no task.
 
     What it cannot do: correct a row of an unknown or unseen source. It shifts means only: differences in
     spread stay, and the authors warn that a nonlinear reader may find the source more easily afterwards.
@@ -144,7 +144,8 @@ class QuadraticLEACE(SourceAware):
     those of the ``concept-erasure`` package, given our moments. One thing differs on purpose: the common mean
     is weighted by the number of rows, as the barycentre is; the package takes the plain mean of means.
 
-    Needs source labels, also at application, and many more rows per source than features. No pairs, no task.
+    Needs source labels, in fit and at application, and many more rows per source than features. No pairs, no
+    task.
 
     What it cannot do: correct a row of an unknown or unseen source. Higher moments remain, and differences
     between populations of the sources are also removed. If source and task are associated, it also removes

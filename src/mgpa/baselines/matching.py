@@ -40,7 +40,7 @@ class CORAL(ReferencedMethod):
     as in the MGPA paper (appendix B). The adapter of ``skada`` returns centred rows, which existing heads
     cannot use; this implementation is fitted from moments.
 
-    Needs source labels, also at application. No pairs, no task.
+    Needs source labels, in fit and at application. No pairs, no task.
 
     What it cannot do: correct a row of an unknown source, or separate a device from a population: all
     differences of mean or covariance between the sources are removed. Rows of the reference do not change.
@@ -147,7 +147,7 @@ class ComBat(MaybeReferencedMethod):
     covariates: they would be needed again at application, and the task as a covariate would reveal the label
     to later classifiers.
 
-    Needs source labels, also at application. No pairs, no task.
+    Needs source labels, in fit and at application. No pairs, no task.
 
     What it cannot do: correct a row of an unknown or unseen source. It corrects each feature separately, so
     correlations between features still reveal the source, and it treats population differences as device

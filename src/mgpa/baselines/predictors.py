@@ -48,7 +48,7 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     protein and moisture in flour by near infrared reflectance", International Journal of Food Science &
     Technology 18, 1983; the first tool of practice. The model is fitted on rows of the reference, or is
     already fitted. For each other source, predictions for the reference views of pairs are regressed on
-    predictions for the views of that source. No reference values of the pairs are needed.
+    predictions for the views of that source. Measured values of the pairs are not needed.
 
     Needs pairs and source labels, and the source again to predict. It gives predictions, not embeddings.
 
@@ -97,8 +97,8 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:  # fmt: skip
         """Fit slopes and biases from ``pairs=(A, B)``, or from rows of X that share a ``pair_id``.
 
-        ``y`` are the reference values of the rows, of which those of the reference source are used; they may
-        be omitted if the head is fitted.
+        ``y`` are the measured values of the rows; only those of the reference source are used. They may be
+        omitted if the head is fitted.
         """
         check_parameters(self)
         forget(self)

@@ -1,4 +1,4 @@
-"""The methods as a table of facts, and by name."""
+"""A table of all methods and their requirements; each method can be made by its name."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class RiemannianRecentring(SpatialFilter):
     2018; the first step of :class:`RiemannianProcrustes`, here as a filter of signals. Covariances (shrunk by
     "oas") and their mean are pyRiemann's.
 
-    Needs source labels, also at application; no pairs, no task.
+    Needs source labels, in fit and at application. No pairs, no task.
 
     What it cannot do: equalise anything but the mean spatial covariance. Unequal class proportions enter the
     mean. Channels are mixed, so the output's channels are not electrodes.
@@ -52,7 +52,8 @@ class RiemannianProcrustes(SignalBaseline):
     ours, because their ``transform`` treats every trial as one of the reference. The output is an embedding,
     the tangent vectors at I, which linear classifiers read.
 
-    Needs source labels, also at application, and task labels of every source in ``fit`` to rotate; no pairs.
+    Needs source labels, in fit and at application, and in fit task labels of every source for the rotation.
+    No pairs.
 
     What it cannot do: give signals back (:class:`RiemannianRecentring` does), or correct another encoder's
     embedding. Using the task labels of the sources one evaluates on leaks them; use labels of calibration

@@ -1,4 +1,4 @@
-"""Spatial distillation with distribution alignment: a decoder of signals for a headset of fewer channels."""
+"""Spatial distillation with distribution alignment: a signal decoder for a headset with fewer channels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ positions = Constraint(
 
 
 class SDDA(Decoder):
-    """Train a decoder for a headset of fewer channels with a teacher that sees all channels of another.
+    """Train a decoder for a headset with fewer channels; its teacher sees all channels of another headset.
 
     Reference: Liu, Li, Wang, Li, Wu, "SDDA: spatial distillation based distribution alignment for
     cross-headset EEG classification", IEEE Transactions on Biomedical Engineering 73, 2026. Signals are
@@ -225,7 +225,7 @@ def mean_discrepancy(a: Array, b: Array) -> Array:
 
 
 def class_confusion(logits: Array) -> Array:
-    """Return the mean share of confused classes in predictions, certain ones weighing more."""
+    """Return how much predictions confuse each class with others, on average; certain ones weigh more."""
     p = (logits / CONFUSION_TEMPERATURE).softmax(1)
     entropy = -(p * (p + 1e-5).log()).sum(1).detach()
     weight = 1 + (-entropy).exp()

@@ -137,7 +137,7 @@ class EuclideanAlignment(SpatialFilter):
     X Xᵀ / T, each channel of a trial demeaned (the paper does not divide by T). Equal to pyRiemann's
     ``Whitening(metric="euclid")``, whose filters act on covariances.
 
-    Needs source labels, also at application; no pairs, no task.
+    Needs source labels, in fit and at application. No pairs, no task.
 
     What it cannot do: equalise anything but the mean spatial covariance. Unequal class proportions enter R
     and are "corrected" as well. Channels are mixed, so the output's channels are not electrodes.
@@ -187,7 +187,8 @@ class CMMN(SignalBaseline):
 
     Reference: Gnassounou, Flamary & Gramfort, NeurIPS 2023. Written here from its description.
 
-    Needs source labels, also at application; no pairs, no task. All sources count alike in the barycentre.
+    Needs source labels, in fit and at application. No pairs, no task. All sources have the same weight in the
+    barycentre.
 
     What it cannot do: equalise anything but power spectra of single channels. A difference in spectra between
     groups of people is removed like one between amplifiers. Trials are filtered one by one and taken as zero

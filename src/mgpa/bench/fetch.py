@@ -216,7 +216,7 @@ def _windows(*both: tuple[Floats, Floats, NDArray[np.str_]]) -> Iterator[tuple[i
 
 
 def _activity(labels: NDArray[np.str_]) -> str:
-    """Return the activity of a window, or nothing if it has too few samples of one."""
+    """Return the main activity of a window; empty if the window has too few samples of it."""
     names, counts = np.unique(labels, return_counts=True)
     clear = len(labels) >= SMALLEST and counts.max() >= SHARE * len(labels)
     return str(names[counts.argmax()]) if clear else ""

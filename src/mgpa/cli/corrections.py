@@ -242,7 +242,7 @@ def _report_differences(check: Any, other_signals: str, strict: bool) -> None:
 
 
 def _of_source(m: Any, file: Any, source: str, force: bool) -> Any:
-    """Return the correction of one source; raise if it was not in the fit or the table has another."""
+    """Return the correction of one source; raise if it was not in the fit or the table has sources."""
     if "source" in file.columns:
         raise UserError(f"{file.path} has a source column; leave --source out, or rename that column.")
     if source not in m.info.source_names and not (force and m.source_blind):

@@ -175,7 +175,7 @@ def leave_one_out(
     reading: TableOptions = AS_IT_IS,
     json_: AsJson = False,
 ) -> None:
-    """Leave each source out of the fit, and compare its rows corrected, uncorrected and adapted to.
+    """Leave each source out of the fit, and compare its rows uncorrected, corrected and after adapting.
 
     Example: mgpa leave-one-out recordings.parquet
 

@@ -132,7 +132,7 @@ def match_events(
         Times, on the device's clock, of annotations that interrupt its markers and possibly its clock, such
         as an impedance check. If markers are missing, there must be exactly one break, in the gap; each side
         of it, with at least ten events, then has a separate line. None: the clock was not interrupted, and
-        one line is used for both sides.
+        one line is fitted to all markers.
     name : str
         Name of the device for messages.
 

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 HELD_OUT = 0.3  # of the events
 ENOUGH = 0.1  # of what pairs can bring views closer by at all, that more pairs still would
 RESAMPLES = 500
-FEWEST_PARTICIPANTS = 4  # to hold some out; of fewer, events are
+FEWEST_PARTICIPANTS = 4  # to hold some out; with fewer, events are held out
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PairsNeeded:
         for size, draws in zip(self.sizes, self.distance, strict=True):
             lines.append(f"{size:>8}  {draws.mean():.3f} (± {draws.std():.3f})")
         if not np.isfinite(self.needed):
-            return "\n".join([*lines, "More pairs bring views no closer: look at mgpa check-pairs."])
+            return "\n".join([*lines, "More pairs do not bring views closer: run mgpa check-pairs."])
         low, high = (f"{value:.0f}" if np.isfinite(value) else "∞" for value in self.interval)
         return "\n".join([*lines, f"Enough: about {self.needed:.0f} events ({low} to {high})."])
 

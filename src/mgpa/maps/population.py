@@ -253,7 +253,7 @@ class Population:
         return np.flatnonzero(counts > max(1.0, FEW * len(W)))
 
     def _most_of_parts(self, W: Floats, among: NDArray[np.intp]) -> Evidence | None:
-        """Return the strongest evidence of the rows of each device; None where devices overlap."""
+        """Return the strongest evidence of separate tests of each device's rows; None if devices overlap."""
         gaps = np.linalg.norm(self.means[among, None] - self.means[among], axis=2)
         if gaps[np.triu_indices(len(among), 1)].min() <= APART:
             return None

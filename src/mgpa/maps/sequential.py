@@ -133,8 +133,8 @@ class StagedMap(SequentialMap):
         second minus the first; with more, each minus the mean of the others.
     anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
         The target of each score as an affine function of the original standardised input; the weights lie in
-        the preserved complement, so the target does not change with the edit. Without rows, (S, 0, d) and (S,
-        0), if targets are scores at the anchored point.
+        the preserved complement, so the target does not change with the edit. The shapes are (S, 0, d) and
+        (S, 0) if targets are scores at the anchored point.
     anchor_readout, anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None
         G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. Its scores in a
         stage are the targets.

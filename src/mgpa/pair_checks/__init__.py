@@ -45,7 +45,7 @@ from .wrong import Suspicion, suspect, swapped_units
 LEAST_SIGNAL = 0.2  # share of signal in one view: noise with twice the signal's standard deviation
 LEVEL, RESCUED = 0.05, 0.001  # of the bound on closeness; of a permutation test that finds a match after all
 SUGGESTED = 0.1  # level of that test from which on enough pairs are not called unclear
-FEWEST = 6  # pairs; of fewer nothing can be told
+FEWEST = 6  # pairs; fewer show nothing
 ENOUGH = 20  # pairs that can be called mismatched: fewer cannot tell a rotation from a mismatch
 MOST = 300  # pairs examined; of more, a draw
 PERMUTATIONS = 99

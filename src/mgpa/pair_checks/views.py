@@ -86,7 +86,7 @@ def principal_coordinates(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def principal_axes(X: Floats) -> Floats:
-    """Return the leading principal axes of centred rows along which there is more than rounding, (d, k)."""
+    """Return the leading principal axes (d, k) along which centred rows vary by more than rounding error."""
     few, k = X.shape[1] > len(X), min(*X.shape, MOST_AXES)
     values, axes = leading(X @ X.T if few else X.T @ X, k)
     resolved = values > values.max(initial=0.0) * max(X.shape) * EPS

@@ -248,8 +248,8 @@ def log_density(
 ) -> Floats:
     """Return log-densities, up to a constant, of a Gaussian: covariance diag(values) - outᵀ diag(weight) out.
 
-    They are of the first rows of ``out``, each plus the shift of its code. By Woodbury's identity in the
-    space of those rows; all products are in one Gram matrix.
+    They are evaluated at the first ``len(codes)`` rows of ``out``, each plus the shift of its code, by
+    Woodbury's identity in the space of the rows of ``out``. One Gram matrix contains all products.
     """
     n, n_codes = len(out), len(codes)
     scaled = np.empty((n + len(shifts), out.shape[1]))

@@ -49,8 +49,9 @@ class Samples:
 def with_unseen(m: PosteriorMap, views: Views, n_rows: float) -> tuple[PosteriorMap, str]:
     """Return the map with an edit for devices that were not in the fit, and the evidence in words.
 
-    ``views`` are uncorrected, ``n_rows`` how many rows their variance is of. Without three sources, or where
-    rows of a device that is left out are best moved as those of the others, the map stays as it is.
+    ``views`` are uncorrected, and their variance is that of ``n_rows`` rows. The map is returned unchanged if
+    there are fewer than three sources, or if rows of a device that was left out are best corrected like those
+    of the other devices.
     """
     if views.n_sources < FEWEST_SOURCES:
         return m, ""

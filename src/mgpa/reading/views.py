@@ -118,7 +118,7 @@ class Views:
 
     @cached_property
     def kind(self) -> Codes:
-        """The number of the pair of sources for each pair."""
+        """For each pair of rows, the number of its combination of sources."""
         between = np.column_stack([self.first, self.second])
         return np.unique(between, axis=0, return_inverse=True)[1].ravel()
 
@@ -139,7 +139,7 @@ class Views:
 
     @cached_property
     def distinct(self) -> Distinct:
-        """The views without those of the same row and fold as an earlier one."""
+        """The views without repeated ones, which have the row and the fold of an earlier view."""
         fold = np.zeros(len(self), np.int64)
         for k, (_, test) in enumerate(self.folds):
             fold[test] = k

@@ -40,7 +40,7 @@ UNPAIRED = re.compile(r"-[0-9]+(\.0*)?")
 def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[str, Any], Columns]:
     """Return the layout, info and columns of a CSV file; values that a number would change are text.
 
-    The separator is given by a first line such as ``sep=;``, or is the one that separates most names. If it
+    The separator is given by a first line such as ``sep=;``, or is the one that gives the most names. If it
     is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around names and
     values are removed. Participants, and columns that are joined to one id, stay text; a missing or negative
     pair id becomes empty. ``skip`` lines precede the names. ``choice`` is that of

@@ -34,7 +34,7 @@ def svg(figure: Any, name: str, title: str) -> str:
 
 
 def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return an SVG of matplotlib's as :func:`svg` does, with tooltips by the ids in ``marks``."""
+    """Return an SVG by matplotlib in the form of :func:`svg`; ``marks`` has the tooltips by ids."""
     root = ElementTree.fromstring(stored)
     for parent in list(root.iter()):
         for child in list(parent):

@@ -130,7 +130,7 @@ def trained_on_others(audit: Audit) -> str:
 
 
 def _association_in_scored_rows(audit: Audit) -> list[str]:
-    """Return that reading the label reads some of the source; every row is scored in some fold."""
+    """Return a sentence if reading the label also reads part of the source; every row is scored in a fold."""
     if audit.settings.folds == 1 or audit.design.kind != "crossed" or not audit.counts:
         return []
     v = cramers_v(audit.counts)

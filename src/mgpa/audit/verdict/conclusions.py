@@ -86,7 +86,7 @@ def _doubts(audit: Audit) -> list[Finding]:
 
 
 def _home_falls(audit: Audit) -> list[Finding]:
-    """Return that existing heads lose on the source they were trained on, and which reference= helps."""
+    """Return a finding if existing heads lose on the source of their training, and which reference= helps."""
     name = decide.home_loss(audit)
     if not name:
         return []
@@ -194,7 +194,7 @@ def _existing_heads(audit: Audit, leaders: list[str]) -> list[Finding]:
 
 
 def _of_no_use(audit: Audit, leaders: tuple[tuple[str, ...], ...]) -> list[Finding]:
-    """Return that heads do not read the task, or models are worse than the mean, on rows of a leader."""
+    """Return findings if heads do not read the task, or models are worse than the mean on a leader's rows."""
     if leaders and not decide.task_is_read(audit):
         return [Finding("unread_task", facts={"T_f": audit["identity"].estimate("T_f")})]
     return [finding for group in leaders for finding in _worse_than_mean(audit, group)]

@@ -103,7 +103,7 @@ def beats(audit: Audit, a: str, b: str, metric: str) -> bool:
 
 
 def passed_over(audit: Audit) -> str:
-    """Return the source-blind method that is better than the leaders by its value; empty if none is.
+    """Return the best source-blind method whose value is better than the leaders'; empty if there is none.
 
     Without source-blind leaders there is none.
     """

@@ -2,14 +2,15 @@
 
 Launched one by one, a stage is some two hundred kernels of a few microseconds. Here a program takes a block
 of rows, keeps its Δz in registers, and walks through the stages: two small products, GELU and its derivative,
-the Gram matrix of the two scores and the bounded step. Small products are of three tf32 parts, which is
-float32 but for its last bits; plain float32 takes ten times as long. The algebra is that of
+the Gram matrix of the two scores and the bounded step. Small products are sums of three tf32 parts, which
+equal float32 except for its last bits; plain float32 takes ten times as long. The algebra is that of
 :mod:`mgpa.maps.runtime.numpy_replay`, with Gram entries, step and multiplier in float64 as everywhere.
 
-Affine corrections read, correct and write rows at once. Torch's own operations first write a centred copy of
-all rows to memory and read it back; here the second reading of the rows comes mostly from the cache.
+Affine corrections read, correct and write rows in one kernel. Torch's own operations first write a centred
+copy of all rows to memory and read it back; here the second reading of the rows comes mostly from the cache.
 
-A map that reads the source first makes two products; between them, one kernel takes the place of ten.
+If a map recognises the source before it corrects, two matrix products are needed, and between them one kernel
+replaces ten.
 
 Triton comes with torch's CUDA builds; where it is missing, :mod:`mgpa.maps.runtime.torch_module` uses torch's
 operations.

@@ -191,8 +191,8 @@ def _neuroscan(path: Path) -> Recording:
         raw = mne.io.read_raw_curry(path, preload=False, verbose="error")
     except Exception as error:  # the reader raises bare Exceptions and failed assertions
         raise RecordingError(
-            f"{path} cannot be read as a Curry recording ({str(error) or type(error).__name__}). It, or its "
-            "header, labels or events, is damaged or incomplete; fetch them again."
+            f"{path} cannot be read as a Curry recording ({str(error) or type(error).__name__}). This "
+            "file, or its header, labels or events, is damaged or incomplete; fetch the recording again."
         ) from None
     markers, notes = [], []
     for onset, text in zip(raw.annotations.onset.tolist(), raw.annotations.description, strict=True):

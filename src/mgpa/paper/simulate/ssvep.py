@@ -1,7 +1,7 @@
-"""Simulated wearable SSVEP, in the files of that collection, with known effects.
+"""Simulated recordings with known effects, in the file format of the wearable SSVEP data set.
 
 Participants look at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
-ones are noisier, lose more of the signal and filter more narrowly; caps never sit twice in the same way.
+ones are noisier, lose more of the signal and filter more narrowly; a cap never sits twice in the same way.
 """
 
 from __future__ import annotations

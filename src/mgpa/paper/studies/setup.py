@@ -32,7 +32,7 @@ def check_study(study: Study, recordings: Recordings) -> None:
 
 
 def _files(study: Study, recordings: Recordings) -> Iterator[str]:
-    """Yield missing inputs: the table, recordings, or participants with a role."""
+    """Yield a message for each missing input: the table, recordings, or participants with a role."""
     data = study.data
     if data.kind == "table":
         if not os.path.lexists(str(data.table)) and "://" not in str(data.table):
@@ -55,7 +55,7 @@ def _files(study: Study, recordings: Recordings) -> Iterator[str]:
 
 
 def _weights(study: Study) -> Iterator[str]:
-    """Yield a missing checkpoint, or one that is not the file it should be."""
+    """Yield a message if the checkpoint is missing, or is not the file it should be."""
     encoder = study.encoder
     if encoder is None or encoder.name in FIXED:
         return
@@ -78,7 +78,7 @@ def _weights(study: Study) -> Iterator[str]:
 
 
 def _room(study: Study, workspace: Path) -> Iterator[str]:
-    """Yield insufficient disk space or memory, compared with measured needs of the packaged studies."""
+    """Yield a message for too little disk space or memory; needs are measured for the packaged studies."""
     place = next(path for path in (workspace.absolute(), *workspace.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free / 1e9
     if free < study.needs.disk:
@@ -124,7 +124,7 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
 
 
 def _other_weights(study: Study, weights: str) -> Iterator[str]:
-    """Yield whether the encoder's weights are not the published ones."""
+    """Yield a message if the encoder's weights are not the published ones."""
     if study.encoder is not None and study.encoder.name not in FIXED:
         from ..encoder import EEGPT_WEIGHTS
 
@@ -135,7 +135,7 @@ def _other_weights(study: Study, weights: str) -> Iterator[str]:
 
 
 def _other_solvers(study: Study, device: str) -> Iterator[str]:
-    """Yield differences of solvers on a GPU from the published CPU run."""
+    """Yield how the solvers on a GPU differ from those of the published CPU run."""
     if not device.startswith("cuda"):
         return
     solved = [m for m in study.methods.values() if m.method == "iterative_mgpa"]
@@ -187,7 +187,7 @@ def heading(study: Study, files: str, differences: list[str]) -> str:
 
 
 def _flat(study: Study) -> dict[str, Any]:
-    """Return what changes numbers by dotted names; files and weights are known by their checksums."""
+    """Return the settings that change numbers, by dotted names; checksums identify files and weights."""
     unchanging = {"name", "title", "about", "overlays", "paper", "contrasts", "needs"}
     hidden: Any = dict.fromkeys(unchanging, True)
     hidden |= {"data": {"folder", "table", "simulate"}, "encoder": {"checkpoint"}}
