@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import sys
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -132,6 +133,13 @@ def test_without_a_network_the_data_set_is_named(web):
     assert "put phone_watch.npz in the folder of --data" in missing[0]
     assert "corn.mat_.zip" in missing[1]
     assert "kalunga_gssc_tokens.npz" in missing[2]
+
+
+def test_without_pooch_each_data_set_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    settings, missing = find_settings(["corn", "phone_watch"], None, False)
+    assert not settings
+    assert missing[1] == "corn left out: needs pooch (pip install pooch)"
 
 
 @pytest.mark.skipif(not (SHARED / "real").is_dir(), reason="the data sets are not on this machine")

@@ -260,7 +260,7 @@ DATASETS: dict[str, DataSet] = {
 
 
 def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tuple[list[Setting], list[str]]:
-    """Return the requested settings, and the data sets that are not in the folder.
+    """Return the requested settings, and a sentence on each data set that is left out.
 
     ``only`` has names of data sets, or words in names of settings; empty, everything. A quick benchmark has
     some worlds and the simulated headsets unless it is asked for others.
@@ -280,5 +280,7 @@ def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tupl
             )
             settings += [s for s in made if not words or any(word in s.name.lower() for word in words)]
         except (OSError, ImportError) as error:
-            missing.append(str(error))
+            package = getattr(error, "name", None)  # that could not be imported
+            why = f"needs {package} (pip install {package})" if package else str(error)
+            missing.append(f"{name} left out: {why.removeprefix(f'{name}: ')}")
     return settings, missing

@@ -62,7 +62,7 @@ def bench(
     if not page:
         chosen, missing = find_settings(only, data, quick)
         for line in missing:
-            print(f"bench: without {line}")
+            print(f"bench: {line}")
         if not chosen:
             reason = ", or its data are missing (see above)" if missing else ""
             raise UserError(f"No data set or setting has {' or '.join(only)} in its name{reason}.")

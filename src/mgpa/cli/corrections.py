@@ -66,8 +66,9 @@ def fit(
     method
         A name from `mgpa methods`.
     reference
-        Map all rows to this source, the device on which your decoder or calibration was trained. Rows
-        recognised as this source do not move. Without it, MGPA maps rows to the mean of all sources.
+        Map all rows to this source, the device on which your decoder or calibration was trained. Its own
+        rows stay if the source can be recognised from a row; otherwise rows of this source move too, and the
+        summary says so. Without it, MGPA maps rows to the mean of all sources.
     rank
         For MGPA: number of directions in the gate (3), share of the contrast energy (0.9), or the rank that
         held-out pairs support (auto). For NCM, which has no gate: number of removed directions.
@@ -82,7 +83,7 @@ def fit(
         of a row together (joint).
     everyone
         Fit on the rows of all roles: the last step, after an audit. The audit refers to fits on FIT rows.
-        This map cannot be audited, because all participants were in its fit.
+        This map cannot be audited on held-out participants, because all participants were in its fit.
     """
     with waiting("fit: loading"):
         from ..baselines import make_method

@@ -55,13 +55,17 @@ class Action(Enum):
         view = f"the view of {reference!r}" if reference else "the mean of all views"
         level = f"the level of {reference!r}" if reference else "the mean level of all sources"
         collapse = f"the direction in which sources differ is collapsed to {level}"
-        if reference:
-            collapse += ", and task information in this direction is lost (kept with collapse='never')"
+        moves = (
+            f"; rows of {reference!r} move too, so a decoder may lose accuracy at home (collapse set to "
+            "'never' keeps it and leaves the source more readable)"
+            if reference
+            else ""
+        )
         return {
             Action.NOTHING: "not corrected",
-            Action.COLLAPSE: f"correction applied: {collapse}",
+            Action.COLLAPSE: f"correction applied: {collapse}{moves}",
             Action.READ: f"correction applied: the source is read from each row, and the row moves to {view}",
-            Action.COLLAPSE_AND_READ: f"correction applied: {collapse}, then rows move to {view}",
+            Action.COLLAPSE_AND_READ: f"correction applied: {collapse}, then rows move to {view}{moves}",
         }[self]
 
 

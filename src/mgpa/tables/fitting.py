@@ -78,7 +78,7 @@ def fit_table(
         Number of rows for methods that do not stream, and the seed of the sample.
     everyone : bool
         Fit on the rows of all roles: the last step, after an audit. The audit refers to fits on FIT rows.
-        This map cannot be audited, because all participants were in its fit.
+        This map cannot be audited on held-out participants, because all participants were in its fit.
     client : dask.distributed.Client or None
         Dask client for work on a file; None works in this process.
     verbose : bool
