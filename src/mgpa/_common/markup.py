@@ -35,7 +35,7 @@ def rounded_repr(record: Any) -> str:
 
 
 def rows_html(rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of which the first row is the head."""
+    """Return a table whose first row is the header."""
     head, *body = ([escape(cell) for cell in row] for row in rows)
     lines = [f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body]

@@ -151,7 +151,7 @@ def _homes(ground: Ground) -> list[Any]:
 
 
 def transfer(ground: Ground, head: Any, rows: NDArray[Any], source: Any) -> Transfer | None:
-    """Return what a head makes of a source's EVAL rows; None without a head or rows to score."""
+    """Return positions and a head's scores of a source's EVAL rows; None without a head or rows to score."""
     to = np.flatnonzero((ground.evaluation.source == source) & ground.scored)
     return None if head is None or not len(to) else (to, *score_rows(head, rows[to]))
 

@@ -63,10 +63,10 @@ class AugmentationInvariance(CorrectionEstimator):
     Reference: Eikenberry, Liu, Lee, "Post-training augmentation invariance", Transactions on Machine Learning
     Research, 2026 (arXiv 2505.11702). Its idea is kept: the encoder is frozen, the adapter makes augmented
     inputs alike and leaves unaugmented ones nearly where they were. The details are ours: measurement views
-    take the place of augmentations, and the reference's that of unaugmented inputs; the loss is the mean
-    squared distance of E(h) and the reference's view r, for all views h of an event, plus ``stay`` times that
-    for h = r; E(h) = h + network(h), which begins as the identity; the weights of
-    least loss on held-out pairs are kept (a fifth, whole participants where they are known).
+    replace augmentations, and views of the reference replace unaugmented inputs. The loss is the mean squared
+    distance between E(h) and the reference's view r, for all views h of an event, plus ``stay`` times the
+    same for h = r. E(h) = h + network(h) begins as the identity. The weights with the smallest loss on
+    held-out pairs are kept (a fifth of the pairs; whole participants if they are known).
 
     Needs pairs, source labels and torch to fit. No task. Source-blind at application.
 

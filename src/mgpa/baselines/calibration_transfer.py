@@ -94,7 +94,7 @@ def principal_regression(A: Floats, B: Floats) -> tuple[Floats, Floats]:
 
 
 def by_components(A: Floats, B: Floats, new: Floats, counts: list[int]) -> Iterator[Floats]:
-    """Yield what the regression of B on leading components of A makes of new rows, by their number."""
+    """Yield new rows as the regression of B on leading components of A predicts them, by their number."""
     values, rows = leading_components(A, max(counts))
     along, slopes = new @ rows.T, rows @ (A.T @ B) / values[:, None] ** 2
     for k in counts:
@@ -130,7 +130,7 @@ class PairedTransfer(ReferencedMethod):
     def _predict(
         self, A: Floats, B: Floats, new: Floats, axes: Floats, settings: list[dict[str, Any]]
     ) -> Iterable[Floats]:
-        """Yield what each setting makes of new centred rows, along ``axes`` (d, k)."""
+        """Yield new centred rows as each setting predicts them, along ``axes`` (d, k)."""
         for setting in settings:
             yield new @ (self._matrix(A, B, **setting) @ axes)
 

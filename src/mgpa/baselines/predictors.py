@@ -180,7 +180,7 @@ class AwAR(Decoder):
     kernel's space, marginal and within each class, with predicted classes of unlabelled target rows, which
     are predicted again ``n_rounds`` times. More than two classes are one column of Y each. The first
     predictions are a support vector machine's with its default parameters; the paper searches for them.
-    Defaults are those of the authors' code (σ .1, λ 10, target rows 10), but for its linear kernel.
+    Defaults are those of the authors' code (σ .1, λ 10, target rows 10), except for its linear kernel.
     :meth:`query` is the active part: which target rows to label next.
 
     Needs labelled rows, unlabelled rows of the target and the task. No pairs, no source labels of the rows.

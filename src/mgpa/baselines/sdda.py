@@ -40,10 +40,10 @@ class SDDA(Decoder):
     Euclidean-aligned source by source. A teacher learns the task from all channels; a student, from the
     channels that the target has too, learns the labels, the teacher's softened outputs (temperature 8), equal
     distributions of its features on both headsets (maximum mean discrepancy of five Gaussian kernels) and
-    unconfused classes on the target's unlabelled trials (temperature 2). The networks are of EEGNet's form,
-    one temporal convolution, spatial filters, power-like pooling; their sizes are ours. The discrepancy is of
-    all pairs of a batch, of which the authors' code takes successive ones; the distillation is summed over
-    classes, where their code takes the mean.
+    unconfused classes on the target's unlabelled trials (temperature 2). The networks have the form of
+    EEGNet: one temporal convolution, spatial filters and power-like pooling; their sizes are ours. The
+    discrepancy uses all pairs of a batch, while the authors' code uses successive ones. The distillation loss
+    is summed over classes, while their code takes the mean.
 
     Needs labelled trials, their sources, unlabelled trials of the target and torch. No pairs. It gives
     predictions, not signals or embeddings.

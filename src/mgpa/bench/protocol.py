@@ -47,7 +47,7 @@ from .settings import Calibration, Floats, Round, Setting, calibration, standard
 BANK = {"bank": "full", "restarts": 1, "checkpoints": (12,)}
 #: A quick benchmark trains no networks.
 QUICK_BANK = {"bank": "full", "restarts": 0}
-#: What is measured, in the order of tables; values of each participant but for S and seconds.
+#: What is measured, in the order of tables; values of each participant, except S and seconds.
 MEASURES = ("S", "home", "away", "T_f", "T_r", "worst", "unseen", "M", "seconds")
 FORMAT = 3
 DRAWS = 4000

@@ -1,7 +1,7 @@
 """The ``mgpa`` command: files in, files out, nothing half-written.
 
 Exit codes: 0 success; 1 unexpected error; 2 wrong file, column or option, named in one line; 3 success, but
-rows are of a device that was not in the fit; 130 interrupted (Ctrl-C); 143 terminated.
+rows come from a device that was not in the fit; 130 interrupted (Ctrl-C); 143 terminated.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class MGPA(GatedMomentEstimator):
     >>> model.to_map()
     <PosteriorMap: edits of 2 sources read from the row, in 2 directions, 4 features>
 
-    Keep a decoder of "dry": its rows stay where they are, as far as the source can be read from them.
+    Keep a decoder of "dry": its rows do not move, as long as the source can be read from them.
 
     >>> keep = MGPA(reference="dry").fit(X, source=source, pairs=(A, B))
     >>> keep.to_map().info.reference

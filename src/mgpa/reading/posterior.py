@@ -144,7 +144,7 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
 def fit_gaussians(
     views: Views, whitening: Whitening, points: Points, rows: list[tuple[float, Floats]]
 ) -> Gaussians:
-    """Return Gaussians whose covariances are of the views and of further rows."""
+    """Return Gaussians whose covariances are estimated from the views and from further rows."""
     K, codes, times, factor = views.n_sources, points.codes, points.times, whitening.factor
     scatters, free, n_views = [], np.empty(K), np.bincount(codes, times, K).astype(np.float64)
     for code, (n, scatter) in enumerate(rows):

@@ -321,7 +321,7 @@ def subject_of(epochs: Any) -> Any:
         if seams:
             warnings.warn(
                 f"All {len(epochs.events)} epochs have the his_id {str(person)!r}, but their times look like "
-                f"{seams + 1} recordings put together. If they are of several people, pass a list of the "
+                f"{seams + 1} recordings put together. If they come from several people, pass a list of the "
                 "epochs of each, or name the people in a column of metadata.",
                 stacklevel=4,
             )

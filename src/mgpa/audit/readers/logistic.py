@@ -36,8 +36,8 @@ def linear_scores(head: Array, codes: Codes, n_sources: int, held: Array) -> Sco
 def whitening(X: Array) -> tuple[Array, Array]:
     """Return the mean of the rows and S^-1/2, S their covariance shrunk towards a multiple of I.
 
-    Of fewer rows than very many features only the directions in which they vary, (d, n): a logistic reader
-    has no weight in others, and turning the features does not change it, but for rounding.
+    With very many features and fewer rows, S^-1/2 has only the directions in which rows vary, (d, n): a
+    logistic reader has no weight in others, and does not change if features are rotated, except for rounding.
     """
     n, d = X.shape
     center = sum(block.sum(0) for _, block in blocks(X)) / n

@@ -100,7 +100,7 @@ def _mean_contrasts(pairs: Any) -> NDArray[np.float64]:
 
 
 def split_sources(study: Study, workspace: Path) -> Rows:
-    """Return :func:`source_split` of every split of a study, a row each."""
+    """Return :func:`source_split` of every split of a study, one row for each."""
     return [
         {"study": study.name, "split": name, **source_split(split, planned_gate(study))}
         for name, split in study_splits(study, workspace)

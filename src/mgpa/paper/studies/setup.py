@@ -143,7 +143,7 @@ def _other_solvers(study: Study, device: str) -> Iterator[str]:
         yield "logistic critics are converged Newton solutions on a GPU (published: early-stopped lbfgs)"
     if study.readers.restarts:
         newton = "logistic readers are converged Newton solutions on a GPU"
-        yield f"{newton}, but for all tokens (published: lbfgs)"
+        yield f"{newton}, except for all tokens (published: lbfgs)"
 
 
 def _other_settings(study: Study, preset: Study) -> Iterator[str]:
