@@ -111,6 +111,23 @@ def test_pairs_are_checked_in_a_table_that_names_its_columns_otherwise(instrumen
     assert "pairs" in done(*arguments, folder=instruments).stdout
 
 
+def test_the_demo_prints_what_to_type_where_mgpa_is_not_on_the_path(tmp_path, monkeypatch):
+    from mgpa.cli.audits import _program
+
+    program = tmp_path / "my environment" / "mgpa"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shlex.split(_program()) == [str(program)]
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert _program() == "mgpa"
+    monkeypatch.setattr("sys.argv", ["/python/of/mgpa/__main__.py"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _program() == "mgpa"
+
+
 def test_the_demo_keeps_a_decoder_and_ends_with_the_source_at_chance(tmp_path, monkeypatch):
     text = done("demo", "--out", "my demo", folder=tmp_path).stdout
     assert len(text.splitlines()) <= 20

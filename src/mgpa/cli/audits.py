@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 import webbrowser
 from dataclasses import asdict, astuple
@@ -324,6 +325,12 @@ def demo(
         webbrowser.open(page.resolve().as_uri())
 
 
+def _program() -> str:
+    """Return what to type for this program: its path if ``mgpa`` is not on the PATH."""
+    called = sys.argv[0]
+    return shlex.quote(called) if Path(called).stem == "mgpa" and shutil.which("mgpa") is None else "mgpa"
+
+
 def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
     """Fit, apply and audit for a decoder of the first device; return what to print, and the report."""
     from ..audit import run
@@ -355,7 +362,7 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
     }
     width = max(map(len, shown)) + 2
     fit, apply, measure = (
-        f"  mgpa {command} " + " ".join(shlex.quote(str(word)) for word in words)
+        f"  {_program()} {command} " + " ".join(shlex.quote(str(word)) for word in words)
         for command, words in (
             ("fit", (table, "--reference", reference, "--out", adapter, "--overwrite")),
             ("apply", (adapter, table, "--out", corrected, "--overwrite")),
@@ -376,6 +383,6 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
         f"Map        {adapter}",
         f"Corrected  {corrected}",
         "",
-        "The same by hand:",
+        f"The same by hand; your own file takes the place of {table.name}:",
         fit, apply, measure,
     ], page  # fmt: skip
