@@ -25,8 +25,9 @@ from mgpa.bench import (
     rotate,
     run,
 )
-from mgpa.bench.datasets import DATASETS, amplitudes
-from mgpa.bench.page import CEILING, compare, read_results, standing
+from mgpa.bench.datasets import DATASETS, amplitudes, data_sets
+from mgpa.bench.fetch import FACTS
+from mgpa.bench.page import CEILING, compare, read_results, sentences, standing, where_not
 from mgpa.bench.protocol import QUICK_BANK, measure_cell, measure_round, prepare
 from mgpa.bench.settings import calibration, record_once
 from mgpa.bench.worlds import World, worlds
@@ -234,6 +235,21 @@ def test_standing_counts_ties_by_the_interval():
     assert standing(cells)["MGPA to the reference"]["best"] == "of another package"
 
 
+def test_a_tie_away_from_home_with_a_loss_at_home_is_counted():
+    def cell(home):
+        return {"told": False, "home": [home, 0, 1], "away": [0.7, 0, 1], "away_of_each": [0.6, 0.7, 0.8]}
+
+    cells = {"no correction": cell(0.8), "LEACE": cell(0.8), "MGPA to the midpoint": cell(0.5)}
+    cases = {"falls": 0.78, "hardly falls": 0.795, "rises": 0.9}
+    results = {
+        "mine": {"settings": {n: cells | {"MGPA to the reference": cell(h)} for n, h in cases.items()}}
+    }
+    [first] = [line for line in sentences(results) if "or ties with the best" in line]
+    assert "to the reference (3 of 3 settings" in first
+    assert "at home falls by more than .01 in 1 of 3 settings, of which 1 count here as best or tied" in first
+    assert where_not(results) == ["- mine, falls: MGPA to the reference -.020 at home, against no correction"]
+
+
 def test_worlds_differ_as_they_say():
     part = next(worlds()["shift"].rounds(True))
     contrast = part.pairs.views[1] - part.pairs.views[0]
@@ -270,6 +286,16 @@ def test_data_sets_say_what_they_are_and_what_is_missing(tmp_path):
     part = next(settings[0].rounds())
     assert part.pairs.devices == ("m5", "mp5", "mp6")
     assert not len(part.singles)
+
+
+def test_a_data_set_without_its_function_is_an_error():
+    assert list(data_sets(FACTS)) == list(DATASETS)
+    without = {name: fact for name, fact in FACTS.items() if name != "corn"}
+    for facts, name in ((FACTS | {"rings": FACTS["corn"]}, "rings"), (without, "corn")):
+        with pytest.raises(
+            ValueError, match=f"^{name}: a data set needs an entry in datasets.toml and a line"
+        ):
+            data_sets(facts)
 
 
 def test_the_page_of_the_site_is_built_from_its_stored_results(tmp_path):

@@ -250,13 +250,28 @@ _SETTINGS: dict[str, tuple[Callable[[Arrays], Iterator[Setting]], Callable[[], A
     "kalunga_amplifiers": (_amplifiers, fetch_kalunga),
     "electrodes": (_electrodes, fetch_electrodes),
 }
+
+
+def data_sets(facts: dict[str, dict[str, Any]]) -> dict[str, DataSet]:
+    """Return the data sets of ``_SETTINGS`` with what is known of each; raise if one is not in both."""
+    if alone := facts.keys() ^ _SETTINGS.keys():
+        names = ", ".join(sorted(alone))
+        raise ValueError(
+            f"{names}: a data set needs an entry in datasets.toml and a line in _SETTINGS of datasets.py."
+        )
+    return {
+        name: DataSet(
+            name,
+            settings=settings,
+            fetch=fetch,
+            **{k: v for k, v in facts[name].items() if isinstance(v, str)},
+        )
+        for name, (settings, fetch) in _SETTINGS.items()
+    }
+
+
 #: Every data set, in the order of the page; what is known of each is in ``datasets.toml``.
-DATASETS: dict[str, DataSet] = {
-    name: DataSet(
-        name, settings=settings, fetch=fetch, **{k: v for k, v in FACTS[name].items() if isinstance(v, str)}
-    )
-    for name, (settings, fetch) in _SETTINGS.items()
-}
+DATASETS = data_sets(FACTS)
 
 
 def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tuple[list[Setting], list[str]]:

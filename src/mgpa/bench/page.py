@@ -28,6 +28,7 @@ REFERENCE, MIDPOINT = OURS = ("MGPA to the reference", "MGPA to the midpoint")
 #: Who corrects to the same place, told the device of every row.
 TOLD = {REFERENCE: CEILING, MIDPOINT: "told regression (midpoint)"}
 CLOSE = 0.02
+HOME_LOSS = 0.01
 SAME = 0.005  # of a result that was measured again
 #: What columns of tables are called.
 HEADS = {"worst": "worst association", "unseen": "unseen device"}
@@ -85,7 +86,8 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
 
     ``first`` says whether its accuracy away is highest, or the interval of the difference contains zero;
     ``told`` is its difference from the regression to the same place, ``ceiling`` from that to the reference;
-    ``close`` and ``near_ceiling`` say whether it is at most .02 below.
+    ``close`` and ``near_ceiling`` say whether it is at most .02 below. ``home`` (to the reference only) and
+    ``unseen`` are its differences from no correction.
     """
     usable = {name: cell for name, cell in cells.items() if "away" in cell}
     blind = [name for name, cell in usable.items() if not cell["told"] and name not in OURS]
@@ -99,6 +101,8 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
         result[name] = {"best": best, "gap": gap, "highest": highest, "first": highest or gap.high >= 0}
         if "unseen" in usable[name] and "unseen" in usable.get(METHODS[0].name, ()):
             result[name]["unseen"] = usable[name]["unseen"][0] - usable[METHODS[0].name]["unseen"][0]
+        if name == REFERENCE and "home" in usable[name] and "home" in usable.get(METHODS[0].name, ()):
+            result[name]["home"] = usable[name]["home"][0] - usable[METHODS[0].name]["home"][0]
         for told, key, near in ((TOLD[name], "told", "close"), (CEILING, "ceiling", "near_ceiling")):
             if told in usable:
                 gap = ahead(usable[name], usable[told])
@@ -170,6 +174,15 @@ def sentences(results: Results) -> list[str]:
             "Among methods that are not told the device, **MGPA decodes best away from home or ties with the "
             f"best** (the interval of the difference contains zero): {first}."
         )
+        at_home = [s[REFERENCE] for s in standings if "home" in s.get(REFERENCE, ())]
+        falls = [s for s in at_home if s["home"] < -HOME_LOSS]
+        if at_home:
+            lines[0] += (
+                f" With {REFERENCE}, mean accuracy at home falls by more than {number(HOME_LOSS, '.2f')} in "
+                f"{len(falls)} of {settings_in_words(len(at_home))}, of which "
+                f"{sum(s['first'] for s in falls)} count here as best or tied (stored results give no "
+                "interval of this difference)."
+            )
     if close := count("close"):
         worse = int(sum(gaps_away(every, CEILING, METHODS[0].name) < 0))
         line = (
@@ -195,13 +208,15 @@ def gaps_away(every: list[dict[str, Any]], one: str, other: str) -> Floats:
 
 
 def where_not(results: Results) -> list[str]:
-    """Return where MGPA is not first, or far below its told regression, or harms an unseen device."""
+    """Return where MGPA is not first or far below its told regression, or harms home or an unseen device."""
     lines = []
     for data, name, cells in settings_of(results):
         for ours, s in standing(cells).items():
             title = f"{TITLES.get(data, data)}, {name}: {ours}"
             if not s["first"]:
                 lines.append(f"- {title} {s['gap']:+.3f} against {s['best']}")
+            if s.get("home", 0.0) < -HOME_LOSS:
+                lines.append(f"- {title} {number(s['home'], '+.3f')} at home, against no correction")
             if not s.get("close", True):
                 lines.append(f"- {title} {s['told']:+.3f} against {TOLD[ours]}")
             if s.get("unseen", 0.0) < -CLOSE:
