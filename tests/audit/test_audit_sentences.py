@@ -221,6 +221,12 @@ def about_advice(result, kind, methods, facts):
     assert not any(info.method == "MGPA" for m in result.methods for info in result[m].provenance)
 
 
+def about_classes(result, kind, methods, facts):
+    """Recalls are those of heads of all sources; other sentences are about the reference's heads."""
+    assert not result.decoder
+    assert not result[methods[0]].reference
+
+
 def about_unseen(result, kind, methods, facts):
     assert len(result.settings.sources) > 2
     for reference in {result[name].reference for name in methods} - {""}:  # it cannot be left out of its fit
@@ -247,7 +253,8 @@ TRUE = {
     **dict.fromkeys(("source", "source_reverses"), about_source),
     **dict.fromkeys(("serves", "serve_alike"), about_serving),
     **dict.fromkeys(("left", "left_full"), about_what_is_left),
-    "unmoved": about_unmoved, "unseen": about_unseen, "beyond_linear_advice": about_advice,
+    "by_class": about_classes, "unmoved": about_unmoved, "unseen": about_unseen,
+    "beyond_linear_advice": about_advice,
 }  # fmt: skip
 
 
@@ -286,6 +293,12 @@ def test_every_value_is_in_its_interval(name):
     of_methods = [e for row in result.tabled.values() for e in row.values()]
     for e in [*of_methods, *(e for row in result.changes.values() for e in row.values())]:
         assert e.low - 1e-9 <= e.value <= e.high + 1e-9, e
+    for one in result.results.values():  # a bias or shift in one direction has a sign
+        ways = (
+            f"{m} {way}" for m in ("T_f", "A_f", "shift_f", "bias_f", "RMSEP_f") for way in one.directions
+        )
+        for e in (one.estimate(m) for m in ways if one.has(m)):
+            assert e.low - 1e-9 <= e.value <= e.high + 1e-9, e
     for wider in (result.simultaneous, result.refitted):  # for more than one method, or with the fit
         for method, changes in wider.items():
             for metric, e in changes.items():
@@ -304,6 +317,7 @@ def test_what_is_said_of_who_was_trained_on_whom_holds(name):
         assert not result.settings.deployed
     assert ("EVAL once" in lines) == (result.settings.folds > 1)
     assert "Task heads" not in lines or result.settings.task
+    assert ("networks on " in lines) == any("gelu" in reader for reader in result["identity"].readers)
     assert ("fitted on EVAL" in lines) == any(result[m].fitted_on for m in result.methods)
 
 

@@ -277,6 +277,7 @@ class MethodResult(Kept):
         share = measure.unit in ("AUROC", "balanced accuracy", "share")
         size = measure.better == "lower" and measure.unit != "bits"  # bits may fall below zero by chance
         low = 0.0 if share or size or metric == "M" else -np.inf
+        low = -1.0 if measure.part_of == "shift_f" else low  # in one direction, it has a sign
         low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
         return replace(interval, low=low, high=high)
 

@@ -62,8 +62,8 @@ def methods_text(audit: Audit) -> str:
         )
         + "; draws are the same for all methods, and maps and readers are not refitted.",
         *_refits(audit),
-        f"Software: mgpa {s.version}, {', '.join(f'{n} {v}' for n, v in s.versions.items())}; networks "
-        f"on {s.device}.",
+        f"Software: mgpa {s.version}, {', '.join(f'{n} {v}' for n, v in s.versions.items())}"
+        + (f"; networks on {s.device}." if any("gelu" in reader for reader in readers) else "."),
         f"Reference: {PAPER}",
     ]
     return printable(" ".join(sentences))

@@ -125,14 +125,18 @@ def _by_direction(audit: Audit, method: str) -> list[Finding]:
 
 
 def _by_class(audit: Audit, method: str) -> list[Finding]:
-    """Return what existing heads get right of every class, where a method changes classes differently."""
+    """Return what existing heads get right of every class, where a method changes classes differently.
+
+    These are heads of all sources, so nothing is said where other sentences are about those of a reference.
+    """
+    if audit[method].reference or audit.decoder:
+        return []
     names = [m for m in audit.details if m.startswith("recall ")]
     changes = [audit.contrast(method, metric=m).value for m in names]
     if len(names) > MOST_CLASSES or not changes or max(changes) - min(changes) < UNEVEN:
         return []
     parts = (f"class {m.removeprefix('recall ')}: {change(audit, method, m)}" for m in names)
-    heads = " of all sources" if audit.decoder else ""
-    return [Finding("by_class", (method,), {"heads": heads, "changes": "; ".join(parts)})]
+    return [Finding("by_class", (method,), {"changes": "; ".join(parts)})]
 
 
 def _beside_source(audit: Audit, method: str) -> list[Finding]:

@@ -101,7 +101,8 @@ TEMPLATES = {
     "source_reverses": "Source (S): {change}; chance level up to {chance}: {outcome}. S is below chance: "
     "readers learned a rule that reverses on new {units}.",
     "by_direction": "Existing heads by direction: {changes}.",
-    "by_class": "Share of rows that existing heads{heads} classify correctly on other sources: {changes}.",
+    "by_class": "Share of rows that existing heads of all sources classify correctly on other sources: "
+    "{changes}.",
     "twin": "Given both views of an event, readers identify the source of each (twin): {change}.",
     "bits": "Source information in the gate, I(U; R | Q): {change} bits per row; in the preserved part, "
     "I(U; Q): {preserved}.",
