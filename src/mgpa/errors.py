@@ -6,6 +6,12 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
+#: How pairs reach a function; the command line has options instead.
+PASS_PAIRS = (
+    "pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row, shared by the "
+    "rows of one event in different sources."
+)
+
 
 def printable(text: str, *, lines: bool = False) -> str:
     """Return a text with control and invisible characters escaped; with ``lines``, line ends are kept.

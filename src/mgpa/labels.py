@@ -134,6 +134,10 @@ def require_distinct(codes: Codes, pair_id: Labels) -> None:
         )
 
 
+#: What :func:`warn_of_singles` says, for code that fits several times and says it once.
+SINGLES = r"\d+ of \d+ pair ids occur once"
+
+
 def warn_of_singles(pair_id: Labels, stacklevel: int = 3) -> None:
     """Warn how many pair ids occur once; if all of them do, also name possible reasons."""
     counts = np.unique(pair_id[is_paired(pair_id)], return_counts=True)[1]

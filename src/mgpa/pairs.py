@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.checks import as_float_matrix, require_finite
-from .labels import Codes, Labels, is_paired, require_distinct, to_numpy, warn_of_singles
+from .labels import Codes, Labels, is_paired, require_distinct, to_numpy
 from .linalg import BLOCK, blocks
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,6 @@ class Pairs:
         rows = np.flatnonzero(is_paired(pair_id))
         rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
         _, starts, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
-        warn_of_singles(pair_id, stacklevel=5)
         sides: tuple[list[NDArray[np.intp]], ...] = ([np.zeros(0, np.intp)], [np.zeros(0, np.intp)])
         for size in np.unique(counts[counts > 1]):  # events of as many views are taken together
             members = rows[starts[counts == size][:, None] + np.arange(size)]

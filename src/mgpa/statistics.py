@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace
-from .errors import MissingEvidence
-from .labels import Codes, Labels, coded, is_paired, require_distinct, source_names, to_numpy
+from .errors import PASS_PAIRS, MissingEvidence
+from .labels import Codes, Labels, coded, is_paired, require_distinct, source_names, to_numpy, warn_of_singles
 from .linalg import PIECE, blocks
 from .moments import Means, Moments, Standardizer, content_checksum, fingerprint
 from .pairs import Pairs, matched_rows, row_keys, rows_among_views
@@ -34,9 +34,8 @@ SAMPLE_ROWS, SAMPLE_NUMBERS, HASHED = 1000, 2**22, 16  # rows of a sample, its n
 FAR_OUT = 50.0  # times the range of the middle half of rows; of normal rows the deviation is .74 of it
 
 NO_PAIRS = (
-    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row, shared "
-    "by the rows of one event in different sources. Source labels alone cannot tell a measurement effect "
-    "from a population difference."
+    f"No pairs: {PASS_PAIRS} Source labels alone cannot tell a measurement effect from a population "
+    "difference."
 )
 
 
@@ -186,9 +185,12 @@ class Statistics:
         """Number of paired rows seen."""
         return 2 * sum(map(len, self.aligned)) + sum(map(len, self._labelled))
 
-    def pairs(self) -> Pairs:
-        """Return all pairs, from aligned arrays and ids; raise if there are none."""
-        return collect_pairs(self.aligned, self._labelled, self.sources)
+    def pairs(self, *, again: bool = False) -> Pairs:
+        """Return all pairs, from aligned arrays and ids; raise if there are none.
+
+        Ids that occur once are mentioned, unless a fit collects the pairs ``again``.
+        """
+        return collect_pairs(self.aligned, self._labelled, self.sources, again=again)
 
     def without_views(self, pairs: Pairs) -> Statistics:
         """Return these statistics without pairs, and events, that have a view of some others; rows stay."""
@@ -300,13 +302,17 @@ def require_several(sources: Labels, weights: Floats | None = None) -> int:
     return len(sources)
 
 
-def collect_pairs(aligned: Sequence[Pairs], labelled: Sequence[LabelledRows], sources: Labels) -> Pairs:
+def collect_pairs(
+    aligned: Sequence[Pairs], labelled: Sequence[LabelledRows], sources: Labels, *, again: bool = False
+) -> Pairs:
     """Return the pairs of aligned arrays and of rows with ids; their codes are positions in ``sources``."""
     parts = list(aligned)
     if labelled:
         rows = join_rows(labelled, sources)
         codes, ids = source_codes(rows, sources), np.asarray(rows.pair_id)
         parts.append(Pairs.from_ids(rows.X, codes, ids, rows.participant))
+        if not again:
+            warn_of_singles(ids, stacklevel=5)
     if not sum(map(len, parts)):
         raise MissingEvidence(NO_PAIRS)
     require_two_sources(aligned, sources)

@@ -1,6 +1,7 @@
 """Before a correction: what pairs show, whether rows differ by it, and what is confounded."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -81,6 +82,21 @@ def test_pairs_of_people_with_one_each_are_mismatched_between_them(table):
     assert found.closeness < 0.7
     assert "the ids are wrong" not in found.verdict
     assert "groups of participants" in str(found)
+
+
+def test_ids_that_occur_once_are_mentioned_once(table):
+    rows = table.rows("FIT")
+    ids = np.asarray(rows.pair_id).copy()
+    ids[np.flatnonzero((ids >= 0) & (rows.source == rows.sources[1]))[:3]] = -1
+    rows = changed(rows, pair_id=ids)
+    for use in (
+        lambda: MGPA().fit(rows.X, source=rows.source, pair_id=ids, groups=rows.participant).to_map(),
+        lambda: check_pairs(rows),
+    ):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            use()
+        assert len([each for each in said if "form no pair" in str(each.message)]) == 1
 
 
 def test_no_or_too_few_pairs_are_refused(table):

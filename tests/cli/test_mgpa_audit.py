@@ -109,5 +109,5 @@ def test_rows_of_every_source_without_a_pair_id_are_asked_about(tmp_path, no_fig
         in ran.stderr
     )
     line = refused("check-pairs", "sites.parquet", *options[3:], "participant", folder=tmp_path)
-    assert "lacks pair_id; it has participant, source, visit. If it is there under another name" in line
-    assert "pass --rename.NAME pair_id." in line
+    assert "lacks pair_id; it has participant, source, visit. No pairs: name the column that is equal" in line
+    assert "for rows of one event (--rename.NAME pair_id), or pass a second table with --pairs." in line

@@ -136,7 +136,7 @@ def test_each_mistake_in_a_study_has_a_line(tmp_path):
 def test_warnings_are_one_line_each(place, tmp_path):
     arguments = ("--out", tmp_path / "m.safetensors", "--set.on_missing", "warn")
     (line,) = done("fit", place / "no_pairs.npz", *arguments).stderr.splitlines()
-    assert line.startswith("mgpa: No pairs")
+    assert line.startswith("mgpa: No pairs: name the column that is equal for rows of one event (--rename.")
     assert "identity map" in line
 
 

@@ -51,7 +51,10 @@ def test_columns_are_named_one_by_one_and_renamed_whatever_their_names(tmp_path)
     (tmp_path / "raw.csv").write_text("alpha,beta,Sample No.,Instrument\n1.5,2.5,001,a\n3.5,4.5,001,b\n")
     names = '{"Sample No.": "pair_id", "Instrument": "source"}'
     arguments = ("--embedding", "alpha", "beta", "--rename", names)
-    done("convert", "raw.csv", "--out", "t.npz", *arguments, folder=tmp_path)
+    said = done("convert", "raw.csv", "--out", "t.npz", *arguments, folder=tmp_path).stderr
+    assert "mgpa: No participant, label yet: --rename.NAME participant ..." in said
+    said = done("convert", "raw.csv", "--out", "bare.npz", *arguments[:3], folder=tmp_path).stderr
+    assert "mgpa: No source, participant, label, pair_id yet: --rename.device source ..." in said
     table = open_table(tmp_path / "t.npz").read()
     np.testing.assert_array_equal(table.X, [[1.5, 2.5], [3.5, 4.5]])
     assert table.pair_id.tolist() == ["001", "001"]

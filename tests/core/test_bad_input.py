@@ -144,8 +144,9 @@ def test_more_directions_than_pairs_show_are_refused(make):
 @BOTH
 def test_orphans_are_mentioned_and_left_out(make):
     orphaned = np.where(np.arange(N) == 4, 99, IDS)
-    with pytest.warns(UserWarning, match=r"^2 of 31 pair ids occur once and form no pair\.$"):
+    with pytest.warns(UserWarning, match=r"^2 of 31 pair ids occur once and form no pair\.$") as said:
         model = fit(make, pair_id=orphaned)
+    assert len(said) == 1
     marked = np.where(IDS == 4, -1, IDS)
     np.testing.assert_array_equal(model.transform(X), fit(make, pair_id=marked).transform(X))
     with (

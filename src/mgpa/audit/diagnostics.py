@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +19,7 @@ from ..estimators.closed_form import ClosedFormMGPA
 from ..estimators.mgpa import MGPA
 from ..estimators.tokens import gate_of, token_rows
 from ..gate import held_out_coverage
-from ..labels import is_paired, source_names
+from ..labels import SINGLES, is_paired, source_names
 from ..maps.affine import PosteriorMap
 from ..pair_checks import PairExamination, doubt, examine_pairs
 from ..reading.spread import FEWEST_UNITS, SpreadEvidence
@@ -250,7 +251,8 @@ def _paired_rows(rows: FitRows, pair_rows: FitRows) -> LabelledRows:
 
 def _shift(table: Any, pairs: Any) -> tuple[Effect | None, int]:
     """Return how much of the pairs' shift the rows show, and the rank of its gate; None and 0 without one."""
-    with suppress(MissingEvidence):
+    with suppress(MissingEvidence), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", SINGLES)  # the fit that follows says so
         model = fit_table(ClosedFormMGPA(do_no_harm=False), table, pairs=pairs)
         return getattr(model, "estimator_", model).effect_, gate_of(model).rank_
     return None, 0

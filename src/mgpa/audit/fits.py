@@ -18,6 +18,7 @@ from ..baselines.projections import Identity
 from ..coordinates import Coordinates
 from ..errors import MissingEvidence, TableError
 from ..estimators.tokens import TokenEstimator, gate_of, needs_pairs, row_estimator
+from ..labels import SINGLES
 from ..maps import CorrectionMap, SequentialMap
 from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
@@ -28,9 +29,6 @@ from ..tables.rows import require_correctable, require_encoder, vectors
 from ..tables.table import Table
 from .calibration import contrasts, coverage, has_pairs
 from .store import Arrays, Store, array_digest, cell_key
-
-#: How the warning of events that only one source saw begins.
-SINGLES = r"\d+ of \d+ pair ids occur once"
 
 
 @dataclass(frozen=True, eq=False)

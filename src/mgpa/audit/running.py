@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from .._common.progress import waiting
 from ..errors import MissingEvidence
-from ..labels import warn_of_singles
+from ..labels import SINGLES, warn_of_singles
 from ..tables.rows import in_coordinates, person_digest
 from ..tables.table import Table
 from .calibration import has_pairs, held_in, pairs_in
 from .cells import Turn
 from .design import columns_only, find_design, seen_by, units_with_pairs
 from .diagnostics import PairCheck, check_pairs, count_rows
-from .fits import SINGLES, Fit, FittingData
+from .fits import Fit, FittingData
 from .ground import Ground
 from .pooling import people_known, result_of_cells
 from .result import Audit

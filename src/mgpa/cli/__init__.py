@@ -18,6 +18,7 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnusedCliT
 
 from .._common.remote import redacted
 from ..errors import (
+    PASS_PAIRS,
     BudgetNotAttained,
     ClusterError,
     NotEnoughMemory,
@@ -29,7 +30,7 @@ from ..errors import (
 
 # Importing a module adds its commands.
 from . import audits, bench, corrections, devices, machine, simulate, tables
-from .application import UserError, app
+from .application import NAME_PAIRS, UserError, app
 from .ending import about_signal, stoppable
 
 __all__ = ["app", "audits", "bench", "corrections", "devices", "machine", "main", "simulate", "tables"]
@@ -98,6 +99,7 @@ def _run(arguments: list[str] | None, signals: list[int]) -> int:
 
 def in_shell(text: str, arguments: list[str] | None) -> str:
     """Return the error of a function with options as typed in the shell: --folds 5 for folds=5."""
+    text = _with_columns(text)
     chain, apps, _ = app.parse_commands(arguments)
     if not chain:
         return text
@@ -123,9 +125,14 @@ def in_shell(text: str, arguments: list[str] | None) -> str:
     return re.sub(begins, lambda found: options[found[1]], text)
 
 
+def _with_columns(text: str) -> str:
+    """Return a message that asks for pairs as arrays with the column, or the second table, of a command."""
+    return text.replace(PASS_PAIRS, NAME_PAIRS)
+
+
 def _say(message: Any, *_: Any, **__: Any) -> None:
     """Print a warning in one line."""
-    print(f"mgpa: {printable(redacted(str(message)))}", file=sys.stderr)
+    print(f"mgpa: {printable(redacted(_with_columns(str(message))))}", file=sys.stderr)
 
 
 def _about_options(error: CycloptsError) -> str:

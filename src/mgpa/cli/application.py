@@ -114,7 +114,8 @@ class TableOptions:
         The column with the embedding, a prefix of columns (f for f0, f1, …), a range (1100:2492), several
         columns (--embedding alpha beta), or numeric for all numeric columns.
     rename
-        New names of columns: --rename.device source. A name with a dot: --rename '{"Sample No.": "pair_id"}'.
+        New names of columns: --rename.device source. The names are source, participant, role, label and
+        pair_id. A name with a dot: --rename '{"Sample No.": "pair_id"}'.
         Several columns joined to one id: --rename.site+subject participant. One column used twice:
         --rename.sample pair_id+participant.
     columns
@@ -182,6 +183,22 @@ AS_IT_IS = TableOptions()
 
 class UserError(Exception):
     """An error that the user can fix; the message explains how."""
+
+
+NAME_PAIRS = (
+    "name the column that is equal for rows of one event (--rename.NAME pair_id), or pass a second table "
+    "with --pairs."
+)
+
+
+def require_pairs(file: Any, table: Place) -> None:
+    """Raise unless a table has sources and pairs."""
+    from ..statistics import NO_PAIRS
+    from ..tables.columns import column_names, require_columns
+
+    require_columns(["source"], file.columns, table)
+    if "pair_id" not in file.columns:
+        raise UserError(f"{table} lacks pair_id; it has {column_names(file.columns)}. {NO_PAIRS}")
 
 
 def refuse_existing(path: Place, overwrite: bool, *inputs: Place | None) -> None:

@@ -279,6 +279,8 @@ def check_pairs(
         A second table with paired rows (pair_id), if the first has no pairs.
     """
     file = reading.open(table)
+    if pairs is None:
+        shared.require_pairs(file, table)
     with waiting("check-pairs: fitting"):
         from ..audit.diagnostics import check_pairs as check
 

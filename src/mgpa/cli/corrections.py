@@ -109,7 +109,7 @@ def fit(
         model.set_params(verbose=True)
     file = reading.open(table)
     if pairs is None and needs_pairs(model) and model.get_params().get("on_missing") != "warn":
-        _require_pairs(file, table)
+        shared.require_pairs(file, table)
     model = shared.with_tokens(model, tokens, file)
     with connect(scheduler) as client, waiting("fit: fitting"):
         settings: dict[str, Any] = {"everyone": everyone, "client": client, "verbose": True}
@@ -125,21 +125,6 @@ def fit(
         text = "mgpa: the table has no roles, so all rows were fitted on; audit other participants, or"
         print(f"{text} give each participant a role first (mgpa convert --roles).", file=sys.stderr)
     shared.show({"map": str(out), **map_facts(m)}, m.summary(), json_)
-
-
-def _require_pairs(file: Any, table: AnyPlace) -> None:
-    """Raise unless a table has sources and pairs."""
-    from ..tables import TableError
-    from ..tables.columns import require_columns
-
-    require_columns(["source"], file.columns, table)
-    try:
-        require_columns(["pair_id"], file.columns, table)
-    except TableError as error:
-        raise UserError(
-            f"{error} Pairs may also be in a second table (--pairs). Source labels alone cannot tell a "
-            "measurement effect from a population difference."
-        ) from None
 
 
 @app.command

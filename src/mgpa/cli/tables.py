@@ -84,6 +84,10 @@ def convert(
     format_from_name(out)  # before the work, not after it
     with waiting("convert: reading"):
         read = reading.open([table, *more] if more else table).read()
+    wanted = ("source", "participant", "label", *(() if more else ("pair_id",)))
+    if missing := [name for name in wanted if name not in read.columns]:
+        example = "device source" if missing[0] == "source" else f"NAME {missing[0]}"
+        print(f"mgpa: No {', '.join(missing)} yet: --rename.{example} ...", file=sys.stderr)
     if more:
         print(printable(f"mgpa: {_about_stacked(read, [table, *more])}"), file=sys.stderr)
     if roles:

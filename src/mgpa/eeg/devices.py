@@ -101,11 +101,8 @@ def _doubt(table: Table) -> str:
     """Return doubts about the pairs of a table, or wrong pairs; empty without doubts."""
     rows = table.take(is_paired(np.asarray(table.pair_id)))
     X = rows.X if rows.X.ndim == 2 else token_rows(rows.X, "mean")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # events that one device alone has are in the report
-        pairs = Pairs.from_ids(
-            X, np.searchsorted(rows.sources, rows.source), np.asarray(rows.pair_id), rows.participant
-        )
+    codes = np.searchsorted(rows.sources, rows.source)
+    pairs = Pairs.from_ids(X, codes, np.asarray(rows.pair_id), rows.participant)
     findings = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
     return doubt(findings, pairs.ids)
 

@@ -91,7 +91,7 @@ class MomentEstimator(CorrectionEstimator):
         if not self._reads_pairs:
             return None
         try:
-            return self._data.pairs().source_effects(len(self._data.sources))
+            return self._data.pairs(again=True).source_effects(len(self._data.sources))
         except (MissingEvidence, ValueError):  # no pairs, or they do not connect all sources
             return None
 

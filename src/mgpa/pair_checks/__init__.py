@@ -203,10 +203,15 @@ def usable_pairs(data: Statistics) -> tuple[Statistics, Pairs, str, str]:
     if not len(far):
         return data, pairs, " ".join(filter(None, doubts)), ""
     n, data = len(pairs), data.without_views(pairs.take(far))
-    doubts[0] = doubts[0] and require_right_pairs(data.pairs())
+    doubts[0] = doubts[0] and require_right_pairs(data.pairs(again=True))
     doubtful = " ".join(filter(None, doubts))
     names = "" if pairs.ids is None else f" ({first_few([str(pairs.ids[i]) for i in far], 4)})"
-    return data, data.pairs(), doubtful, f"{len(far)} of {n} pairs are outliers and were left out{names}"
+    return (
+        data,
+        data.pairs(again=True),
+        doubtful,
+        f"{len(far)} of {n} pairs are outliers and were left out{names}",
+    )
 
 
 def kinds_of(pairs: Pairs) -> Ints:
