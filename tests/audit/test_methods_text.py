@@ -12,6 +12,7 @@ from audited import SMALL, run
 from mgpa import audit
 from mgpa.audit import draws, ranks
 from mgpa.audit.methods_text import PAPER
+from mgpa.audit.verdict import text
 from mgpa.baselines import CORAL, LEACE, make_method
 from mgpa.tables import simulate_table
 from simulated import simulated_table
@@ -100,6 +101,19 @@ def test_a_table_without_labels_has_no_task():
     alone = audit.run(table, [], readers={"restarts": 0}, verbose=False, folds=1)
     assert "Task heads" not in alone.methods_text()
     assert "No correction was applied." in alone.methods_text()
+    assert "No label column: the cost to the task is not measured." in alone.design.notes
+
+
+def test_an_audit_without_a_label_column_names_the_columns_that_may_be_it(capsys):
+    table = simulated_table(pair_id=None)
+    table = replace(table, label=None, other={"task": table.label})
+    alone = audit.run(table, [], readers={"restarts": 0}, verbose=True, folds=1)
+    line = (
+        "No label column (the table has: task): the cost to the task is not measured; name its column label "
+        "(--rename.NAME label)."
+    )
+    assert f"  {line}" in text(alone, verbose=True).splitlines()
+    assert f"audit: {line}" in capsys.readouterr().err
 
 
 def test_the_reference_is_the_one_in_the_citation_file():

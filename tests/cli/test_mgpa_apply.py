@@ -104,6 +104,10 @@ def test_apply_checks_sources_under_the_name_they_had_in_the_fit(
     fitted = ("fit", "fit.parquet", "--rename.hospital", "source", "--method", "leace", "--out")
     done(*fitted, "m.safetensors", folder=tmp_path)
     given = ("apply", "m.safetensors", "new.parquet", "--out", "out.parquet")
+    if unseen:
+        assert "The table has sources east; the map was fitted on" in refused(*given, folder=tmp_path)
+        assert not (tmp_path / "out.parquet").exists()
+        given += ("--force",)
     check = json.loads(done(*given, "--json", folder=tmp_path).stdout)["check"]
     assert (check["ok"], check["unseen"]) == (not unseen, unseen)
     assert check["not_checked"].startswith(not_checked)

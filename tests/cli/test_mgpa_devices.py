@@ -126,7 +126,8 @@ def test_the_source_column_of_the_fit_is_known_to_adapt(hospitals):
     rename = ("--rename.hospital", "source")
     done("fit", "five-named.parquet", *rename, "--out", "named.safetensors", folder=hospitals)
     given = ("named.safetensors", "named.parquet", "--out")
-    said = here("apply", *given, "n.parquet", folder=hospitals).stdout
+    assert "The table has sources H5; the map" in refused("apply", *given, "n.parquet", folder=hospitals)
+    said = here("apply", *given, "n.parquet", "--force", folder=hospitals).stdout
     assert "Next: mgpa adapt named.safetensors named.parquet --out NEW.safetensors" in said
     added = done("adapt", *given, "n.safetensors", folder=hospitals).stdout
     assert added.startswith("H5 added from 120 rows")
@@ -150,7 +151,9 @@ def test_messages_alone_lead_from_csv_files_of_five_hospitals_to_a_map_of_six(ho
         assert option[1] in words
         fit += option
     done(*fit, folder=hospitals)
-    noticed = here("apply", "csv.safetensors", "sixth.csv", "--out", "c.csv", folder=hospitals)
+    apply = ("apply", "csv.safetensors", "sixth.csv", "--out", "c.csv")
+    assert "(mgpa adapt). Pass force (--force)" in refused(*apply, folder=hospitals)
+    noticed = here(*apply, "--force", folder=hospitals)
     assert noticed.returncode == 3
     assert "remark" not in noticed.stderr  # a column without values holds no numbers
     command, known = re.search(r"Next: mgpa (adapt .*?), with --known (\w+) where", noticed.stdout).groups()

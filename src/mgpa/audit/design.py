@@ -68,6 +68,8 @@ class Design:
     incomplete : int
         Number of units of a crossed design that lack a combination of source and class. They are scored on
         the other combinations.
+    others : tuple of str
+        Columns of the table without a meaning for an audit; one of them may be the label.
     """
 
     kind: Kind
@@ -78,6 +80,7 @@ class Design:
     cells: dict[tuple[Any, Any], int]
     heads: tuple[Any, ...]
     incomplete: int = 0
+    others: tuple[str, ...] = field(default=(), repr=False)
 
     @cached_property
     def within(self) -> bool:
@@ -187,6 +190,10 @@ class Design:
                 f"{name} compares different {self.plural}: it also contains how those of one source differ "
                 "from those of another (age, severity), without any effect of the source itself."
             )
+        if not self.task:
+            has = f" (the table has: {first_few(self.others)})" if self.others else ""
+            name_it = "; name its column label (--rename.NAME label)" if self.others else ""
+            lines.append(f"No label column{has}: the cost to the task is not measured{name_it}.")
         return tuple(lines)
 
     def smallest_cell(self, units: Iterable[str]) -> tuple[str, int]:
@@ -239,7 +246,7 @@ def find_design(table: Table, task: str | None = None) -> Design:
         gaps = sum(n < len(cells) for n in filled.values())
     heads = tuple(source for source in sources if all(cells[source, label] for label in labels))
     unit = spoken(str(table.info.get("unit", "participant")))
-    return Design(kind, unit, what, across, units, cells, heads, gaps)
+    return Design(kind, unit, what, across, units, cells, heads, gaps, tuple(table.other))
 
 
 def _task_of(table: Table, task: str | None) -> tuple[str, NDArray[Any]]:

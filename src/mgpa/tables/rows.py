@@ -159,9 +159,12 @@ def apply_to_file(
     if not m.source_blind:
         require_columns(["source"], file.columns, file.path)
     if not force:
-        sources = None
-        with suppress(TableError):  # gaps cannot be compared, and only a map by source needs them
-            sources = file.survey("source").get("source")
+        sources, column = None, m.info.source_column or "source"
+        with suppress(ValueError):  # gaps cannot be compared, and only a map by source needs them
+            if "source" in file.columns:
+                sources = file.survey("source").get("source")
+            elif column in file.columns:
+                sources = encode_source(file.read_columns(column)[column], file.n_rows, column)[0]
         require_correctable(m, file.info, sources)
     file = file.carrying(*([] if m.source_blind else ["source"]))
     like = apply_to_table(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
