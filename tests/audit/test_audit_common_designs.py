@@ -236,7 +236,7 @@ def test_the_method_with_the_lowest_source_is_named_with_what_speaks_against_it(
     assert result.outcome("other", "T_f") == "unclear"
     second = result.verdict()[1]
     assert second.startswith("LEACE lowers S to .700")
-    assert "other has a lower S (.600), but whether it keeps the task is not clear (T_f " in second
+    assert "other has a lower S (.600), but it is not clear whether it keeps the task (T_f " in second
 
 
 def test_nothing_recommends_a_method_that_ran():

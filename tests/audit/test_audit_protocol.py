@@ -193,7 +193,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_fitted(table):
     for changed, message in (
         (table.rows("FIT", "HEAD"), "The table has no EVAL rows"),
         (table.take(~evaluation | mine), f"EVAL has one participant \\('{someone}'\\)"),
-        (table.take(~head | dry), "EVAL has sources that are missing in HEAD: 'wet'; no reader"),
+        (table.take(~head | dry), "EVAL has sources that are missing in HEAD: 'wet'; readers"),
         (replace(table, label=np.zeros(len(table))), "label is the same in all HEAD rows"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -144,3 +144,12 @@ def test_gaps_in_a_column_of_ones_own_in_csv_are_text(table, tmp_path):
     read = open_table(tmp_path / "t.csv", embedding="f").read()
     assert read.other["note"].tolist() == ["", "late"]
     assert np.isnan(read.other["visit"][1])
+
+
+def test_a_category_with_a_zero_character_is_refused_before_it_is_written(tmp_path):
+    coded = pa.array(["", "\x000"]).dictionary_encode()
+    frame = pa.table({"embedding": [[1.0], [2.0]], "source": ["a", "b"], "device": coded})
+    table = Table.from_frame(frame, embedding="embedding")
+    with pytest.raises(TableError, match="zero character"):
+        write_table(table, tmp_path / "t.npz")
+    assert not (tmp_path / "t.npz").exists()

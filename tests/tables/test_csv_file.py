@@ -113,7 +113,7 @@ def test_an_embedding_by_its_first_letter_is_what_is_numbered(tmp_path):
         (b"f0;f1\n1,5;2\n3;x\n", "f1 is 'x' in row 1; an embedding must hold numbers"),
         (b"f0,f1\n1,2\nNA,4\n", "f0 is missing in row 1; an embedding must hold numbers"),
         (b"f0,f1,participant\n1,2,a\n3,4,\n", r"participant is missing in 1 rows \(first: row 1\)"),
-        (b"a,b\n1,2\n", r"No embedding 'f'\. Columns: a \(column\), b \(column\)"),
+        (b"a,b\n1,2\n", r"No embedding 'f'\. Columns: a, b\."),
     ],
 )
 def test_a_csv_file_that_cannot_be_understood_is_refused_and_says_where(tmp_path, content, message):

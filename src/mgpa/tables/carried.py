@@ -84,8 +84,10 @@ class Carried:
             return np.asarray(values.to_numpy())
         if not (timed or types.is_string(inner) or types.is_large_string(inner)):
             return None
-        distinct = values.unique().cast(pa.string())
-        longest = max(map(len, distinct.to_pylist()), default=0)
+        distinct = values.unique().cast(pa.string()).to_pylist()
+        if any("\0" in text for text in distinct):  # NumPy would end the text there
+            raise TableError("A column of categories has a text with a zero character; remove it.")
+        longest = max(map(len, distinct), default=0)
         require_room("A column of text", longest, len(self), self.stored)
         return np.array(values.cast(pa.string()).to_pylist(), dtype=str)
 
