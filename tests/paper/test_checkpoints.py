@@ -1,6 +1,8 @@
 """Weights are loaded completely and checked, or not at all."""
 
 import hashlib
+import os
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +109,12 @@ def weights(server, trained, tmp_path, monkeypatch):
     url = "https://huggingface.co/some/model/resolve/abc123/model.safetensors"
     checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
     return RemoteFile("model.safetensors", url, len(content), checksum)
+
+
+def test_a_pipe_or_a_device_is_refused_at_once(net, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        refused(net, path, "No file", FileNotFoundError)
 
 
 def test_weights_of_the_hub_are_fetched_once_and_loaded(net, trained, server, weights):
