@@ -139,7 +139,8 @@ def files_of(folder):
 def assert_same_files(first, second):
     a, b = files_of(first), files_of(second)
     assert list(a) == list(b)
-    assert [name for name in a if a[name] != b[name]] == []
+    differ = [name for name in a if a[name] != b[name]]
+    assert not differ, differ
 
 
 def in_process(monkeypatch, *arguments):

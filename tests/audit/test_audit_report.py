@@ -19,6 +19,7 @@ from mgpa.audit import plots
 from mgpa.audit.metrics import METRICS
 from mgpa.audit.plots.palette import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from mgpa.audit.report import captions, html_report
+from mgpa.audit.report.drawings import svg
 from mgpa.audit.tidy import csv_table
 from mgpa.audit.verdict import OUTCOMES, caveats, certainty, confounding, findings, headline, text
 from mgpa.baselines import CORAL, LEACE
@@ -436,3 +437,20 @@ def test_a_browser_sorts_highlights_changes_the_theme_and_copies(full, reports, 
     assert followed > 0
     assert theme == [True, "dark"]
     assert copied == full.methods_text()
+
+
+def test_a_figure_is_the_same_bytes_wherever_its_parts_lie_in_memory():
+    from matplotlib.figure import Figure
+    from matplotlib.path import Path
+
+    def drawn():
+        figure = Figure()
+        axes = figure.subplots()
+        (line,) = axes.plot([0, 1], [0, 1])
+        line.set_clip_path(Path([[0, 0], [1, 0], [1, 1], [0, 0]]), axes.transData)
+        with plots.style():
+            return svg(figure, "one", "A line")
+
+    kept = [drawn() for _ in range(20)]  # whose figures lie in different places
+    assert len(set(kept)) == 1
+    assert 'clip-path="url(#one-clip' in kept[0]
