@@ -20,6 +20,7 @@ VARIABLES = {
     "#000000": "ink",
 }  # fmt: skip
 # Digits of coordinates after the second, and colours.
+CLIPS = re.compile(rb'<clipPath id="(\w+)"')
 DIGITS, HEX = re.compile(r"(\.\d\d)\d+"), re.compile(r"#[0-9a-f]{6}")
 
 
@@ -35,9 +36,10 @@ def svg(figure: Any, name: str, title: str) -> str:
 
 def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return an SVG by matplotlib in the form of :func:`svg`; ``marks`` has the tooltips by ids."""
-    root = ElementTree.fromstring(stored)
     # matplotlib names some clip paths by their place in memory.
-    clips = [element.get("id", "") for element in root.iter() if element.tag.endswith("clipPath")]
+    for i, clip in enumerate(CLIPS.findall(stored)):
+        stored = stored.replace(clip, b"clip%d" % i)
+    root = ElementTree.fromstring(stored)
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag.endswith(("}metadata", "}style")) or child.get("id") == "stamp":
@@ -51,14 +53,10 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
             key = long_key.rpartition("}")[2]
             if key in ("d", "x", "y"):
                 value = DIGITS.sub(r"\1", value)
-            elif value in clips:
-                value = f"{name}-clip{clips.index(value)}"
             elif key == "id":  # nothing refers to other ids than those of paths
                 value = f"{name}-{value}" if element.tag in ("path", "clipPath", "image") else ""
             elif key == "href":
                 value = f"#{name}-{value[1:]}" if value.startswith("#") else value
-            elif value[5:-1] in clips:
-                value = f"url(#{name}-clip{clips.index(value[5:-1])})"
             elif "#" in value:
                 value = value.replace("url(#", f"url(#{name}-")
                 for color in VARIABLES.keys() & set(HEX.findall(value)):
