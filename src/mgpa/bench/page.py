@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from .._common.files import write_atomically
 from ..audit.bootstrap import contrast
 from ..audit.estimates import Estimate, number
-from ..audit.plots.drawing import MUTED, PAGE, canvas, style
+from ..audit.plots.drawing import MUTED, PAGE, canvas, figure_bytes, style
 from ..audit.plots.palette import MARKERS, colour_of, marker_of
 from .datasets import DATASETS
 from .methods import METHODS, Method, refit
@@ -148,9 +147,8 @@ def draw(results: Results) -> bytes:
         }
         title = "filled: not told which device recorded a row; hollow: told"
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, title=title)
-        stream = BytesIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    return b"\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + b"\n"
+        picture = figure_bytes(figure)
+    return b"\n".join(line.rstrip() for line in picture.splitlines()) + b"\n"
 
 
 def sentences(results: Results) -> list[str]:

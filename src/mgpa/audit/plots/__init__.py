@@ -7,7 +7,6 @@ everywhere, by its name (:func:`colour_of`); source-aware methods are hollow.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from io import BytesIO
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -338,12 +337,9 @@ def save_figures(
     figures: Mapping[str, Any], folder: Any, formats: Sequence[str] = ("pdf", "svg", "png")
 ) -> list[Path]:
     """Write figures to a folder by their names, in every format, and return the paths."""
-    # Without this, the same figure would give files that differ in their date only.
-    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
-    paths, folder = [], Path(folder)
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, kind in product(figures, formats):
-        stream = BytesIO()
-        figures[name].savefig(stream, format=kind, metadata=undated.get(kind))
-        paths.append(write_atomically(folder / f"{name}.{kind}", stream.getvalue()))
-    return paths
+    return [
+        write_atomically(folder / f"{name}.{kind}", draw.figure_bytes(figures[name], kind))
+        for name, kind in product(figures, formats)
+    ]

@@ -84,6 +84,20 @@ def canvas(
     return figure, made[:count]
 
 
+def figure_bytes(figure: Any, kind: str = "svg", **options: Any) -> bytes:
+    """Return a figure as a file of that kind (svg, pdf, png): the same bytes for the same figure."""
+    stream = BytesIO()
+    # Without this, the same figure would give files that differ in their date.
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    figure.savefig(stream, format=kind, metadata=undated.get(kind), **options)
+    file = stream.getvalue()
+    # matplotlib names clip paths by all digits of where they are. The last digits of a layout depend on where
+    # its parts lie in memory.
+    for i, clip in enumerate(re.findall(rb'<clipPath id="(\w+)"', file) if kind == "svg" else ()):
+        file = file.replace(clip, b"clip%d" % i)
+    return file
+
+
 def plain(text: str) -> str:
     """Escape text for matplotlib: dollar signs are shown, not read as math."""
     return printable(text).replace("$", r"\$")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree
@@ -20,7 +19,6 @@ VARIABLES = {
     "#000000": "ink",
 }  # fmt: skip
 # Digits of coordinates after the second, and colours.
-CLIPS = re.compile(rb'<clipPath id="(\w+)"')
 DIGITS, HEX = re.compile(r"(\.\d\d)\d+"), re.compile(r"#[0-9a-f]{6}")
 
 
@@ -29,16 +27,12 @@ def svg(figure: Any, name: str, title: str) -> str:
 
     Its ids begin with ``name``; ``title`` is for screen readers.
     """
-    stream = BytesIO()
-    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    return themed(stream.getvalue(), name, title, vars(figure).get("mgpa_marks", {}))
+    file = draw.figure_bytes(figure, transparent=True)
+    return themed(file, name, title, vars(figure).get("mgpa_marks", {}))
 
 
 def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return an SVG by matplotlib in the form of :func:`svg`; ``marks`` has the tooltips by ids."""
-    # matplotlib names some clip paths by their place in memory.
-    for i, clip in enumerate(CLIPS.findall(stored)):
-        stored = stored.replace(clip, b"clip%d" % i)
     root = ElementTree.fromstring(stored)
     for parent in list(root.iter()):
         for child in list(parent):
