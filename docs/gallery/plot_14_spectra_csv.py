@@ -73,13 +73,12 @@ print(both)
 # %%
 # Fit, store, apply
 # -----------------
-# The map stores the names of its features. ``apply_to_file`` writes a CSV file with the same columns. On the
-# command line, use ``mgpa fit`` and ``mgpa apply``.
+# The map stores the names of its features, so ``apply_to_file`` finds them in the new file. It writes a CSV
+# file with the same columns. On the command line, use ``mgpa fit`` and ``mgpa apply``.
 
 model = fit_table(mgpa.MGPA(reference="lab-both"), both)
 m = mgpa.load_map(model.to_map().save(folder / "field-to-lab.safetensors"))
-new = open_table(folder / "field.csv", embedding=list(m.info.feature_names))
-apply_to_file(m, new, folder / "field-corrected.csv")
+apply_to_file(m, folder / "field.csv", folder / "field-corrected.csv")
 corrected = pandas.read_csv(folder / "field-corrected.csv")
 print(m.summary())
 

@@ -7,7 +7,17 @@ import pandas as pd
 import pytest
 
 from mgpa import ClosedFormMGPA, load_map
-from mgpa.tables import Table, TableError, apply_to_file, fit_table, open_table, write_table
+from mgpa.baselines import make_method
+from mgpa.tables import (
+    Table,
+    TableError,
+    apply_to_file,
+    apply_to_table,
+    check_table,
+    fit_table,
+    open_table,
+    write_table,
+)
 from terminal import done
 
 
@@ -88,6 +98,41 @@ def test_replicates_are_averaged_or_paired_by_their_order(raw, tmp_path):
     assert {"1100", "1106"} <= {*pd.read_parquet(tmp_path / "new.parquet")}  # columns stay columns
     with pytest.raises(TableError, match="must be 'mean' or 'pair'"):
         open_table(raw, **options, replicates="median")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("method", ["closed_form_mgpa", "featmap"])  # featmap needs the source of every row
+def test_a_map_finds_its_columns_in_python_as_on_the_command_line(raw, tmp_path, suffix, method):
+    fitted = open_table(raw, embedding="11", rename=RENAME, replicates="mean")
+    m = load_map(fit_table(make_method(method), fitted).to_map().save(tmp_path / "m.safetensors"))
+    frame = pd.read_csv(raw)
+    table, other = tmp_path / f"new{suffix}", tmp_path / f"other{suffix}"
+    for path, content in (table, frame), (other, frame.assign(hospital="gel")):
+        content.to_csv(path, index=False) if suffix == ".csv" else content.to_parquet(path)
+
+    assert apply_to_file(m, table, tmp_path / f"python{suffix}") == len(frame)
+    done("apply", "m.safetensors", table, "--out", f"shell{suffix}", folder=tmp_path)
+    read = pd.read_csv if suffix == ".csv" else pd.read_parquet
+    pd.testing.assert_frame_equal(read(tmp_path / f"python{suffix}"), read(tmp_path / f"shell{suffix}"))
+    written = open_table(tmp_path / f"python{suffix}", embedding="11")
+    assert {"hospital", "site"} <= {*written.columns}  # columns keep their names
+    in_memory = apply_to_table(m, open_table(table, embedding="11").read())
+    np.testing.assert_allclose(written.read().X, in_memory.X, rtol=1e-12)
+    labels = {} if m.source_blind else {"source": frame["hospital"]}
+    features = frame[["1100", "1102", "1104", "1106"]].to_numpy()
+    np.testing.assert_allclose(in_memory.X, m.transform(features, **labels), rtol=1e-12)
+    assert not np.allclose(in_memory.X, features)
+    assert check_table(m, table).ok
+
+    for refuse in (
+        lambda: apply_to_file(m, other, tmp_path / f"x{suffix}"),
+        lambda: apply_to_table(m, open_table(other, embedding="11").read()),
+    ):
+        with pytest.raises(TableError, match="sources gel; the map was fitted on dry, wet only"):
+            refuse()
+    if not m.source_blind:
+        with pytest.raises(TableError, match="lacks source"):
+            apply_to_table(m, open_table(table, embedding="11", columns=["age"]).read())
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -7,9 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, Parameter, Token, convert, validators
 
@@ -18,6 +18,9 @@ from .._common.files import path_taken, require_distinct_paths, require_replacea
 from .._common.remote import Place, RemotePath, as_place
 from ..errors import OutputExists, first_few, printable
 from .ending import will_write
+
+if TYPE_CHECKING:
+    from ..maps import CorrectionMap
 
 INTEGER = r"[+-]?\d+"
 NUMBER = r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)"
@@ -133,37 +136,19 @@ class TableOptions:
     replicates: Literal["mean", "pair"] | None = None
     skip_rows: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
 
-    def open(
-        self, table: Place | list[Place], features: Sequence[str] | None = None, source_column: str = ""
-    ) -> Any:
-        """Open a table; without --embedding, fall back to the map's feature names.
+    def open(self, table: Place | list[Place], m: CorrectionMap | None = None) -> Any:
+        """Open a table; for a map, columns that are not named are those of its fit."""
+        from ..tables import open_table
+        from ..tables.rows import open_for
 
-        ``source_column`` is read as the source where no column is called so.
-        """
-        file = self._open(table, features)
-        if "source" not in file.columns and source_column in file.columns:
-            file = replace(self, rename={**(self.rename or {}), source_column: "source"})._open(
-                table, features
-            )
+        choice = asdict(self)
+        if self.embedding is not None and len(self.embedding) == 1:
+            [choice["embedding"]] = self.embedding
+        file = open_table(table, **choice) if m is None else open_for(m, table, **choice)
         if self.embedding is not None and "feature_names" in file.info and (numeric := _numbers(file)):
             text = f"mgpa: numeric columns that are not part of the embedding: {first_few(numeric)}."
             print(printable(text), file=sys.stderr)
         return file
-
-    def _open(self, table: Place | list[Place], features: Sequence[str] | None) -> Any:
-        from ..tables import TableError, open_table
-
-        rest: dict[str, Any] = {"rename": self.rename, "columns": self.columns, "replicates": self.replicates}
-        rest["skip_rows"] = self.skip_rows
-        embedding: Any = self.embedding
-        if embedding is not None and len(embedding) == 1:
-            embedding = embedding[0]
-        try:
-            return open_table(table, embedding=embedding, **rest)
-        except TableError as error:
-            if embedding is not None or features is None or "No column holds embeddings" not in str(error):
-                raise
-            return open_table(table, embedding=list(features), **rest)
 
 
 def _numbers(file: Any) -> list[str]:

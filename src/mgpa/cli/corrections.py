@@ -184,7 +184,7 @@ def apply(
     m = load_map(map)
     if strength is not None:
         m = m.with_strength(strength)
-    file = reading.open(table, m.info.feature_names)
+    file = reading.open(table, m)
     if source is not None:
         m = _of_source(m, file, source, force)
     check = check_table(m, file)
@@ -264,11 +264,11 @@ def select(
     """
     from ..maps import SequentialMap, load_map
     from ..operating_point import movement_budget
-    from ..tables import open_table
-    from ..tables.rows import rows_for, vectors
+    from ..tables.rows import open_for, rows_for, sources_of, vectors
 
     shared.refuse_existing(out, overwrite, map, table)
-    m, rows = load_map(map), open_table(table).read()
+    m = load_map(map)
+    rows = open_for(m, table).read()
     if rows.role is not None:
         rows = rows.rows("VAL")
         if not len(rows):
@@ -277,7 +277,7 @@ def select(
                 "participants the role VAL (mgpa convert --roles)."
             )
     rows = rows_for(m, rows)
-    m = movement_budget(m, vectors(rows), budget, source=rows.source)
+    m = movement_budget(m, vectors(rows), budget, source=sources_of(m, rows))
     m.save(out, overwrite=overwrite)
     facts = {"map": str(out), "movement": budget, "strength": m.strength}
     if isinstance(m, SequentialMap):

@@ -66,10 +66,16 @@ def adapt(
 
 
 def _rows_of_devices(m: CorrectionMap, table: AnyPlace, reading: TableOptions) -> Table:
-    """Return the rows of a table; its source column may have the original name, as in the fit."""
-    from ..tables.rows import rows_for
+    """Return the rows of a table, with the column of their sources called ``source``."""
+    from ..tables import COLUMNS
+    from ..tables.rows import rows_for, source_column
 
-    return rows_for(m, reading.open(table, m.info.feature_names, m.info.source_column).read())
+    file = reading.open(table, m)
+    column = source_column(m, file.columns) or "source"
+    rows = rows_for(m, file.carrying(*COLUMNS, column).read())
+    if column in rows.other:
+        rows = rows.with_columns(source=rows.other[column], **{column: None})
+    return rows
 
 
 def _new_device(m: CorrectionMap, rows: Table, table: AnyPlace) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -38,6 +38,34 @@ Digests = NDArray[np.uint64]
 #: How many digests of rows a map keeps: the smallest.
 KEPT = 4096
 CHECKED_ROWS = 200_000
+
+
+def open_for(m: CorrectionMap, table: Given | Sequence[Given] | TableFile, **choice: Any) -> TableFile:
+    """Open a table for a map; columns that are not named are those of the fit.
+
+    ``choice`` is for :func:`mgpa.tables.open_table`. Without ``embedding``, and if no column is an embedding,
+    the features have the names that the map stores.
+    """
+    if isinstance(table, TableFile):
+        return table
+    try:
+        return open_table(table, **choice)
+    except TableError as error:
+        names, unnamed = m.info.feature_names, choice.get("embedding") is None
+        if names is None or not unnamed or "No column holds embeddings" not in str(error):
+            raise
+        return open_table(table, **choice | {"embedding": list(names)})
+
+
+def source_column(m: CorrectionMap, columns: Iterable[str]) -> str | None:
+    """Return the name of the source column: ``source``, or the name it had in the fit; None if absent."""
+    return next((name for name in ("source", m.info.source_column) if name in columns), None)
+
+
+def sources_of(m: CorrectionMap, table: Table) -> Any:
+    """Return the sources of the rows, from the column of :func:`source_column`; None without this column."""
+    column = source_column(m, table.columns)
+    return None if column is None else table.columns[column]
 
 
 def vectors(table: Table, token_layout: str = "mean") -> NDArray[Any]:
@@ -88,7 +116,7 @@ def apply_to_table(m: CorrectionMap, table: Table, *, force: bool = False) -> Ta
     Parameters
     ----------
     m : CorrectionMap
-        Source-aware maps use the source column of the table.
+        Source-aware maps use the source column of the table: ``source``, or the name it had in the fit.
     table : Table
         A table in memory; for files, use :func:`mgpa.tables.apply_to_file`.
     force : bool
@@ -104,7 +132,7 @@ def apply_to_table(m: CorrectionMap, table: Table, *, force: bool = False) -> Ta
     (True, True)
     """
     if not force:
-        require_correctable(m, table.info, table.source)
+        require_correctable(m, table.info, sources_of(m, table))
     rows = rows_for(m, table)
     return replace(rows, X=corrected_rows(m, rows), info=rows.info | {"corrected_by": map_digest(m)[:16]})
 
@@ -114,7 +142,10 @@ def corrected_rows(m: CorrectionMap, table: Table) -> NDArray[Any]:
     table = rows_for(m, table)
     if not len(table):
         return table.X
-    labels: dict[str, Any] = {} if m.source_blind else {"source": table.require("source").source}
+    labels: dict[str, Any] = {}
+    if not m.source_blind:
+        table.require(source_column(m, table.columns) or "source")
+        labels["source"] = sources_of(m, table)
     if table.X.ndim == 3:
         return np.asarray(transform_tokens(m, table.X, **labels))
     return np.asarray(m.transform(table.X, **labels))
@@ -135,9 +166,11 @@ def apply_to_file(
     Parameters
     ----------
     m : CorrectionMap
-        The correction; source-aware maps need the source column of the table.
+        The correction. Source-aware maps need the source column of the table: ``source``, or the name it
+        had in the fit.
     table : path, address or TableFile
-        The file with the embeddings. All other columns are copied.
+        The file with the embeddings. All other columns are copied. Features in separate columns are found by
+        the names that the map stores.
     out : path or address
         A folder (a name without suffix), which is written in parts, possibly by several workers. After an
         interruption, parts made by the same map from the same rows are kept. ``.parquet``, ``.npz`` and
@@ -151,22 +184,23 @@ def apply_to_file(
     verbose : bool
         Show progress.
     """
-    file = table if isinstance(table, TableFile) else open_table(table)
+    file = open_for(m, table)
     place = as_place(out)
     require_distinct_paths(place, file.path)
     single = format_from_name(place) != "folder"
     require_place(place, overwrite, folder=not single)  # before the work, not after it
-    if not m.source_blind:
+    column = source_column(m, file.columns)
+    if not m.source_blind and column is None:
         require_columns(["source"], file.columns, file.path)
     if not force:
-        sources, column = None, m.info.source_column or "source"
+        sources = None
         with suppress(ValueError):  # gaps cannot be compared, and only a map by source needs them
-            if "source" in file.columns:
+            if column == "source":
                 sources = file.survey("source").get("source")
-            elif column in file.columns:
-                sources = encode_source(file.read_columns(column)[column], file.n_rows, column)[0]
+            elif column is not None:
+                sources = file.read_columns(column)[column]
         require_correctable(m, file.info, sources)
-    file = file.carrying(*([] if m.source_blind else ["source"]))
+    file = file.carrying(*([] if m.source_blind or column is None else [column]))
     like = apply_to_table(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
     as_columns = len(file.layout.embedding) > 1  # as they came
     if single:
@@ -224,17 +258,17 @@ def _some_rows(m: CorrectionMap, table: Given | TableFile) -> tuple[Any, Any, An
 
     Also return the reason if their sources cannot be compared with those of the fit.
     """
-    file = table if isinstance(table, TableFile) else open_table(table)
-    file, every = file.carrying(), -(-file.n_rows // CHECKED_ROWS) or 1
+    file = open_for(m, table).carrying()
+    every = -(-file.n_rows // CHECKED_ROWS) or 1
     tables = [rows_for(m, batch) for part in file.parts[::every] for batch in batches(part)]
     X = np.concatenate([vectors(t, m.info.token_layout) for t in tables] or [np.zeros((0, m.n_features))])
     known = tables and "participant" in file.columns
     people = np.concatenate([t.columns["participant"] for t in tables]) if known else None
     if not m.info.source_names or not tables:
         return X, None, people, ""
-    names = list(dict.fromkeys(["source", m.info.source_column or "source"]))
-    column = next((name for name in names if name in file.columns), None)
+    column = source_column(m, file.columns)
     if column is None:
+        names = dict.fromkeys(["source", m.info.source_column or "source"])
         return X, None, people, f"sources not checked: no column {' or '.join(map(repr, names))}"
     try:
         labels, codes = encode_source(np.concatenate([t.columns[column] for t in tables]), len(X), column)
@@ -290,7 +324,10 @@ def require_correctable(
         )
     if sources is None or not len(sources) or not m.info.source_names:
         return
-    names = source_names(np.unique(sources))
+    try:
+        names = source_names(encode_source(sources, len(sources))[0])
+    except ValueError:  # sources with gaps cannot be compared; a map that needs them refuses them itself
+        return
     if not set(names) & set(m.info.source_names):
         raise TableError(
             f"The table has sources {', '.join(names)}; the map was fitted on "
