@@ -4,6 +4,7 @@
 one large audit.
 
 python benchmarks/calibration_audit.py readable --audits 400 --jobs 16
+python benchmarks/calibration_audit.py readable --audits 60 --cells "nested n=64"
 """
 
 from __future__ import annotations
@@ -87,17 +88,19 @@ def is_readable(design: str, seed: int, n: int, spread: float) -> bool:
     return mgpa.audit.run(table, [], readers={"restarts": 0}, verbose=False)["identity"].chance.excluded
 
 
-def readable(audits: int, jobs: int) -> None:
-    """Print how often an absent source is called readable (nominal .025)."""
+def readable(audits: int, jobs: int, cells: str = "") -> None:
+    """Print how often an absent source is called readable (nominal .025), in cells whose name begins so."""
     for design, sizes, spreads in (
         ("crossed", (6, 8, 12, 24), (0.0, 0.2, 0.5, 1.0)),
         ("nested", (32, 64), (0.0, 1.0)),
     ):
         for n in sizes:
             for spread in spreads:
-                calls = (delayed(is_readable)(design, 1000 * n + i, n, spread) for i in range(audits))
-                share = np.mean(Parallel(jobs)(calls))
-                print(f"{design} n={n} spread={spread}: readable {share:.3f}", flush=True)
+                name = f"{design} n={n} spread={spread}"
+                if name.startswith(cells):
+                    calls = (delayed(is_readable)(design, 1000 * n + i, n, spread) for i in range(audits))
+                    count = sum(Parallel(jobs)(calls))
+                    print(f"{name}: readable {count / audits:.3f} ({count} of {audits})", flush=True)
 
 
 def changes(seed: int, n: int, spread: str) -> tuple[bool, bool, bool]:
@@ -270,10 +273,13 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=[*studies, "memory"])
     parser.add_argument("--audits", type=int, default=400)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--cells", default="", help="beginning of the names of cells (readable)")
     parser.add_argument("--rows", type=int, default=245_758)
     parser.add_argument("--features", type=int, default=768)
     options = parser.parse_args()
     if options.what == "memory":
         memory(options.rows, options.features)
+    elif options.what == "readable":
+        readable(options.audits, options.jobs, options.cells)
     else:
         studies[options.what](options.audits, options.jobs)

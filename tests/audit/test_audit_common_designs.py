@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 import mgpa
 from audited import LINEAR
@@ -14,6 +15,7 @@ from mgpa.audit import METRICS, AuditPlan, Estimate
 from mgpa.audit.calibration import contrasts, coverage
 from mgpa.audit.design import find_design, units_with_pairs
 from mgpa.audit.folds import fold_roles
+from mgpa.audit.heads import ridge_head
 from mgpa.audit.plots import draw_all
 from mgpa.audit.verdict import caveats, findings, smallest_cell, warnings
 from mgpa.errors import UsageError
@@ -428,6 +430,42 @@ def test_a_source_that_was_not_in_the_fit_is_measured_wherever_there_are_three()
     }
     assert "On a source that was not in the fit, heads refitted on the others reach " in result.verdict()[1]
     assert not audit.run(recorded(12, rows=8), ["leace"], **QUICK)["leace"].has("A_u")
+
+
+def test_heads_for_an_unseen_source_are_trained_and_scored_on_corrected_rows():
+    """T_u is recomputed with scikit-learn, from a correction and a head that never saw the source."""
+    table = recorded(14, rows=12, sources=("a", "b", "c"), shift=3.0)
+    table.X[:, 2] += 1.5 * (table.source == "b")
+    table = replace(table, role=assign_roles(table.participant))
+    result = audit.run(table, ["leace"], folds=1, **QUICK)
+    by_hand = {"identity": [], "leace": []}
+    for source in "abc":
+        others = table.source != source
+        fit, head = (table.take((table.role == role) & others) for role in ("FIT", "HEAD"))
+        unseen = table.take((table.role == "EVAL") & ~others)
+        erased = mgpa.baselines.make_method("leace").fit(fit.X, source=fit.source)
+        for name, transform in (("identity", np.asarray), ("leace", erased.transform)):
+            scores = ridge_head().fit(transform(head.X), head.label).decision_function(transform(unseen.X))
+            rows = [unseen.participant == who for who in result["leace"].participants]
+            by_hand[name].append([roc_auc_score(unseen.label[i], scores[i]) for i in rows])
+    for name, values in by_hand.items():
+        assert result[name].by_participant("T_u") == pytest.approx(np.mean(values, axis=0), abs=1e-9)
+    assert not np.allclose(by_hand["identity"], by_hand["leace"])
+
+
+def test_with_one_label_for_each_participant_the_auroc_of_an_unseen_source_takes_few_values():
+    """It counts other participants that are ranked correctly, so that two methods may have the same value."""
+    rng, n, rows = np.random.default_rng(1), 60, 8
+    unit, site, label = np.repeat(np.arange(n), rows), np.arange(n) % 5, np.arange(n) // 5 % 3
+    X = rng.normal(size=(n * rows, 12)) + 0.5 * rng.normal(size=(n, 12))[unit]
+    X += rng.normal(size=(5, 12))[site][unit] + 0.6 * rng.normal(size=(3, 12))[label][unit]
+    table = Table(X, source=np.array(list("ABCDE"))[site][unit], participant=unit, label=label[unit])
+    result = audit.run(table, ["leace"], **QUICK)
+    before, after = (result[name].by_participant("T_u").round(9) for name in ("identity", "leace"))
+    assert set(np.concatenate([before, after])) <= {0.0, 0.25, 0.5, 0.75, 1.0}
+    assert (before == after).mean() > 0.8
+    accuracy = [result[name].by_participant("A_u") for name in ("identity", "leace")]
+    assert (accuracy[0] == accuracy[1]).mean() < 0.5
 
 
 def test_pooled_heads_learn_from_the_rows_of_all_sources():
