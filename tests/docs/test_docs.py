@@ -64,18 +64,42 @@ def test_the_quickstart_has_ten_lines_and_says_what_its_commands_print(tmp_path,
     output = capsys.readouterr().out
     printed = output.split()
     at = printed.index("method")
-    for row in re.findall(r"^(?:identity|leace|mgpa) +\..*$", text, re.MULTILINE):
+    for row in re.findall(r"^(?:identity|leace|mgpa) +[1.].*$", text, re.MULTILINE):
         name, *said = row.split()
         at = printed.index(name, at)
         for ours, theirs in zip(said, printed[at + 1 :], strict=False):
             assert abs(float(ours.strip("[],")) - float(theirs.strip("[],"))) < 0.011, row
     exec("".join(blocks("start/quickstart.md", "python")), {})
     output += capsys.readouterr().out
-    for line in re.findall(r"^(?:pairs|mispaired) +rank .*$", text, re.MULTILINE):
-        assert line in output
-    for line in ("96.1% of contrast energy", "896 rows, 128 contrasts"):
-        assert line in text
-        assert line in output
+    _, accuracies, summary, evidence, verdict = blocks("start/quickstart.md", "text")
+    for line in (*accuracies.splitlines(), *summary.splitlines(), *evidence.splitlines()):
+        assert line in output or line.strip() == "…"
+    for line in verdict.splitlines()[:3]:  # its numbers are those of the rows above
+        assert re.sub(r"\.\d+", ".0", line) in re.sub(r"\.\d+", ".0", output)
+    demo = inspect.getsource(importlib.import_module("mgpa.cli.audits").demo)  # "as in make demo"
+    assert "simulate_table(60, overlap=0.5, device_effect=8.0)" in demo
+    assert "simulate_table(60, overlap=0.5, device_effect=8.0)" in text
+
+
+def test_the_quickstart_holds_for_other_seeds(tmp_path, monkeypatch):
+    """Accuracy on wet rises from .50-.51 to .70-.77; on dry it changes by less than .01."""
+    assert "from .50–.51 to .70–.77" in (DOCS / "start/quickstart.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    world, decode = blocks("start/quickstart.md", "python")[:2]
+    for seed in range(1, 8):
+        names: dict = {}
+        exec(world.replace("device_effect=8.0", f"device_effect=8.0, random_state={seed}"), names)
+        exec(decode, names)
+        test, decoder = names["test"], names["decoder"]
+        scores = {
+            (name, source): decoder.score(X[test.source == source], test.label[test.source == source])
+            for name, X in {"before": test.X, "after": names["corrected"]}.items()
+            for source in ("dry", "wet")
+        }
+        assert names["model"].action_ == "read"
+        assert 0.5 <= scores["before", "wet"] < 0.515
+        assert 0.695 < scores["after", "wet"] < 0.775
+        assert abs(scores["after", "dry"] - scores["before", "dry"]) < 0.01
 
 
 def test_the_page_about_epochs_goes_from_two_devices_to_an_audit(tmp_path, monkeypatch, capsys):
