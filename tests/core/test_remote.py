@@ -33,7 +33,7 @@ def test_paths_stay_paths_and_addresses_become_places():
 def test_an_address_that_went_through_pathlib_is_refused():
     with pytest.raises(ValueError, match=r"pathlib removed a slash.*pass it as a string"):
         as_place(Path("s3://bucket/t.npz"))
-    with pytest.raises(ValueError, match="names another machine"):
+    with pytest.raises(ValueError, match="names another machine; a local address starts with file:///"):
         as_place("file://host/t.npz")
 
 

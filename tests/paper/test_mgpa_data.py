@@ -38,7 +38,7 @@ def test_fetching_from_the_command_line(server, monkeypatch, tmp_path):
         ),
         (
             ("fetch", "neuroscan_flex", "--from", "nowhere", "--out", "x"),
-            "'nowhere' is not an address of files",
+            "'nowhere' is not a valid address",
         ),
         (("fetch", "neuroscan_flex", "--from", "osf:zzzzz", "--out", "x"), "404 "),
         (("verify", "wearable_ssvep", "nowhere"), "No folder nowhere"),
@@ -65,7 +65,7 @@ def test_verify_lists_exactly_what_is_missing(tmp_path):
     assert not facts["simulated"]
     (tmp_path / "leer" / "truth.json").write_text("{}")
     text = run("data", "verify", "neuroscan_flex", "leer").stdout
-    assert "simulated   truth.json says what was planted; not the published files" in text
+    assert "simulated   not the published files; see truth.json for the effects" in text
 
 
 def test_verify_looks_for_the_tasks_that_are_wanted(tmp_path):

@@ -79,7 +79,7 @@ def test_the_report_tells_about_the_study_and_loads_nothing(finished):
     assert "Tiny &amp; &lt;quick&gt;" in text
     assert "<quick>" not in text
     assert "The study" in text
-    assert "Differences that the study is about" in text
+    assert "Declared contrasts of the study" in text
     assert SIMULATED not in text
     assert not re.search(r"""<[^>]*\s(?:src|href)=["'](?!data:|#|report)""", text)
     assert not re.search(r"https?://(?!www\.w3\.org)", text)
@@ -139,4 +139,4 @@ def test_results_have_what_tables_say_and_do_without_what_a_contrast_asks_for(tm
     assert provenance(result, "")["tables"] == {"": info}
     assert list(contrasts(result)) == []
     write_results(result, tmp_path / "out")
-    assert "Differences that the study is about" not in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "Declared contrasts of the study" not in (tmp_path / "out" / "report.html").read_text("utf-8")

@@ -95,7 +95,7 @@ def test_roles_are_drawn_listed_or_folded(trials):
     ("plan", "rotation", "message"),
     [
         (RolesSection(people={"FIT": ("S001",), "EVAL": ("S001",)}), None, "S001 two roles"),
-        (RolesSection(people={"FIT": ("S999",)}), None, "S999, who have no rows in the data"),
+        (RolesSection(people={"FIT": ("S999",)}), None, "participants without rows: S999"),
         (RolesSection(rotations=(5,)), 5, "rotation is 5 of 5 folds"),
         (RolesSection(rotations=(1,), stratify=("age",)), 1, "names 'age'; the columns are"),
         (RolesSection(rotations=(1,), stratify=("block",)), 1, "block of S004 varies"),

@@ -128,7 +128,7 @@ def test_trials_that_no_transport_is_for_are_refused():
     for bad, message in (
         (trials.take(~wet.ravel()), r"1 sources \(dry\)"),
         (replace(trials, tmin=0.0), "from 0 s on have 0 prestimulus samples"),
-        (trials.with_columns(**people), "people of EVAL, HEAD, but a transport is fitted on FIT only"),
+        (trials.with_columns(**people), "EVAL, HEAD participants, but a transport is fitted on FIT only"),
     ):
         with pytest.raises(ValueError, match=message):
             fit_transport(bad)

@@ -139,15 +139,15 @@ def test_checks_against_what_was_published_tell_which_agree(published):
     checks = dataset.published_checks(published)
     assert checks == {
         "men": (64, 64),
-        "people who wore dry electrodes first": (53, 53),
-        "people in their folds of seed 20260903": (102, 102),
+        "participants who wore dry electrodes first": (53, 53),
+        "participants in the paper's folds (seed 20260903)": (102, 102),
     }
     # If two people were exchanged, almost all would be in another fold.
     table = loadmat(published / dataset.INFORMATION)["Subjects_Information"]
     table[[5, 6]] = table[[6, 5]]
     savemat(published / dataset.INFORMATION, {"Subjects_Information": table})
     text = str(dataset.wearable_ssvep_inventory(published))
-    assert "differs     people in their folds of seed 20260903: " in text
+    assert "differs     participants in the paper's folds (seed 20260903): " in text
     assert "not 102 as published" in text
 
 

@@ -1,1 +1,1 @@
-"""What modules of every layer use: array namespaces, checks, atomic files, progress, lazy names."""
+"""Helpers for all layers: array namespaces, checks, atomic files, progress, lazy imports."""

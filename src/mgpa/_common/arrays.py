@@ -1,4 +1,4 @@
-"""The few operations that numpy and torch spell differently."""
+"""Operations with different names in numpy and torch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def namespace(array: Array) -> Any:
 
 
 def double(array: Array) -> Array:
-    """Return the array in float64 on its device; on the CPU for Apple devices, which lack float64."""
+    """Return the array as float64 on its device, or on the CPU for Apple GPUs, which lack float64."""
     if isinstance(array, np.ndarray):
         return array.astype(np.float64)
     return (array.cpu() if array.device.type == "mps" else array).double()
 
 
 def cast(values: Any, like: Array, dtype: Any = None) -> Array:
-    """Return values as an array like ``like``: same library, device and (unless given) precision."""
+    """Return values as an array with the library, device and (by default) precision of ``like``."""
     if isinstance(like, np.ndarray):
         return np.asarray(values, dtype=dtype or like.dtype)
     return namespace(like).as_tensor(values, dtype=dtype or like.dtype, device=like.device)
@@ -38,13 +38,13 @@ def zeros(shape: tuple[int, ...], like: Array) -> Array:
 
 
 def copy_rows(X: Array, out: Array) -> bool:
-    """Copy the rows (a map without effect), and return whether they are finite."""
+    """Copy rows unchanged into ``out`` and return whether they are finite."""
     np.copyto(out, X)
     return bool(np.isfinite(out).all())
 
 
 def token_rows(X: Any, layout: str) -> Any:
-    """Return tokens (n, t, d) as rows: their mean, summed in float64, or ("joint") one after another."""
+    """Return tokens (n, t, d) as rows: their mean (summed in float64), or all tokens in a row ("joint")."""
     if layout == "joint":
         return X.reshape(len(X), -1)
     if is_tensor(X):

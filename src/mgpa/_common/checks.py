@@ -1,4 +1,4 @@
-"""Checks of input arrays and of memory, with numpy alone."""
+"""Checks of input arrays and of memory, which need only numpy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import NotEnoughMemory
 
 Floats = NDArray[Any]
-# Where Linux says what a container may have; the file says "max" for no limit.
+# Files with the memory limit of a Linux container; "max" means no limit.
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -23,7 +23,7 @@ def is_tensor(array: Any) -> bool:
 
 
 def on_cuda(array: Any) -> bool:
-    """Return whether ``array`` is a CUDA tensor, which is corrected on its device."""
+    """Return whether ``array`` is a CUDA tensor."""
     return is_tensor(array) and array.device.type == "cuda"
 
 
@@ -34,7 +34,7 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
     if X.ndim != 2:
         hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
         raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
-    # In C order, so that the same numbers give the same bits however they lie in memory.
+    # In C order, so that results are bit-identical whatever the memory layout of X.
     rows = np.ascontiguousarray(as_floats(X, name, "a float32 or float64 array of embeddings"))
     if n_features is not None and rows.shape[1] != n_features:
         raise ValueError(f"{name} has {rows.shape[1]} features; this correction was fitted on {n_features}.")
@@ -44,7 +44,7 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
 def as_floats(
     X: Floats, name: str, expected: str, *, category: type[Warning] = UserWarning, stacklevel: int = 4
 ) -> Floats:
-    """Return an array in float32 or float64, in this machine's byte order, or raise."""
+    """Return an array as float32 or float64 in native byte order, or raise."""
     if X.dtype.kind in "iub":
         warnings.warn(
             f"{name} has integer dtype {X.dtype}; computing and returning float64. "
@@ -64,7 +64,7 @@ def as_floats(
 
 
 def require_output(out: Any, X: Floats) -> None:
-    """Raise unless the corrected rows of X can be written into ``out``: another array like X, or X itself."""
+    """Raise unless ``out`` can hold the corrected rows of X; ``out`` may be X itself."""
     alike = isinstance(out, np.ndarray) and (out.shape, out.dtype) == (X.shape, X.dtype)
     if not alike or not out.flags.writeable:
         got = f"{type(out).__name__} {getattr(out, 'shape', '')} {getattr(out, 'dtype', '')}".rstrip()
@@ -75,9 +75,9 @@ def require_output(out: Any, X: Floats) -> None:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise if values are masked, sparse or not there; numpy would read masked values as data."""
+    """Raise if values are masked, sparse or on the meta device; numpy would read masked values as data."""
     if is_tensor(values) and (values.is_meta or str(values.layout) != "torch.strided"):
-        kind = "is on the meta device and has no values" if values.is_meta else f"has layout {values.layout}"
+        kind = "is on the meta device without values" if values.is_meta else f"has layout {values.layout}"
         raise ValueError(f"{name} {kind}; pass a dense tensor (.to_dense()) with values.")
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse; a correction makes rows dense. Pass {name}.toarray().")
@@ -90,7 +90,7 @@ def refuse_masked(values: Any, name: str) -> None:
 def require_finite(X: Floats, name: str) -> None:
     """Raise if X has NaN or infinite entries, naming the first bad row."""
     with np.errstate(over="ignore", invalid="ignore"):
-        # One cheap pass, by a BLAS if it can; a sum that overflows is looked into.
+        # A fast sum first (BLAS if possible); entries are checked only if the sum is not finite.
         if np.isfinite(np.vdot(X, X) if X.flags.c_contiguous else X.sum()):
             return
     bad = ~np.isfinite(X).all(axis=tuple(range(1, X.ndim)))
@@ -114,7 +114,10 @@ def total_memory() -> float:
 
 
 def require_memory(n_bytes: float, what: str, instead: str) -> None:
-    """Raise if something takes more memory than there is; ``what`` begins a sentence, ``instead`` is one."""
+    """Raise if an operation needs more memory than this machine has.
+
+    ``what`` is the subject of the message's first sentence; ``instead`` is a sentence of advice.
+    """
     total = total_memory()
     if n_bytes > total:
         needed, available = (f"{size / 2**30:.3g} GiB" for size in (n_bytes, total))

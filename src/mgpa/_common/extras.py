@@ -1,4 +1,4 @@
-"""Imports at first use: names of a package, and optional packages."""
+"""Lazy imports of a package's names, and errors for missing optional packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ CPU_TORCH = "on Linux without a GPU add --index-url https://download.pytorch.org
 def missing(purpose: str, *packages: str) -> ImportError:
     """Return the error for optional packages that cannot be imported.
 
-    The command names the packages themselves: ``mgpa[extra]`` would look for mgpa in an index.
+    The suggested command names the packages themselves, because ``pip install mgpa[extra]`` would look for
+    mgpa on PyPI.
     """
     command = "pip install " + " ".join(f"'{name}'" for name in packages)
     note = f" ({CPU_TORCH})" if "torch" in packages else ""
@@ -23,7 +24,7 @@ def missing(purpose: str, *packages: str) -> ImportError:
 
 
 def torch_device(device: str, method: str) -> Any:
-    """Return where networks are trained; "auto" is CUDA if torch sees it."""
+    """Return the torch device for training networks; "auto" is CUDA if available, else the CPU."""
     try:
         import torch
     except ImportError:
@@ -44,8 +45,8 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package.
 
-    ``homes`` says which names each module, relative to the package, defines; ``modules`` are modules that are
-    attributes of the package.
+    ``homes`` lists the names defined in each module (relative to the package). ``modules`` lists the modules
+    that are attributes of the package.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Writing files: a path holds a complete file or its old content, and only our own files are replaced."""
+"""Write files atomically, and replace only files written by mgpa."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from .remote import READ_ONLY, Place, RemotePath
 
 AnyPlace = TypeVar("AnyPlace", bound=Place)
 
-#: Errors of a full disk, or of a limit on what may be stored.
+#: Error numbers of a full disk or an exceeded quota.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: Seconds without a write after which an unfinished file is taken for a killed process's.
+#: Age in seconds (since the last write) beyond which an unfinished file counts as abandoned.
 ABANDONED_AFTER = 24 * 3600
-#: Lists, one a line, the files that mgpa wrote into the folder it is in.
+#: Name of the file that lists, one per line, the files that mgpa wrote into its folder.
 MARKER = ".mgpa-files"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _UNFINISHED = re.compile(r"\.mgpa-[0-9a-f]{16}\.tmp")
 
 
 def write_atomically(path: AnyPlace, content: bytes, *, new: bool = False) -> AnyPlace:
-    """Write ``content`` to a temporary file, then rename it to ``path``; remote objects are written at once.
+    """Write ``content`` to a temporary file, then rename it to ``path``; write remote objects directly.
 
-    ``new``: only if there is nothing, not even what another process put there meanwhile.
+    With ``new``, raise if ``path`` exists, even if another process created it in the meantime.
     """
     if isinstance(path, RemotePath):
         path.write_bytes(content, new=new)
@@ -48,8 +48,8 @@ def write_atomically(path: AnyPlace, content: bytes, *, new: bool = False) -> An
 def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
     """Yield a temporary path; its file replaces ``path`` unless there is an error.
 
-    ``new``: only if nothing is in its place by then. Old leftovers of killed processes in the folder are
-    removed. An object of a store is a file on this machine meanwhile.
+    With ``new``, raise if ``path`` exists at the end. Abandoned temporary files in the folder are removed.
+    Remote objects are written to a local file first.
     """
     if isinstance(path, RemotePath):
         with tempfile.TemporaryDirectory(prefix="mgpa-") as folder:
@@ -58,8 +58,8 @@ def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
         return
     require_replaceable(path)
     clear_abandoned(path.parent)
-    # Beside the target, because a rename is atomic only within one file system. A plain open() gives the
-    # permissions of any new file, where the tempfile module would make it private.
+    # In the target's folder, because a rename is atomic only within one file system. A plain open() gives
+    # normal permissions; the tempfile module would make the file private.
     temporary = path.with_name(f".mgpa-{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
@@ -80,7 +80,7 @@ def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
 
 
 def _rename_if_free(new: Path, path: Path) -> None:
-    """Rename a file unless something has the name: a link, unlike a rename, replaces nothing."""
+    """Rename a file; raise if the new name exists. This uses a link, which never replaces a file."""
     try:
         os.link(new, path)
     except FileExistsError:
@@ -92,24 +92,24 @@ def _rename_if_free(new: Path, path: Path) -> None:
 
 
 def clear_abandoned(folder: Path) -> None:
-    """Remove unfinished files that were not written to for a day: their writers were killed."""
+    """Remove unfinished files without a write for a day; the processes that wrote them were killed."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if _UNFINISHED.fullmatch(entry.name)]
     for name in names:
-        with suppress(OSError):  # another process may be at it, too
+        with suppress(OSError):  # another process may be removing the same file
             if time.time() - (folder / name).stat().st_mtime > ABANDONED_AFTER:
                 (folder / name).unlink()
 
 
 def special_kind(path: Place) -> str | None:
-    """Return the kind of a path that is neither a file nor a folder, in words; else None."""
+    """Return the kind of a special path (device, pipe or socket) in words; None for files and folders."""
     if isinstance(path, RemotePath) or path.is_file() or path.is_dir() or not path.exists():
         return None
     return "a device, pipe or socket"
 
 
 def no_such_file(path: Place) -> FileNotFoundError:
-    """Return the error of a path that does not exist, with the name beside it that is most like it."""
+    """Return the error for a missing path, with the most similar name in its folder as a suggestion."""
     folder = path.parent if isinstance(path, Path) else None
     beside = os.listdir(folder) if folder is not None and folder.is_dir() else []
     near = [str(folder / name) for name in difflib.get_close_matches(path.name, beside, n=1) if folder]
@@ -118,12 +118,12 @@ def no_such_file(path: Place) -> FileNotFoundError:
 
 
 def path_taken(path: Place) -> bool:
-    """Return whether anything has this path, even a broken link."""
+    """Return whether a path exists; broken links count."""
     return path.exists() if isinstance(path, RemotePath) else os.path.lexists(path)
 
 
 def require_replaceable(path: Place) -> None:
-    """Raise if writing to ``path`` would replace a device, a pipe or a socket, or can never succeed."""
+    """Raise if ``path`` is a device, pipe or socket, or cannot be written."""
     if isinstance(path, RemotePath):
         if path.scheme in READ_ONLY:
             raise StoreError(f"{path}: {path.scheme}:// is read only; write to s3://, gs:// or a file.")
@@ -135,7 +135,7 @@ def require_replaceable(path: Place) -> None:
 
 
 def require_distinct_paths(output: Place, *inputs: Place) -> None:
-    """Raise if ``output`` and an input overlap: equal, or one inside the other; links are followed.
+    """Raise if ``output`` equals an input, contains one, or lies inside one; links are followed.
 
     Examples
     --------
@@ -155,16 +155,16 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
 
 
 def _resolved(path: Place) -> PurePath:
-    """Return a path without links; an address as a path of its own kind."""
+    """Return a local path with links resolved, or the path of a remote address."""
     return PurePosixPath(str(path)) if isinstance(path, RemotePath) else Path(os.path.realpath(path))
 
 
 def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
-    """Return paths of files to write into a folder; raise unless it is new, empty or written by mgpa.
+    """Return the paths of files to write into a folder; raise unless it is new, empty or written by mgpa.
 
-    Every name is put on the list of our files (``.mgpa-files``) before its file is written, so a run that is
-    killed can be repeated. Several processes may add to one list. The folder, and those in the names (with
-    "/" between them), are created; without names the folder is only checked.
+    Each name is added to the list of mgpa's files (``.mgpa-files``) before the file is written, so that an
+    interrupted run can be repeated. Several processes may add to one list. The folder and the subfolders in
+    the names are created; without names, the folder is only checked.
     """
     folder = Path(folder)
     listed = _listed(folder)
@@ -192,13 +192,13 @@ def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
 
 
 def _listed(folder: Path) -> set[str]:
-    """Return the names on a folder's list; raise if mgpa did not write the folder."""
+    """Return the names on the file list of a folder; raise if mgpa did not write the folder."""
     marker = folder / MARKER
     if marker.is_file() and not marker.is_symlink():
         return set(marker.read_text(encoding="utf-8").splitlines())
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} is not a folder; name another output folder.")
-    # A folder that holds nothing but folders of ours is ours; one is empty before its list is written.
+    # A folder with only mgpa's subfolders is mgpa's; a subfolder is empty until its list is written.
     names = os.listdir(folder) if folder.is_dir() else []
     if others := [name for name in names if not _is_ours(folder / name)]:
         raise FileExistsError(
@@ -208,14 +208,14 @@ def _listed(folder: Path) -> set[str]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a path is a folder with a list of our files, or an empty one."""
+    """Return whether a path is an empty folder or one with a list of mgpa's files."""
     return (path / MARKER).is_file() or (path.is_dir() and not path.is_symlink() and not os.listdir(path))
 
 
 def csv_cell(value: Any) -> Any:
-    """Return the text of a cell; what a spreadsheet would run as a formula gets a quote.
+    """Return the value of a CSV cell, with a quote before text that a spreadsheet would run as a formula.
 
-    Numbers, and texts that are numbers, stay as they are.
+    Numbers, and texts that are numbers, are unchanged.
 
     Examples
     --------
@@ -232,7 +232,7 @@ def csv_cell(value: Any) -> Any:
 
 
 def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV: None is empty, and no text is a formula."""
+    """Return rows as CSV text; None becomes an empty cell, and formulas are quoted."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     for row in rows:

@@ -1,4 +1,4 @@
-"""Tables as text, escaped HTML for notebooks, and text for LaTeX."""
+"""Format tables as plain text, HTML for notebooks, and LaTeX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def facts_html(heading: str, facts: Mapping[str, str]) -> str:
-    """Return a heading and a table of named facts.
+    """Return a heading and a table of named facts as escaped HTML.
 
     Examples
     --------
@@ -21,7 +21,7 @@ def facts_html(heading: str, facts: Mapping[str, str]) -> str:
 
 
 def rounded_repr(record: Any) -> str:
-    """Return the repr of a dataclass with three digits of every float.
+    """Return the repr of a dataclass with floats rounded to three digits.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def rounded_repr(record: Any) -> str:
 
 
 def rows_html(rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose first row is the header."""
+    """Return rows as an HTML table; the first row is the header."""
     head, *body = ([escape(cell) for cell in row] for row in rows)
     lines = [f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body]
@@ -43,7 +43,7 @@ def rows_html(rows: Iterable[Sequence[str]]) -> str:
 
 
 def text_table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of text, each column as wide as its widest entry.
+    """Return the lines of a plain-text table, with each column as wide as its widest entry.
 
     Examples
     --------

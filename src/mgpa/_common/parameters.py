@@ -1,7 +1,7 @@
-"""Checks of parameters: one table per class, one checker, one message.
+"""Check the parameters of estimators against one table of constraints per class.
 
-A class says so in ``_parameter_constraints``, scikit-learn's convention, with the constraints below; ``|``
-joins alternatives. Its words are the sentence's middle: "ridge must be *a number, 0 or more*; got None."
+A class lists its constraints in ``_parameter_constraints``, as in scikit-learn; ``|`` joins alternatives. The
+words of a constraint are the middle of the error message: "ridge must be *a number, 0 or more*; got None."
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import ParameterError
 
 @dataclass(frozen=True)
 class Constraint:
-    """The values that a parameter may have, in words and as a test."""
+    """The allowed values of a parameter, described in words and by a test."""
 
     words: str
     accepts: Callable[[Any], bool]
@@ -32,7 +32,7 @@ class Constraint:
 def number(
     least: float = -np.inf, most: float = np.inf, *, above: float = -np.inf, below: float = np.inf
 ) -> Constraint:
-    """Accept finite numbers from ``least`` to ``most``, but not True or False.
+    """Accept finite numbers from ``least`` to ``most``; refuse True and False.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def number(
 
 
 def whole(least: int = 0) -> Constraint:
-    """Accept whole numbers, but not True or False."""
+    """Accept whole numbers of at least ``least``; refuse True and False."""
     return Constraint(
         f"a whole number, {least} or more",
         lambda value: (
@@ -65,18 +65,18 @@ def whole(least: int = 0) -> Constraint:
 
 
 def one_of(*choices: str) -> Constraint:
-    """Accept one of some texts."""
+    """Accept one of the given texts."""
     words = " or ".join(filter(None, [", ".join(map(repr, choices[:-1])), repr(choices[-1])]))
     return Constraint(words, lambda value: isinstance(value, str) and value in choices)
 
 
 def some_of(*choices: str) -> Constraint:
-    """Accept a collection of some texts, each at most once, and at least one of them."""
+    """Accept a collection of one or more of the given texts, without repetition."""
 
     def accepts(value: Any) -> bool:
         if isinstance(value, str) or not isinstance(value, Collection):
             return False
-        # One by one, because a set would refuse some contents with an error of its own.
+        # Compared one by one, because building a set would fail for unhashable contents.
         texts = all(isinstance(item, str) and item in choices for item in value)
         return texts and 0 < len(value) == len(set(value))
 
@@ -84,7 +84,7 @@ def some_of(*choices: str) -> Constraint:
 
 
 def having(*attributes: str, example: str) -> Constraint:
-    """Accept objects (not classes) with some attributes."""
+    """Accept objects (not classes) with the given attributes."""
     return Constraint(
         example,
         lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in attributes),
@@ -93,7 +93,7 @@ def having(*attributes: str, example: str) -> Constraint:
 
 flag = Constraint("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 nothing = Constraint("None", lambda value: value is None)
-#: A share of something: a float, because 1 would be a number of things.
+#: A share: a float, because the integer 1 would be a count.
 share = Constraint(
     "a float in (0, 1]", lambda value: isinstance(value, (float, np.floating)) and bool(0 < value <= 1)
 )
@@ -103,7 +103,7 @@ seed = (
     | Constraint("a numpy RandomState", lambda value: isinstance(value, np.random.RandomState))
     | nothing
 )
-#: Whether there is such a source is for the data to say.
+#: A source label; whether the source exists is checked against the data later.
 source_label = Constraint(
     "a source's label, or a position among the sorted labels",
     lambda value: isinstance(value, (str, bytes, int, float, np.generic)) and bool(value == value),
@@ -124,24 +124,25 @@ def check_parameters(estimator: Any, prefix: str = "") -> None:
     Parameters
     ----------
     estimator : estimator or gate
-        Its table must have every parameter. Parts with tables of their own, such as gates, are checked too.
+        The object to check; its table must have all parameters. Parts with their own tables, such as gates,
+        are checked too.
     prefix : str
-        What precedes the names in messages: "gate__" for the parameters of a gate, as in ``set_params``.
+        Prefix of the names in messages, as in ``set_params``: "gate__" for the parameters of a gate.
     """
     table = estimator._parameter_constraints
     for name, value in estimator.get_params(deep=False).items():
         if name not in table:
-            raise TypeError(f"{type(estimator).__name__}._parameter_constraints says nothing about {name}.")
+            raise TypeError(f"{type(estimator).__name__}._parameter_constraints lacks {name}.")
         if not table[name].accepts(value):
             raise ParameterError(prefix + name, value, table[name].words)
-        # scikit-learn's own classes have tables by this name, too, and check them themselves.
+        # scikit-learn's own classes use the same attribute name and check themselves.
         inner = getattr(value, "_parameter_constraints", None)
         if inner is not None and all(isinstance(constraint, Constraint) for constraint in inner.values()):
             check_parameters(value, f"{prefix}{name}__")
 
 
 def read_seed(random_state: Any) -> int:
-    """Return an integer seed: the value itself, or drawn from a RandomState, or (None) at random."""
+    """Return an integer seed: the given value, a draw from a RandomState, or a random number for None."""
     if isinstance(random_state, (int, np.integer)):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))

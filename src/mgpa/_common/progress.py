@@ -1,4 +1,4 @@
-"""Long computations: a progress line, and several processes."""
+"""Show the progress of long computations and run them in several processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import ParameterError, WorkerError
 
 
 def tell(text: str) -> None:
-    """Write to stderr; in a notebook, which shows that as a red box, to stdout."""
+    """Write to stderr, or to stdout in notebooks, which show stderr as a red box."""
     stream = sys.stdout if type(sys.stderr).__module__.startswith("ipykernel") else sys.stderr
     stream.write(text)
     stream.flush()
@@ -28,9 +28,9 @@ def _show(text: str, end: str = "\r") -> None:
 
 
 def progress(steps: range, label: str, enabled: bool) -> Iterator[int]:
-    """Yield from ``steps``; if enabled, print how many are done and the time left.
+    """Yield from ``steps``; if enabled, print the number of completed steps and the time left.
 
-    In a log file or a pipe nothing can be updated: there, one line at the end says how long it took.
+    A log file or pipe gets one line at the end with the total time, because its lines cannot be updated.
     """
     start = time.monotonic()
     try:
@@ -48,7 +48,7 @@ def progress(steps: range, label: str, enabled: bool) -> Iterator[int]:
 
 @contextmanager
 def waiting(label: str, enabled: bool = True) -> Iterator[None]:
-    """Show on a terminal what is computed now; remove the line afterwards."""
+    """Show a label on the terminal during a computation and remove it afterwards."""
     visible = enabled and sys.stderr.isatty()
     if visible:
         _show(f"{label} …")
@@ -60,10 +60,10 @@ def waiting(label: str, enabled: bool = True) -> Iterator[None]:
 
 
 def in_processes(calls: Iterable[Any], n_jobs: int) -> Iterator[Any]:
-    """Yield the results of :func:`joblib.delayed` calls in their order, up to ``n_jobs`` of them at a time.
+    """Run :func:`joblib.delayed` calls, up to ``n_jobs`` in parallel, and yield their results in order.
 
-    joblib replaces a process that has grown by 300 MB, for which loading torch and numba is enough. Nothing
-    is lost by that, so its warning is not shown; made an error, it would end the thread that awaits results.
+    joblib replaces a process that has grown by 300 MB, which loading torch and numba can exceed. No result is
+    lost, so joblib's warning is suppressed: as an error, it would end the thread that collects results.
 
     Examples
     --------
@@ -82,17 +82,17 @@ def in_processes(calls: Iterable[Any], n_jobs: int) -> Iterator[Any]:
             yield from Parallel(n_jobs=n_jobs, return_as="generator", **worker)(calls)
         except BrokenExecutor:
             raise WorkerError(
-                "A worker process was killed, perhaps for lack of memory. Run it again, perhaps with fewer "
-                "jobs; what was finished is kept."
+                "A worker process was killed, perhaps for lack of memory. Run this again, perhaps with fewer "
+                "jobs; finished parts are kept."
             ) from None
 
 
 def start_worker(parent: int) -> None:
-    """Make this process a worker: it leaves signals to its parent, and ends soon after it.
+    """Make this process a worker that ignores interrupts and ends soon after its parent.
 
-    A killed parent cannot tell its workers to end.
+    The worker watches its parent, because a killed parent cannot end its workers.
     """
-    if os.getpid() == parent:  # a thread
+    if os.getpid() == parent:  # called in a thread of the parent
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,7 +1,7 @@
-"""Remote paths: objects of stores and files of web servers, through fsspec.
+"""Remote paths: objects in stores and files on web servers, accessed through fsspec.
 
 A :class:`RemotePath` has the methods of :class:`pathlib.Path` that tables and maps use. Objects are written
-whole; an address is shown without the secrets in it. Credentials are those that fsspec finds.
+in one piece. Messages show addresses without secrets. fsspec finds the credentials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import StoreError
 from .extras import missing
 from .progress import waiting
 
-#: What an address may begin with, and the package that fsspec needs for it.
+#: Supported schemes, and the package that fsspec needs for each.
 SCHEMES = {
     "s3": "s3fs",
     "gs": "gcsfs",
@@ -32,18 +32,18 @@ SCHEMES = {
 }
 WEB = ("https", "http")
 READ_ONLY = (*WEB, "hf")
-#: Seconds until a web server must accept a connection, and until it must answer or send the next bytes.
+#: Time limits in seconds: for a web server's connection, and for its answer or next bytes.
 TIMEOUT = (10, 12)
-#: In every such time it must send at least as many bytes for each second.
+#: Minimum number of bytes per second that a web server must send within the second time limit.
 SLOWEST = 1000
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
-# A scheme begins where a word does: else a text without one takes time as the square of its length.
+# The scheme must start at a word boundary; otherwise the search takes quadratic time for texts without one.
 _IN_TEXT = re.compile(r"(?<![A-Za-z0-9+.-])" + _SCHEME.pattern + r"://[^\s'\"<>]+")
 
 
 def redacted(text: str) -> str:
-    """Return a text without the secrets of its addresses: user, password and query.
+    """Return a text with the user, password and query removed from its addresses.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def is_address(text: str) -> bool:
 
 
 def as_place(given: Given) -> Place:
-    """Return a path on this machine, or a remote path; ``file://`` is on this machine.
+    """Return a local or remote path for a path, address or ``file://`` address.
 
     Examples
     --------
@@ -85,11 +85,11 @@ def as_place(given: Given) -> Place:
         return Path(given)
     scheme = match[0].lower()
     if scheme == "file":
-        from urllib.request import url2pathname  # loads much, and is seldom needed
+        from urllib.request import url2pathname  # slow to import and seldom needed
 
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
-            raise ValueError(f"{text} names another machine; a local address is file:/// with three slashes.")
+            raise ValueError(f"{text} names another machine; a local address starts with file:///.")
         return Path(url2pathname(parts.path))
     if scheme not in SCHEMES:
         raise ValueError(f"{redacted(text)} begins with {scheme}://; expected {', '.join(SCHEMES)} or file.")
@@ -98,12 +98,12 @@ def as_place(given: Given) -> Place:
 
 @dataclass(frozen=True, repr=False)
 class RemotePath:
-    """An object of a store or a file of a web server, by its address; or a folder of objects.
+    """The address of an object or folder in a store, or of a file on a web server.
 
     Parameters
     ----------
     _address : str
-        In full, with whatever secrets are in it; as text it is shown without.
+        The full address, including secrets; ``str`` and ``repr`` omit them.
     """
 
     _address: str
@@ -127,7 +127,7 @@ class RemotePath:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the name, from the last dot on."""
+        """The suffix of the name, starting at the last dot."""
         return PurePosixPath(self.name).suffix
 
     @property
@@ -136,22 +136,22 @@ class RemotePath:
         return PurePosixPath(self.name).stem
 
     def __truediv__(self, name: str) -> RemotePath:
-        return RemotePath(f"{self._address}/{name}")  # never of the web: it has no folders
+        return RemotePath(f"{self._address}/{name}")  # only for stores: web servers have no folders
 
     def exists(self) -> bool:
-        """Return whether there is an object of this name, or one inside a folder of this name."""
+        """Return whether an object or a folder with objects has this address."""
         return bool(self._info())
 
     def is_file(self) -> bool:
-        """Return whether there is an object of this name."""
+        """Return whether an object has this address."""
         return self._info().get("type") == "file"
 
     def is_dir(self) -> bool:
-        """Return whether a folder of this name has objects; False on a web server."""
+        """Return whether this is a folder with objects; False on a web server."""
         return self._info().get("type") == "directory"
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """Yield the objects and folders directly inside."""
+        """Yield the objects and folders directly inside this folder."""
         with self._naming() as (store, path):
             names = [
                 entry.rstrip("/").removeprefix(path).lstrip("/") for entry in store.ls(path, detail=False)
@@ -166,25 +166,25 @@ class RemotePath:
             return {}
 
     def open(self, mode: str = "rb", buffering: int = 2**20) -> Any:
-        """Return the object as a file; without buffering, only the ranges that are read are fetched."""
+        """Open the object as a file; without buffering, only the ranges being read are downloaded."""
         with self._naming() as (store, path):
-            if self.scheme == "memory":  # fsspec would hand out one and the same file to all readers
+            if self.scheme == "memory":  # fsspec would give the same file object to all readers
                 return io.BytesIO(store.cat_file(path))
             file = store.open(path, mode, cache_type="none")
         return io.BufferedReader(file, buffering) if buffering else file
 
     def read_bytes(self) -> bytes:
-        """Return the object's bytes."""
+        """Return the content of the object."""
         with self._naming() as (store, path):
             return bytes(store.cat_file(path))
 
     def write_bytes(self, content: bytes, *, new: bool = False) -> None:
-        """Write the object; with ``new``, only if it does not exist (one of several processes succeeds)."""
+        """Write the object; with ``new``, raise if it exists (of several processes, one succeeds)."""
         with self._naming() as (store, path):
             store.pipe_file(path, content, mode="create" if new else "overwrite")
 
     def upload(self, file: Path, *, new: bool = False) -> None:
-        """Write the object from a file, in several parts if it is large."""
+        """Upload a file as the object, in several parts if it is large."""
         if new and self.exists():
             raise FileExistsError(f"{self} already exists.")
         with self._naming() as (store, path):
@@ -201,16 +201,16 @@ class RemotePath:
 
     @contextmanager
     def _naming(self) -> Iterator[tuple[Any, str]]:
-        """Yield the store and the path in it; an error names the address, and none of its secrets."""
+        """Yield the store and the path inside it; errors name the address without its secrets."""
         store = self._store()
         try:
             with waiting(f"waiting for {self}", self.scheme in WEB):
                 yield store, str(store._strip_protocol(self._address))
         except FileExistsError:
             raise FileExistsError(f"{self} already exists.") from None
-        # Stores have errors of their own, of any kind, and with addresses in them.
+        # Stores raise errors of any type, with addresses in their messages.
         except Exception as error:
-            # Of a web server, fsspec calls whatever goes wrong a missing file.
+            # For web servers, fsspec reports any problem as a missing file.
             reason = error.__cause__ if self.scheme in WEB and error.__cause__ else error
             if isinstance(reason, FileNotFoundError) or getattr(reason, "status", 0) in (404, 410):
                 raise FileNotFoundError(f"Nothing found at {self}.") from None
@@ -222,7 +222,7 @@ class RemotePath:
             raise StoreError(f"{self}: {redacted(str(reason)) or late}") from None
 
     def _store(self) -> Any:
-        # fsspec keeps one of a kind; it would also keep listings, which other processes make out of date.
+        # fsspec caches store objects. Its cached listings would go out of date through other processes.
         options: dict[str, Any] = {"use_listings_cache": False}
         try:
             import fsspec
@@ -243,7 +243,7 @@ class RemotePath:
 
 @cache
 def _steady_response() -> Any:
-    """Return an answer of a web server that ends with an error if it comes in drips."""
+    """Return a class of web responses that raises an error if the data arrive too slowly."""
     import asyncio
 
     import aiohttp
@@ -260,13 +260,13 @@ def _steady_response() -> Any:
                 if received - before < SLOWEST * TIMEOUT[1]:
                     reading.cancel()
                     raise TimeoutError(
-                        f"it sent {received - before} bytes in {TIMEOUT[1]} s, too few to wait."
+                        f"it sent only {received - before} bytes in {TIMEOUT[1]} s, which is too slow."
                     )
             return await reading
 
     return Steady
 
 
-#: Where something is or shall be, and what people may call it.
+#: A resolved location, and the forms in which users may give one.
 Place: TypeAlias = Path | RemotePath
 Given: TypeAlias = str | os.PathLike[str] | RemotePath

@@ -1,4 +1,4 @@
-"""What a file may say about itself: limits on names, texts and descriptions, before memory is taken."""
+"""Check the names, texts and descriptions in files against limits, before memory is allocated."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from ..errors import StudyError, TableError, first_few
 from .files import special_kind
 
-#: Characters in the name of a column or feature, in a description in JSON, and in a study.
+#: Maximum number of characters in a column or feature name, in a JSON description, and in a study file.
 MAX_NAME, MAX_DESCRIPTION, MAX_STUDY = 1000, 2**24, 2**20
-#: How deep a description may be nested, and how many names a key of a study may join by dots.
+#: Maximum nesting of a description, and maximum number of names joined by dots in a key of a study.
 MAX_DEPTH = 16
-#: What a table's ``info`` may hold under the names that mgpa reads; anything else is the user's own.
+#: Types of the ``info`` entries that mgpa reads; other entries are the user's own.
 INFO_TYPES: dict[str, type | tuple[type, ...]] = {
     "encoder": Mapping,
     "signals": Mapping,
     "feature_names": (list, tuple),
     **dict.fromkeys(("unit", "source_column", "corrected_by", "coordinates", "decimal"), str),
 }
-#: What precedes the digest at the end of an archive.
+#: The bytes before the digest at the end of an archive.
 SEAL = b"mgpa sha256 "
 _DOTTED = re.compile(
     r"""(?<![\w"'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % MAX_DEPTH  # noqa: UP031
@@ -36,13 +36,13 @@ _DOTTED = re.compile(
 
 
 def require_plausible(claimed: int, stored: int, what: str = "numbers") -> None:
-    """Raise, before any memory is taken, if a file claims far more bytes than it can hold."""
+    """Raise, before allocating memory, if a file claims far more bytes than it can hold."""
     if claimed > max(2**26, 100 * stored):  # embeddings hardly compress
         raise TableError(f"claims {claimed} bytes of {what} and has {stored}; it is damaged or malicious.")
 
 
 def require_room(name: str, longest: int, n_rows: int, stored: int) -> None:
-    """Raise if a column of text, each row as wide as the longest, takes far more memory than its file."""
+    """Raise if a text column, padded to its longest text, needs far more memory than its file."""
     if (claimed := 4 * longest * n_rows) > max(2**26, 100 * stored):
         raise TableError(
             f"{name} has a text of {longest} characters, and its {n_rows} rows would take {claimed} bytes of "
@@ -51,7 +51,7 @@ def require_room(name: str, longest: int, n_rows: int, stored: int) -> None:
 
 
 def seal_end(path: Path) -> None:
-    """Put the digest of a file into its last 64 bytes, which are reserved for it."""
+    """Write the digest of a file into its last 64 bytes, which are reserved for the digest."""
     with open(path, "r+b") as stream:
         digest = _digest(stream)
         stream.seek(-64, 2)
@@ -59,7 +59,7 @@ def seal_end(path: Path) -> None:
 
 
 def require_sealed(stream: Any) -> None:
-    """Raise unless a file ends in the digest of everything before, as :func:`seal_end` writes it."""
+    """Raise unless a file ends with the digest of its content, as :func:`seal_end` writes it."""
     stream.seek(-64 - len(SEAL), 2)
     if stream.read() != SEAL + _digest(stream):
         raise TableError("damaged: its content does not match its checksum.")
@@ -83,11 +83,11 @@ def require_names(names: Iterable[str]) -> None:
             f"A column name has {len(longest)} characters ({longest[:30]}…); the limit is {MAX_NAME}."
         )
     if twice := sorted(name for name, n in Counter(names).items() if n > 1):
-        raise TableError(f"Several columns are called {first_few(twice)}; rename them.")
+        raise TableError(f"Several columns have the name {first_few(twice)}; rename them.")
 
 
 def require_unicode(values: NDArray[Any], name: str) -> None:
-    """Raise if an array of text holds what is not a character, which numpy does not check."""
+    """Raise if an array of text has invalid characters, which numpy does not check."""
     if values.dtype.kind != "U":
         return
     codes = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))).reshape(-1).view(np.uint32)
@@ -96,7 +96,7 @@ def require_unicode(values: NDArray[Any], name: str) -> None:
 
 
 def checked_info(info: Any) -> dict[str, Any]:
-    """Return a table's ``info``, or raise if what mgpa reads in it has another type than it must have."""
+    """Return the ``info`` of a table, or raise if an entry that mgpa reads has the wrong type."""
     if not isinstance(info, dict):
         raise TableError(f"info must be a dict; got {type(info).__name__}.")
     for name in INFO_TYPES.keys() & info.keys():
@@ -107,7 +107,7 @@ def checked_info(info: Any) -> dict[str, Any]:
 
 
 def read_description(text: str | bytes) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """Return the shape of a row and the info that a table notes about itself in JSON."""
+    """Return the row shape and the info in the JSON description of a table."""
     if len(text) > MAX_DESCRIPTION:
         raise TableError(f"damaged: its description takes {len(text)} bytes; the limit is {MAX_DESCRIPTION}.")
     try:
@@ -127,7 +127,7 @@ def read_description(text: str | bytes) -> tuple[tuple[int, ...], dict[str, Any]
 
 
 def _depth(value: Any, at: int = 0) -> int:
-    """Return how deep a value is nested, or the first depth beyond the limit."""
+    """Return the nesting depth of a value, or the first depth beyond the limit."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if at > MAX_DEPTH or not inner:
         return at
@@ -135,8 +135,8 @@ def _depth(value: Any, at: int = 0) -> int:
 
 
 def read_study_text(path: Path) -> str:
-    """Return the text of a study, in UTF-8 without control characters, and of a size that can be parsed."""
-    if kind := special_kind(path):  # which would be waited for
+    """Return the text of a study file; raise if it is too long, not UTF-8, or has control characters."""
+    if kind := special_kind(path):  # reading a pipe would block
         raise StudyError(f"{path} is {kind}, not a file.")
     try:
         with path.open("rb") as stream:
@@ -146,7 +146,7 @@ def read_study_text(path: Path) -> str:
         text = content.decode("utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{path} cannot be read as text in UTF-8: {error}.") from None
-    # TOML allows none of them but tabs; the others turn the direction of what is shown around.
+    # TOML allows no control characters except tabs; others can reverse the direction of displayed text.
     turns = {*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
     if hidden := {
         c for c in set(text) if c in turns or (unicodedata.category(c) == "Cc" and c not in "\t\n")

@@ -1,4 +1,4 @@
-"""The paper: its studies, data sets, simulators, encoder and tables. Other packages do not import it.
+"""Studies, data sets, simulators, encoder and tables of the paper. No other package imports this one.
 
 >>> from mgpa.paper import load_study, presets
 >>> list(presets())

@@ -1,7 +1,7 @@
 """EEGPT, the paper's frozen encoder, from braindecode with trained weights.
 
-A network whose weights were only partly loaded would still return embeddings, and they would look like any
-others. So every name and shape must agree, and what differs by design is named.
+A network with partly loaded weights would still return plausible embeddings. All names and shapes must
+therefore match, apart from listed exceptions.
 Other networks are wrapped by :class:`~mgpa.eeg.TorchEncoder`.
 """
 
@@ -27,7 +27,7 @@ from .datasets.catalogue import EEGPT_WEIGHTS, RemoteFile, fetch_files, require_
 __all__ = ["EEGPT_WEIGHTS", "eegpt", "load_checkpoint"]
 
 ORDER = {"mean": "window", "all": "window, summary"}
-# What EEGPT's file has and the encoder has no use for.
+# Parts of EEGPT's file that the encoder does not use.
 UNUSED = ("predictor.", "reconstructor.", "final_layer.")
 CHANNEL_TABLE = "chans_id"
 
@@ -48,31 +48,31 @@ def eegpt(
 ) -> TorchEncoder:
     """Return EEGPT (Wang et al., 2024).
 
-    Windows of 64 samples, 32 apart, do not see each other; each gives four summary tokens of 512 numbers.
-    Zeros at the end fill up the last window. Tokens are in order of windows, and of summaries in a window.
+    Each window of 64 samples (32 apart) is encoded separately into four summary tokens of 512 numbers. The
+    last window is padded with zeros. Tokens are ordered by window, then by summary.
 
     Parameters
     ----------
     channels : sequence of str
-        Names among the 62 of the 10-10 system that EEGPT was trained with. Their order does not matter.
+        Channels among the 62 of the 10-10 system on which EEGPT was trained. Their order does not matter.
     n_times : int
-        Samples that EEGPT sees: 500 make 15 windows, 256 make 7.
+        Number of input samples: 500 make 15 windows, 256 make 7.
     checkpoint : path, RemoteFile or None
-        Trained weights: a file, or :data:`EEGPT_WEIGHTS` to download the paper's; required.
+        File of trained weights, or :data:`EEGPT_WEIGHTS` to download the paper's. Required unless ``weights``
+        is "random".
     sha256 : str or None
-        The file's checksum; a file must have the one of the paper's weights unless this says otherwise, and
-        "any" accepts every file.
+        Expected checksum of the file. None: that of the paper's weights; "any": accept every file.
     weights : {"checkpoint", "random"}
-        "random" makes an untrained network for tests and simulations, from the seed ``random_state``, and
-        warns.
+        "random" builds an untrained network for tests and simulations, with the seed ``random_state``, and
+        issues a warning.
     layout : {"mean", "all"}
         "mean": the four summaries of a window averaged, (windows, 512). "all": (windows × 4, 512).
     scaling : "zscore" or float
-        Of the input; the paper's are "zscore" and, for reuse, 20e-6 V.
+        Scaling of the input; the paper uses "zscore" and, for reuse, 20e-6 V.
     sfreq : float
-        Samples per second of its input. It was trained at 256; the paper fed it 250 as they were.
+        Sampling rate of the input. EEGPT was trained at 256 Hz; the paper used 250 Hz without resampling.
     architecture : dict or None
-        The braindecode model's own parameters, as ``{"depth": 2}``.
+        Parameters of the braindecode model, such as ``{"depth": 2}``.
     **settings
         ``resample``, ``device``, ``batch_size`` and ``dtype`` as for :class:`~mgpa.eeg.TorchEncoder`.
 
@@ -94,7 +94,7 @@ def eegpt(
 
     _require_known(channels)
     parameters = {"chan_proj_type": "none", "return_encoder_output": True, **(architecture or {})}
-    # Building draws random weights; the caller's random numbers must not change by it.
+    # Building the network draws random weights, which must not change the caller's random state.
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(random_state)
         info = mne.create_info([str(name) for name in channels], 256.0, "eeg", verbose="error")
@@ -107,7 +107,7 @@ def eegpt(
             stacklevel=2,
         )
     else:
-        # What a RemoteFile should be, it says itself.
+        # A RemoteFile has its own checksum.
         if sha256 is None and not isinstance(checkpoint, RemoteFile):
             sha256 = EEGPT_WEIGHTS.sha256
         expected = None if sha256 == "any" else sha256
@@ -130,7 +130,7 @@ def eegpt(
 
 
 def _require_known(channels: Sequence[str]) -> None:
-    """Raise unless EEGPT was trained with these channels."""
+    """Raise unless EEGPT was trained on these channels."""
     table = [name.upper() for name in importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS]
     if unknown := [str(name) for name in channels if str(name).upper() not in table]:
         raise ValueError(
@@ -146,21 +146,21 @@ def load_checkpoint(
     sha256: str | None = None,
     allow_extra: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Load trained weights into a torch module: all of them, or none and a CheckpointError.
+    """Load all trained weights into a torch module, or load none and raise a CheckpointError.
 
-    EEGPT's table of the channels in use, ``chans_id``, stays as the model has it.
+    EEGPT's table of channels, ``chans_id``, is not loaded.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Left as it is if anything is wrong.
+        The module; unchanged after an error.
     checkpoint : path or RemoteFile
-        ``.safetensors``: opening other formats could run code from them. A RemoteFile is downloaded into the
-        user's cache, once.
+        A ``.safetensors`` file; other formats could execute code when opened. A RemoteFile is downloaded once
+        into the user's cache.
     sha256 : str or None
-        Checksum of the file. None: any file is accepted; the returned dict has its checksum.
+        Expected checksum of the file. None: accept any file; the returned dict has its checksum.
     allow_extra : sequence of str
-        Beginnings of names in the file that the model does not use and that are ignored.
+        Prefixes of names in the file that the model does not use; such weights are ignored.
     """
     origin = {}
     if isinstance(checkpoint, RemoteFile):
@@ -174,7 +174,7 @@ def load_checkpoint(
     weights |= {CHANNEL_TABLE: wanted[CHANNEL_TABLE]} if CHANNEL_TABLE in wanted else {}
     damaged = [name for name, value in weights.items() if not bool(value.isfinite().all())]
     try:
-        # Strictly, and first into a copy: torch would load what fits before it says what does not.
+        # Load into a copy first: torch loads matching weights before it reports mismatches.
         copy.deepcopy(model).load_state_dict(weights)
     except RuntimeError as error:
         reason = textwrap.shorten(str(error), 600)
@@ -198,23 +198,23 @@ def _fetch(file: RemoteFile) -> Path:
 
 
 def _read(path: Path, sha256: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tensors of a file by name, and its identity; raise if it is not the expected file."""
+    """Return the tensors and the identity of a file; raise if the checksum is not the expected one."""
     from safetensors.torch import load
 
     if not path.is_file():
         raise FileNotFoundError(f"No file {path}. `mgpa data fetch eegpt --out weights` fetches the paper's.")
-    # Read once, so that what is checked is what is loaded.
+    # Read once, so that the checked bytes are the loaded bytes.
     content = path.read_bytes()
     checksum = hashlib.sha256(content).hexdigest()
     if sha256 is not None and checksum != sha256.lower():
         raise CheckpointError(
             f"{path} is not the expected file: its sha256 is {checksum}, not {sha256}. Download it again, or "
-            "pass its sha256 if it is the file you mean."
+            "pass its sha256 if you want this file."
         )
     try:
         return dict(load(content)), {"file": path.name, "sha256": checksum, "size": len(content)}
-    except Exception as error:  # damaged files fail in many ways, all of which mean the same
+    except Exception as error:  # damaged files cause many kinds of errors
         raise CheckpointError(
-            f"{path} is not a whole .safetensors file ({error}). Download it again; save weights of other "
-            "formats with safetensors.torch.save_file."
+            f"{path} is not a complete .safetensors file ({error}). Download it again; convert weights in "
+            "other formats with safetensors.torch.save_file."
         ) from None

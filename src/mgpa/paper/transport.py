@@ -1,9 +1,10 @@
 """Virtual contrasts for unpaired data: trials transformed toward the other source.
 
-Two sources differ even before the stimulus: in the spectrum of every channel, and in how channels covary.
-A trial is moved toward the other source by the ratio of the spectra (spectral), by whitening with its own
-covariance and colouring with the other (spatial), or by both, one after the other (combined). The difference
-between a trial and its virtual view stands in for a measured contrast, as in the paper's recorded SSVEP.
+Two sources differ even before the stimulus: in the spectrum of each channel and in the covariance of
+channels. A trial is moved toward the other source by the ratio of the spectra (spectral), by whitening with
+the covariance of its own source and colouring with that of the other (spatial), or by both steps (combined).
+The difference between a trial and its virtual view replaces a measured contrast, as in the paper's recorded
+SSVEP study.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ POWER_FLOOR = 1e-8
 SMOOTHING = 2.0  # bins
 SHRINKAGE = 0.1
 GAIN_RANGE = (0.25, 4.0)
-LOWEST = 0.5  # Hz; slower is drift, and half a second says nothing about it
+LOWEST = 0.5  # Hz; half a second of signal cannot measure slower drift
 EIGENVALUE_FLOOR = 1e-6
-# The floor of power and the numbers in a Transport are of signals in microvolts.
+# The lower limit of power, and all numbers in a Transport, are for signals in microvolts.
 MICROVOLTS = 1e6
-# Trials at a time, so that spectra of many do not fill the memory.
+# Number of trials per block, which bounds the memory for spectra.
 BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False)
 class Transport:
-    """The difference of two sources before the stimulus; it moves trials of one toward the other.
+    """The prestimulus difference between two sources, which can move trials of one toward the other.
 
-    :func:`fit_transport` makes it, of two ``sources`` (labels, sorted). Every method moves each trial from
-    its own ``source`` toward the other and leaves the columns as they are: ``source`` goes on to say where a
-    trial was recorded. Means over time are kept, and so is the dtype. ``log_power`` (2, channels, f) is the
-    smoothed logarithm of mean power at ``frequencies`` in Hz, of signals in microvolts; ``covariance`` (2,
-    channels, channels) is shrunk toward a multiple of the identity.
+    :func:`fit_transport` creates it for two ``sources`` (sorted labels). Each method moves each trial from
+    its own ``source`` toward the other. Columns are unchanged: ``source`` still names the recording source of
+    a trial. Means over time and the dtype are kept. ``log_power`` (2, channels, f) is the smoothed logarithm
+    of mean power at ``frequencies`` in Hz, for signals in microvolts; ``covariance`` (2, channels, channels)
+    is shrunk toward a multiple of the identity.
     """
 
     sources: NDArray[Any]
@@ -52,18 +53,18 @@ class Transport:
     covariance: Floats
 
     def gain(self, source: Any, strength: float = 1.0) -> Floats:
-        """Return the factor, (channels, f), on a source's amplitudes at ``frequencies``."""
+        """Return the factors, (channels, f), for the amplitudes of a source at ``frequencies``."""
         code = self._code(source)
         half = 0.5 * (self.log_power[1 - code] - self.log_power[code])
-        # Clipped at the strength asked for, so that a weak view is not clipped where a strong one would be.
+        # Clip after scaling by the strength, so that weak views are clipped less often than strong ones.
         gain: Floats = np.clip(np.exp(strength * half), *GAIN_RANGE)
         return gain
 
     def mixing(self, source: Any, strength: float = 1.0, *, variances: bool = True) -> Floats:
-        """Return the matrix, (channels, channels), that is applied to a source's signals.
+        """Return the matrix, (channels, channels), to apply to the signals of a source.
 
-        At ``strength`` 1 it gives signals of the source's covariance the other's. ``variances=False`` takes
-        signals whose variances the spectral step has moved already, and changes only how channels covary.
+        At ``strength`` 1 it replaces the covariance of the source by that of the other. ``variances=False``
+        is for signals after the spectral step, which has moved the variances: only correlations change.
         """
         code = self._code(source)
         here, other = self.covariance[code], self.covariance[1 - code]
@@ -76,7 +77,7 @@ class Transport:
         return (1 - strength) * np.eye(len(here)) + strength * mixing
 
     def spectral(self, trials: Trials, strength: float = 1.0) -> Trials:
-        """Give every channel the other source's spectrum, by gains from a quarter to four."""
+        """Give each channel the spectrum of the other source; gains are limited to 1/4 to 4."""
         n = trials.data.shape[2]
         frequencies = np.fft.rfftfreq(n, 1 / trials.sfreq)
 
@@ -89,7 +90,7 @@ class Transport:
         return self._moved(trials, strength, move)
 
     def spatial(self, trials: Trials, strength: float = 1.0, *, variances: bool = True) -> Trials:
-        """Give the channels the other source's covariance; see :meth:`mixing`."""
+        """Give the channels the covariance of the other source; see :meth:`mixing`."""
 
         def move(source: Any) -> Any:
             mixing = self.mixing(source, strength, variances=variances)
@@ -100,14 +101,14 @@ class Transport:
     def combined(self, trials: Trials, strength: float = 1.0, *, power_once: bool = True) -> Trials:
         """Move the spectrum, then the covariance.
 
-        Both steps alone would carry the whole ratio of the sources' amplitudes. ``power_once`` leaves it to
-        the spectral step; the spatial one then changes only how channels covary. False carries it twice, as
-        in the paper.
+        Each step on its own changes amplitudes by the full ratio between the sources. With ``power_once``,
+        only the spectral step does so, and the spatial step changes only correlations. False applies the
+        ratio twice, as in the paper.
         """
         return self.spatial(self.spectral(trials, strength), strength, variances=not power_once)
 
     def _moved(self, trials: Trials, strength: float, move: Any) -> Trials:
-        """Apply ``move(source)`` to the signals of each source, with their means taken off meanwhile."""
+        """Apply ``move(source)`` to the centred signals of each source; then restore the means."""
         if not 0 <= strength <= 1:
             raise ValueError(f"strength is {strength!r}; expected a number from 0 to 1.")
         if trials.channels != self.channels or trials.sfreq != self.sfreq:
@@ -134,9 +135,9 @@ class Transport:
 
 
 def fit_transport(trials: Trials) -> Transport:
-    """Learn how two sources differ before the stimulus.
+    """Estimate how two sources differ before the stimulus.
 
-    Of FIT people only, where there is a role column; a few thousand trials are plenty
+    If the trials have a role column, all must be of FIT participants. A few thousand trials are enough
     (:func:`calibration_subset`).
     """
     from scipy.ndimage import gaussian_filter1d
@@ -148,7 +149,7 @@ def fit_transport(trials: Trials) -> Transport:
     others = sorted(set(np.unique(trials.columns.get("role", ["FIT"])).tolist()) - {"FIT"})
     if others:
         raise ValueError(
-            f"The trials have people of {', '.join(others)}, but a transport is fitted on FIT only: "
+            f"The trials have {', '.join(others)} participants, but a transport is fitted on FIT only: "
             "trials.take(trials.columns['role'] == 'FIT')."
         )
     n = int((trials.times < -1e-9).sum())
@@ -178,7 +179,7 @@ def _mean_power(signal: Floats, n_fft: int) -> Floats:
 
 
 def _power(C: Floats, exponent: float) -> Floats:
-    """Return a symmetric matrix power, with small eigenvalues lifted to a share of the largest."""
+    """Return a power of a symmetric matrix, with small eigenvalues raised to a share of the largest."""
     values, vectors = np.linalg.eigh(C)
     values = np.maximum(values, EIGENVALUE_FLOOR * values[-1])
     root: Floats = (vectors * values**exponent) @ vectors.T
@@ -188,10 +189,10 @@ def _power(C: Floats, exponent: float) -> Floats:
 def virtual_views(
     trials: Trials, transport: Transport, strengths: Sequence[float] = (0.5, 1.0), *, power_once: bool = True
 ) -> list[tuple[str, Trials]]:
-    """Return the trials moved toward the other source in every way, each with its name.
+    """Return all virtual views of the trials with their names.
 
-    Spectral, spatial and combined, each at every strength: "spectral 0.5" is the first. ``power_once`` is
-    that of :meth:`Transport.combined`; the paper's is False.
+    The views are spectral, spatial and combined, each at all strengths; "spectral 0.5" is the first.
+    ``power_once`` is passed to :meth:`Transport.combined`; the paper uses False.
     """
     views = [(f"spectral {a:g}", transport.spectral(trials, a)) for a in strengths]
     views += [(f"spatial {a:g}", transport.spatial(trials, a)) for a in strengths]
@@ -202,7 +203,8 @@ def virtual_views(
 def calibration_subset(participant: Any, source: Any, n: int, random_state: int) -> NDArray[np.int64]:
     """Return at most n rows, in order, balanced over participants and sources.
 
-    Each gives n / groups rows, rounded down, or all it has; the rest are drawn from the remaining rows.
+    Each combination of participant and source gives n / groups rows, rounded down, or all its rows. The rest
+    are drawn from the remaining rows.
     """
     _, people = encode_source(participant, len(participant), "participant")
     sources, codes = encode_source(source, len(people))

@@ -1,1 +1,1 @@
-"""Runtimes that apply maps: numpy, torch and ONNX."""
+"""Apply maps with numpy, torch or ONNX."""

@@ -1,4 +1,4 @@
-"""Whether stages run compiled: where numba is installed, unless the environment says ``MGPA_NUMBA=0``."""
+"""Compiled stages, used if numba is installed, unless the environment has ``MGPA_NUMBA=0``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kernels() -> ModuleType | None:
 
 
 def unavailable_reason() -> str | None:
-    """Return why stages do not run compiled and what to do, or None if they do."""
+    """Return why stages do not run compiled and the remedy, or None if they do."""
     return f"{VARIABLE} is 0" if os.environ.get(VARIABLE) == "0" else _load()[1]
 
 
@@ -27,24 +27,25 @@ def unavailable_reason() -> str | None:
 def _load() -> tuple[ModuleType | None, str | None]:
     try:
         from . import numba_kernels
-    except ImportError as error:  # numba refuses a numpy that is too new for it in this way, too
+    except ImportError as error:  # numba also raises this if numpy is too new
         missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
         return None, "pip install 'numba'" if missing else f"numba does not load: {error}"
     return numba_kernels, None
 
 
 def n_threads() -> int:
-    """Return how many threads share the rows: one for each core of this process, or OMP_NUM_THREADS."""
+    """Return the number of threads that share the rows: cores of this process, at most OMP_NUM_THREADS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
 
 
 def on_blocks(function: Callable[[slice], bool], n_rows: int, block: int) -> bool:
-    """Run ``function`` on blocks of rows and return whether it was true of all.
+    """Run ``function`` on blocks of rows and return whether it was true for all blocks.
 
-    Each thread takes whole blocks, with the products in them: a BLAS that shares every small product among
-    its threads waits more than it works. Blocks, and so the results, do not depend on the number of threads.
+    Each thread processes whole blocks, including their matrix products: a BLAS that divides each small
+    product among its threads spends most of the time waiting. Blocks, and therefore results, do not depend on
+    the number of threads.
     """
     blocks = [slice(i, i + block) for i in range(0, n_rows, block)]
     threads = min(n_threads(), len(blocks)) if len(blocks) > 1 else 1

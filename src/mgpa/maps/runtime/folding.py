@@ -1,14 +1,16 @@
-"""A map's weights in the form of application, folded once in float64 for every runtime.
+"""Fold the weights of a map into the form used for application, once, in float64, for all runtimes.
 
-numpy, torch and ONNX only cast these arrays and run them.
+The numpy, torch and ONNX runtimes cast these arrays and use them.
 
-A stage sees h = h₀ + B Δz, where h₀ is the standardised input and Δz the displacement so far. Its first
-layer is therefore W₁h = W₁h₀ + (W₁B) Δz, and its anchor depends on h₀ only. Everything with h₀ in it, for
-every stage at once, is ONE product ``h₀ @ first``; the loop over stages then lives in the r coordinates of
-the gate, and the gated gradient Bᵀ∇s = (W₁B)ᵀ(w₂ ⊙ gelu'(u)) needs no automatic differentiation.
+The input of a stage is h = h₀ + B Δz, where h₀ is the standardised row and Δz the displacement so far. The
+first layer of the stage is W₁h = W₁h₀ + (W₁B) Δz, and its anchor depends on h₀ only. One matrix product,
+``h₀ @ first``, therefore computes all terms in h₀ for all stages; the loop over stages then needs only the r
+coordinates of the gate, and the gated gradient Bᵀ∇s = (W₁B)ᵀ(w₂ ⊙ gelu'(u)) needs no automatic
+differentiation.
 
-Scores may aim for those at the anchored point h₀ - D (Gᵀh₀ + c). Its a coordinates p = Gᵀh₀ + c are then part
-of the product too, and its hidden layer is W₁h₀ - (W₁D) p: no second product of full width.
+The target of a score may be its value at the anchored point h₀ - D (Gᵀh₀ + c). The a coordinates p = Gᵀh₀ + c
+of this point are then part of the same product. The hidden layer at this point is W₁h₀ - (W₁D) p, without a
+second product of full width.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ import numpy as np
 from ..._common.arrays import double, namespace
 from ..densities import unseen_odds
 
-Array = Any  # numpy array, torch tensor, value of an ONNX graph; or None where there is nothing to do
+Array = Any  # numpy array, torch tensor, value of an ONNX graph; None if unused
 
-# For GELU of numpy and of compiled stages: erfc(x) ≈ (a₁t + … + a₅t⁵) exp(-x²) with t = 1 / (1 + px),
-# Abramowitz & Stegun 7.1.26, error 1.5e-7, that is float32 rounding. It shares its exponential with the
-# derivative of GELU. The constants absorb p, the √2 of the normal density and its normalisation.
+# For GELU in numpy and in compiled stages: erfc(x) ≈ (a₁t + … + a₅t⁵) exp(-x²) with t = 1 / (1 + px),
+# Abramowitz & Stegun 7.1.26. The error of 1.5e-7 is similar to float32 rounding. The derivative of GELU uses
+# the same exponential. The constants absorb p, the √2 of the normal density and its normalisation.
 P = 0.3275911 / math.sqrt(2.0)
 LOG_DENSITY = -0.5 * math.log(2.0 * math.pi)
 ERFC = tuple(
@@ -37,21 +39,21 @@ ERFC = tuple(
 
 
 class Folded(SimpleNamespace):
-    """Arrays that give the displacement at strength 1; each ``fold_`` function lists its arrays.
+    """Arrays that compute the displacement at strength 1; each ``fold_`` function lists its arrays.
 
-    All have ``center`` (d,), what is subtracted from a row first. Where there is ``back`` (k, d), the
-    displacement is the computed coordinates times it; otherwise the coordinates themselves.
+    ``center`` (d,) is subtracted from each row first. The displacement is the computed coordinates times
+    ``back`` (k, d), or the coordinates themselves if ``back`` is None.
     """
 
     def cast(self, convert: Callable[[Array], Array]) -> Folded:
-        """Return the same weights with every array converted: to another precision, library or device."""
+        """Return the weights with each array converted to another precision, library or device."""
         return Folded(
             **{name: None if array is None else convert(array) for name, array in vars(self).items()}
         )
 
 
 def fold_affine(m: Any) -> Folded:
-    """Fold an affine map into (x - center) readout + offset; where k is near d, into its displacement."""
+    """Fold an affine map into (x - center) readout + offset; if k is near d, into its displacement."""
     readout, offset, back = double(m.readout), double(m.offset), -double(m.direction.T)
     if 2 * len(back) > m.n_features:
         return Folded(center=double(m.center), readout=readout @ back, offset=offset @ back, back=None)
@@ -66,24 +68,26 @@ def fold_stages(m: Any) -> Folded:
     inverse_scale : (d,)
         h₀ = (x - center) ⊙ inverse_scale.
     first, constant : (d, S (H + L + N) + a), (S (H + L + N) + a,)
-        What each stage needs of h₀: its hidden units, then the residuals of its scores. What Δz and the
-        hidden units add to them follows. Last, if there is one, the coordinates of the anchored point.
+        For each stage, the part of its hidden units and score residuals that depends on h₀; the arrays below
+        add the parts that depend on Δz and on hidden units. The last a columns are the coordinates of the
+        anchored point, if used.
     hidden_gate, linear_gate : (S, r, H), (S, L, r)
-        Δz added to the hidden units, and (transposed) to the linear scores, whose gated gradients these are.
+        Weights of Δz in the hidden units and (transposed) in the linear scores; the latter are also the gated
+        gradients of the linear scores.
     output : (S, H, N)
-        The network's scores from GELU of its hidden units.
+        Weights of the hidden units, after GELU, in the network's scores.
     gradient_gate : (S, H, N r)
-        diag(w₂) W₁B: the slope of the hidden layer times this is the gated gradients of its scores.
+        diag(w₂) W₁B: the slopes of the hidden layer times this matrix are the gated gradients of its scores.
     anchor_gate : (S, a, H) or None
-        The anchored point's coordinates, added to the hidden units. The network's scores there are still to
-        be subtracted from its residuals.
+        Weights of the anchored point's coordinates in the hidden units. The network's scores at this point
+        remain to be subtracted from the residuals.
     start, start_constant : (d, r), (r,), or None
-        Δz at the beginning of the first stage, from h₀; None: zero.
+        Weights of h₀ in the initial Δz; None: Δz starts at zero.
     """
     S, L, H, N = m.sizes
     basis, output = double(m.basis), double(m.output_weight)
     linear, hidden = double(m.linear_weight), double(m.hidden_weight)
-    # A linear critic and its anchor are both affine in h₀: their difference is one row.
+    # A linear critic and its anchor are both affine in h₀, so their difference is one column of weights.
     if m.anchor_readout is None:
         anchor, anchor_bias = double(m.anchor_weight), double(m.anchor_bias)
         residual = np.concatenate([linear - anchor[:, :L], -anchor[:, L:]], axis=1)
@@ -116,7 +120,7 @@ def fold_stages(m: Any) -> Folded:
 
 
 def uncentred(folded: Folded) -> Folded:
-    """Return the weights of :func:`fold_spread` for rows as they are: centring them costs a pass."""
+    """Return the weights of :func:`fold_spread` for uncentred rows, which saves a pass over the data."""
     constant = folded.constant - folded.center @ folded.first
     return Folded(**{**vars(folded), "center": None, "constant": constant})
 
@@ -124,29 +128,28 @@ def uncentred(folded: Folded) -> Folded:
 def linear_gram(linear_gate: Array) -> Array:
     """Return the Gram matrices of the linear scores, (S, L, L), in float64.
 
-    They are those of the gate as a runtime rounded it, as the other Gram entries are: mixing the two would
-    make a singular matrix indefinite.
+    They are computed from the gate as rounded by the runtime, like all other Gram entries; mixing rounded and
+    exact entries would make a singular matrix indefinite.
     """
     wide = double(linear_gate)
     return wide @ namespace(wide).swapaxes(wide, 1, 2)
 
 
 def fold_spread(m: Any) -> Folded:
-    """Fold a map of posterior and edits, of K sources: all that depends on the row is one product.
+    """Fold a posterior map with the edits of K sources, so that one product computes all terms in the row.
 
     Arrays
     ------
     first, constant : (d, q + K + K r), (q + K + K r,)
-        Readings to be squared, linear scores, and the edits of each source.
+        Weights of the row in the readings to be squared, the linear scores, and the edits of each source.
     square_weight : (q, K)
-        What squares add to the scores.
+        Weights of the squared readings in the scores.
 
-    A map with an edit for devices that were not in the fit has one edit more, and j + K more columns:
-    readings to be squared, and the linear part of how many times likelier such a device is than each known
-    one.
+    A map with an edit for unseen devices has one more edit and j + K more columns: j readings to be squared,
+    and the linear part of the log-likelihood ratio of an unseen device to each known device.
 
     unseen_weight : (j,) or None
-        What these squares add to all of that.
+        Weights of these squared readings in all K ratios.
     """
     scale = double(m.scale)
     unit = scale if m.direction is None else 1.0

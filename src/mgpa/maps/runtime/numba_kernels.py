@@ -1,7 +1,7 @@
-"""Stages of up to two scores, compiled: the arithmetic of :mod:`mgpa.maps.runtime.numpy_replay` row by row.
+"""Compiled stages of up to two scores: the arithmetic of :mod:`mgpa.maps.runtime.numpy_replay` row by row.
 
-Products stay with a BLAS; what numpy does in some fifty passes over arrays between them is one pass here.
-The interpreter's lock is not held, so that threads can take blocks of rows each.
+Matrix products use BLAS. Between them, numpy makes about fifty passes over arrays; this code makes one. The
+interpreter lock is released, so threads can process different blocks of rows.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from .folding import ERFC, LOG_DENSITY, P
 
 Floats = NDArray[Any]
 
-# OpenBLAS keeps products of up to this many multiplications on the calling thread, where the data is. Larger
-# ones are faster where it has one thread.
+# OpenBLAS computes products of up to BLAS_SIZE multiplications on the calling thread, which has the data in
+# its cache. Larger products are faster if OpenBLAS has one thread.
 BLAS_SIZE, LONG_BLAS_SIZE = 2**18, 2**20
 MOST_BLAS_ROWS = 128
-# The start is not as near to the root as the one that eigenvalues give; five steps are usual.
+# Newton's method starts further from the root than with eigenvalues; five steps are usual.
 MAX_NEWTON_STEPS = 40
 TINY = 1e-37
 
 A1, A2, A3, A4, A5 = ERFC
 INVERSE_P, DENSITY_AT_0 = 1.0 / P, math.exp(LOG_DENSITY)
-# exp(x) = 2ⁿ exp(r), r = x - n log 2, with log 2 in two parts and exp(r) by its series.
+# exp(x) = 2ⁿ exp(r), r = x - n log 2, with log 2 split into two parts and exp(r) computed by its series.
 LOG2_E, LOG_2_HIGH, LOG_2_LOW = 1.0 / math.log(2.0), 0.693359375, -2.12194440054690583e-4
 C2, C3, C4, C5, C6, C7, C8, C9, C10, C11 = (1.0 / math.factorial(i) for i in range(2, 12))
-SMALLEST = -87.0  # below, 2ⁿ underflows in float32; the density is practically zero
+SMALLEST = -87.0  # below this, 2ⁿ underflows in float32; the density is practically zero
 
 
 def _compiled(function: Callable[..., Any], *, lanes: bool = False) -> Any:
-    # Products may be fused with sums, and sums run in lanes where that is asked for; NaN and infinity keep
-    # their meaning.
+    # Allow fused multiply-add, and with ``lanes`` reordered (vectorised) sums; NaN and infinity keep their
+    # meaning.
     fastmath = {"contract", "reassoc"} if lanes else {"contract"}
     options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     try:
         return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba has no folder to write to: compile in every process
+    except RuntimeError:  # numba cannot write its cache: compile in each process
         return numba.njit(**options)(function)
 
 
@@ -62,7 +62,7 @@ def shift_rows(X: Floats, center: Floats, readout: Floats, offset: Floats, back:
         for a in range(offset.size):
             coefficient[a] = centred_inner(x, center, readout[a]) + offset[a]
             finite &= math.isfinite(coefficient[a])
-        # By way of an array of our own: lanes must know that what they write is nothing they read.
+        # Write through a local array: vectorised loops must not read what they write.
         copy(x, row)
         for a in range(offset.size):
             add_multiple(row, real(coefficient[a]), back[a])
@@ -81,14 +81,14 @@ def centred_inner(x: Floats, center: Floats, g: Floats) -> float:
 
 @_compiled
 def copy(row: Floats, to: Floats) -> None:
-    """Copy a row, several times as fast as numba's assignment, which checks for overlaps."""
+    """Copy a row; much faster than numba's assignment, which checks for overlaps."""
     for j in range(row.size):
         to[j] = row[j]
 
 
 @_compiled
 def add_multiple(row: Floats, factor: Any, direction: Floats) -> None:
-    """Add factor · direction to a row, in its type."""
+    """Add factor · direction to a row, in the row's precision."""
     for j in range(row.size):
         row[j] += factor * direction[j]
 
@@ -108,13 +108,14 @@ def run_stages(
     output: Floats, gradient_gate: Floats, anchor_gate: Floats, constants: Floats,
     metric: Floats, squares: Floats, blas_size: int,
 ) -> None:  # fmt: skip
-    """Move Δz, ``z`` (n, r), through all stages, in place.
+    """Update Δz, ``z`` (n, r), in place through all stages.
 
-    ``first`` is ``h₀ @ first``, H + L + N columns for each stage and whatever follows; ``point`` (n, a) the
-    coordinates of the anchored point, if a > 0. The weights are those of :func:`~.folding.fold_stages`, but
-    ``output`` is (S, N, H), and ``anchor_gate`` (S, 0, H) if nothing is anchored. ``constants`` (4,) are
-    damping, radius, stabilizer and the fraction of the last stage. ``squares`` (S,), unless it is empty,
-    receives the sums of Δzᵀ metric Δz after each stage. Products have up to ``blas_size`` multiplications.
+    ``first`` is ``h₀ @ first``, with H + L + N columns for each stage; further columns are ignored. ``point``
+    (n, a) has the coordinates of the anchored point, if a > 0. The weights are those of
+    :func:`~.folding.fold_stages`, except that ``output`` is (S, N, H), and ``anchor_gate`` is (S, 0, H)
+    without an anchored point. ``constants`` (4,) are damping, radius, stabilizer and the fraction of the last
+    stage. ``squares`` (S,), unless empty, receives the sums of Δzᵀ metric Δz after each stage. Matrix
+    products are split so that each has up to ``blas_size`` multiplications.
     """
     n, r = z.shape
     n_stages, n_network, n_hidden = output.shape
@@ -126,7 +127,7 @@ def run_stages(
     gram = np.empty((rows, n_scores, n_scores))
     for k in range(n_stages):
         fraction = constants[3] if k == n_stages - 1 else 1.0
-        before = fraction if k == 0 else 1.0  # the start is part of the first stage
+        before = fraction if k == 0 else 1.0  # the initial Δz is part of the first stage
         for start in range(0, n, rows):
             stop = min(start + rows, n)
             m = stop - start
@@ -153,9 +154,10 @@ def network_scores(
     first: Floats, column: int, point: Floats, z: Floats, hidden_gate: Floats, anchor_gate: Floats,
     output: Floats, slope: Floats, residual: Floats,
 ) -> None:  # fmt: skip
-    """Add the network's scores to the residuals, and write the slopes of its hidden layer.
+    """Add the network's scores to the residuals and write the slopes of its hidden layer.
 
-    Its hidden units begin at ``column`` of ``first``, whose rows stay whole: lanes need contiguous numbers.
+    The hidden units begin at ``column`` of ``first``. Rows of ``first`` are passed whole, because vectorised
+    loops need contiguous numbers.
     """
     n_network, n_hidden = output.shape
     n_linear = residual.shape[1] - n_network
@@ -176,17 +178,17 @@ def network_scores(
             residual[i, n_linear + j] += inner(value, output[j])
 
 
-# Below, indices instead of slices: counting the references to a slice takes longer than reading it.
+# The loops below use indices: counting references to a slice takes longer than reading its numbers.
 
 
 @_compiled_sum
 def linearize(
     linear: Floats, linear_gram: Floats, z: Floats, gradients: Floats, residual: Floats, gram: Floats
 ) -> None:
-    """Add what Δz contributes to the linear scores, and write the Gram matrices' lower triangles.
+    """Add the contribution of Δz to the linear scores and write the lower triangles of the Gram matrices.
 
-    They are summed in float64: with more scores than directions of the gate the matrix is singular, and
-    rounding would grow by 1 / damping.
+    Gram matrices are summed in float64: with more scores than gate directions they are singular, and rounding
+    errors would grow by 1 / damping.
     """
     n_linear, r = linear.shape
     for i in range(len(z)):
@@ -214,7 +216,7 @@ def linearize(
 
 @_compiled
 def coefficients(gram: Floats, e: Floats, y: Floats, constants: Floats) -> None:
-    """Write y with Δz = -Aᵀy, as :func:`~.numpy_replay.weighted_coefficients`, of one or two scores."""
+    """Write y with Δz = -Aᵀy for one or two scores; see :func:`~.numpy_replay.weighted_coefficients`."""
     damping, radius, stabilizer = constants[0], constants[1], constants[2]
     for i in range(len(e)):
         w1 = 1.0 / math.sqrt(gram[i, 0, 0] + stabilizer * stabilizer)
@@ -231,11 +233,11 @@ def coefficients(gram: Floats, e: Floats, y: Floats, constants: Floats) -> None:
 
 @_compiled
 def move(linear: Floats, z: Floats, gradients: Floats, y: Floats, before: float, fraction: float) -> None:
-    """Set z to ``before`` · z - ``fraction`` · Aᵀy for every row."""
+    """Set z to ``before`` · z - ``fraction`` · Aᵀy for each row."""
     n_linear, r = linear.shape
     step = np.empty(r)
     for i in range(len(z)):
-        # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+        # Nearly parallel gradients have large opposite coefficients, so their sum is also float64.
         for c in range(r):
             step[c] = 0.0
         for a in range(n_linear):
@@ -268,7 +270,7 @@ def gelu_and_slope(u: Floats, added: Floats, value: Floats, slope: Floats) -> No
         series = real(C3) + r * series
         series = real(C2) + r * series
         series = real(1.0) + r * (real(1.0) + r * series)
-        power = real(np.int32((n + 127) << 23).view(np.float32))  # 2ⁿ by its bits
+        power = real(np.int32((n + 127) << 23).view(np.float32))  # 2ⁿ from its bits
         density = real(DENSITY_AT_0) * power * series if x > real(SMALLEST) else real(0.0)
         q = real(1.0) / (abs(t) + real(INVERSE_P))
         tail = real(A4) + q * real(A5)

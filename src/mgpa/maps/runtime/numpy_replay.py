@@ -1,8 +1,8 @@
-"""Replaying a staged map: the loop over its stages for numpy and torch, and its application with numpy alone.
+"""Apply a staged map: the loop over its stages for numpy and torch, and its application with numpy.
 
-The weights are those of :mod:`mgpa.maps.runtime.folding`: one product for all stages, and a loop over them in
-the r coordinates of the gate. Where numba is installed, that loop is compiled for stages of up to two scores,
-as two sources have them: :mod:`mgpa.maps.runtime.numba_kernels`.
+The weights come from :mod:`mgpa.maps.runtime.folding`: one matrix product for all stages, then a loop over
+the stages in the r coordinates of the gate. If numba is installed, the loop is compiled for stages of up to
+two scores (the number for two sources); see :mod:`mgpa.maps.runtime.numba_kernels`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .folding import ERFC, LOG_DENSITY, Folded, P, fold_stages, linear_gram
 Floats = NDArray[Any]
 Array = Any  # numpy array or torch tensor
 
-# Rows that go through product and stages together: their hidden layer stays in a core's second-level cache.
+# Rows per block: their hidden layer fits into a core's second-level cache.
 CACHE_ROWS = 256
 
 
@@ -32,12 +32,12 @@ def run_stages(
     solve: Callable[[Array, Array], Array], gelu: Callable[[Array], tuple[Array, Array]],
     after: Callable[[int, Array], None] | None = None,
 ) -> Array:  # fmt: skip
-    """Return Δz after all stages (of the last, ``fraction``); ``after(k, Δz)`` is called after each.
+    """Return Δz after all stages, with ``fraction`` of the last; call ``after(k, Δz)`` after each stage.
 
-    ``first`` (n, S (H + L + N)) is ``h₀ @ weights.first + weights.constant`` without what follows the stages'
-    columns, ``point`` (n, a) the coordinates of the anchored point or None, ``z`` (n, r) Δz at the start.
-    ``solve`` gives y, with Δz = -Aᵀy, from float64 Gram matrices (n, J, J) and residuals (n, J); ``gelu``
-    GELU and its derivative.
+    ``first`` (n, S (H + L + N)) has the stages' columns of ``h₀ @ weights.first + weights.constant``.
+    ``point`` (n, a) has the coordinates of the anchored point, or is None. ``z`` (n, r) is the initial Δz.
+    ``solve`` returns y, with Δz = -Aᵀy, from float64 Gram matrices (n, J, J) and residuals (n, J). ``gelu``
+    returns GELU and its derivative.
     """
     xp = namespace(z)
     n_stages, rank, n_hidden = weights.hidden_gate.shape
@@ -53,7 +53,7 @@ def run_stages(
                 value = value - gelu(hidden + point @ weights.anchor_gate[k])[0]
             scores = xp.concatenate([scores, value @ weights.output[k]], 1)
             # Summed in float64: with more scores than gate directions the matrix is singular, and rounding
-            # would grow by 1 / damping.
+            # errors would grow by 1 / damping.
             gradients = double((slope @ weights.gradient_gate[k]).reshape(z.shape[0], n_network, rank))
             lower = xp.concatenate(
                 [gradients @ double(linear).T, gradients @ xp.swapaxes(gradients, 1, 2)], 2
@@ -63,8 +63,8 @@ def run_stages(
         y = solve(gram, double(first[:, k, n_hidden:] + scores))
         if k == n_stages - 1:
             y = y * fraction
-            z = z * fraction if k == 0 else z  # the start is part of the first stage
-        # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+            z = z * fraction if k == 0 else z  # the initial Δz is part of the first stage
+        # Nearly parallel gradients have large opposite coefficients, so their sum is also float64.
         step = y[:, :n_linear] @ double(linear)
         if gradients is not None:
             step = step + (y[:, n_linear:, None] * gradients).sum(1)
@@ -85,12 +85,12 @@ def weighted_coefficients(
 
 
 class Replay:
-    """The arrays a :class:`~mgpa.maps.StagedMap` needs at application, in one floating-point type."""
+    """The arrays for applying a :class:`~mgpa.maps.StagedMap`, in one floating-point type."""
 
     def __init__(self, m: Any, dtype: np.dtype[Any]) -> None:
         S, L, H, N = m.sizes
         self.weights = w = fold_stages(m).cast(partial(np.ascontiguousarray, dtype=dtype))
-        # The last row meets a column of ones; what starts the stages comes last.
+        # The last row of weights multiplies a column of ones; the columns of the initial Δz come last.
         self.first = np.vstack([w.first, w.constant])
         if w.start is not None:
             self.first = np.hstack([self.first, np.vstack([w.start, w.start_constant])])
@@ -110,23 +110,23 @@ class Replay:
         self, X: Floats, out: Floats, strength: float,
         squares: Floats | None = None, metric: Floats | None = None,
     ) -> bool:  # fmt: skip
-        """Write the corrected rows of X into ``out``, which may be X; return whether all edits are finite.
+        """Write the corrected rows of X into ``out`` (which may be X); return whether all edits are finite.
 
-        ``squares``, one number per stage, receives the sum of squared displacements after each:
-        Δzᵀ metric Δz, or ‖Δz‖² without one. Each thread takes parts from product to output; the parts do not
-        depend on the number of threads, so neither does a bit of the result.
+        ``squares`` (one number per stage) receives the sum of squared displacements after each stage:
+        Δzᵀ metric Δz, or ‖Δz‖² without a metric. Each thread processes blocks from product to output. Blocks
+        do not depend on the number of threads, so results are bit-identical for any number.
         """
         compiled = kernels() if self.n_scores <= 2 else None
         sums = np.zeros((-(-len(X) // CACHE_ROWS), 0 if squares is None else len(squares)))
         metric = self.identity if metric is None else metric
-        several = len(X) > CACHE_ROWS  # blocks, each with one thread of BLAS; see on_blocks
-        scratch = threading.local()  # every thread's own: fresh memory for each block would cost a fifth
+        several = len(X) > CACHE_ROWS  # several blocks, each with one BLAS thread; see on_blocks
+        scratch = threading.local()  # one buffer per thread: a new one per block would cost 20 % of the time
 
         def correct(rows: slice) -> bool:
             if not hasattr(scratch, "product"):
                 scratch.product = np.empty((min(len(X), CACHE_ROWS), self.first.shape[1]), dtype=X.dtype)
             added = sums[rows.start // CACHE_ROWS]
-            with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller's setting has no effect here
                 first, point, z = self._product(X[rows], scratch.product)
                 if compiled is not None:
                     blas_size = compiled.LONG_BLAS_SIZE if several else compiled.BLAS_SIZE
@@ -143,7 +143,7 @@ class Replay:
         return finite
 
     def _product(self, X: Floats, buffer: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the columns of ``h₀ @ first``: the stages', the anchored point's, and Δz at the start."""
+        """Return ``h₀ @ first`` in three parts: columns of the stages, anchored point, and initial Δz."""
         h = np.ones((len(X), X.shape[1] + 1), dtype=X.dtype)
         np.subtract(X, self.weights.center, out=h[:, :-1])
         h[:, :-1] *= self.weights.inverse_scale
@@ -156,7 +156,7 @@ class Replay:
         return first, np.ascontiguousarray(first[:, end:end_of_point]), z
 
     def _run(self, first: Floats, point: Floats, z: Floats, metric: Floats, squares: Floats) -> Floats:
-        """Do what the compiled stages do, with numpy."""
+        """Run the stages with numpy instead of compiled code."""
 
         def add(k: int, z: Floats) -> None:
             moved = z.astype(np.float64)

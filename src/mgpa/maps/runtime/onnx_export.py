@@ -1,7 +1,7 @@
-"""A stored correction as an ONNX model, for deployments without Python or torch.
+"""Export a stored correction as an ONNX model, for deployment without Python or torch.
 
-The weights are those of :mod:`mgpa.maps.runtime.folding`, rounded to float32. Stages are a ``Scan`` over
-their stacked weights, so that the number of nodes does not depend on theirs.
+The weights are those of :mod:`mgpa.maps.runtime.folding`, rounded to float32. A ``Scan`` over the stacked
+weights runs the stages, so the number of nodes does not depend on the number of stages.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ try:
 except ImportError as error:
     raise missing("ONNX export", "onnx") from error
 
-# Old enough for runtimes in use, new enough for float64 in every operator used here.
+# Old enough for runtimes in use, new enough for float64 in all operators used here.
 OPSET = 17
 IR_VERSION = 8
-# Newton stops by itself once every row has converged; this bounds rows that never do (NaN input).
+# Newton's method stops when all rows have converged; this limit is for rows that never do (NaN input).
 MAX_NEWTON_STEPS = 50
 
 
 def write_onnx(m: Any, path: Path) -> Path:
-    """Write ``m`` as an ONNX model, input ``X`` and output ``Y``, both (n, d) float32; return the path.
+    """Write ``m`` as an ONNX model with input ``X`` and output ``Y``, both (n, d) float32; return the path.
 
-    The file is complete or not there. A row of X that is not finite comes out as NaN: a graph cannot raise.
+    The file is written completely or not at all. Rows of X that are not finite become NaN, because a graph
+    cannot raise.
     """
     require_replaceable(path)
     graph = Graph()
@@ -93,7 +94,7 @@ def _spread(X: Tensor, m: Any) -> Tensor:
         n_edits, width = K + 1, len(folded.constant)
         squares = product(width - K - len(folded.unseen_weight), width - K)
         odds = product(width - K, width) + (squares * squares) @ constant(folded.unseen_weight[:, None])
-        # One column more, of zeros: an unknown device beside the known ones.
+        # Add a column of zeros: the log-odds of an unseen device against itself.
         unseen = (odds @ constant(-np.eye(K, n_edits))).op("Softmax", axis=1) @ constant(
             np.eye(n_edits)[:, K:]
         )
@@ -115,8 +116,8 @@ def _staged(X: Tensor, m: Any) -> Tensor:
     constant = X.graph.constant
     weights = fold_stages(m).cast(lambda array: array.astype(np.float32))
     n_anchor = 0 if m.anchor_offset is None else len(m.anchor_offset)
-    width = len(weights.constant) - n_anchor  # of what belongs to the stages
-    # (stage, d, H + J): the product then comes out stage by stage, as Scan wants it.
+    width = len(weights.constant) - n_anchor  # number of columns of all stages
+    # (stage, d, H + J): the product is then stacked by stage, as Scan requires.
     first = weights.first[:, :width].reshape(m.n_features, n_stages, -1).swapaxes(0, 1)
     h = (X - constant(weights.center)) * constant(weights.inverse_scale)
     fraction = np.ones((n_stages, 1, 1))
@@ -139,16 +140,16 @@ def _staged(X: Tensor, m: Any) -> Tensor:
     else:
         z = h @ constant(weights.start) + constant(weights.start_constant)
     z = X.graph.scan(lambda z, now: _stage(z, now, m, point), z, scanned, ["n", m.rank])
-    # The start is part of the first stage: a fraction of that is one of all there is.
+    # The initial Δz is part of the first stage, so a fraction of the only stage scales all of Δz.
     strength = float(m.strength * (m.fraction if n_stages == 1 else 1.0))
     return X + (z * strength) @ constant(weights.back)
 
 
 def _stage(z: Tensor, now: dict[str, Tensor], m: Any, point: Tensor | None) -> Tensor:
-    """Return the gate coordinates after one stage: one pass of the loop in ``Replay._rows``.
+    """Return the gate coordinates after one stage: one iteration of the loop in ``run_stages``.
 
-    Scores, residuals and Gram entries are separate columns, shape (n, 1), or (1, 1) where all rows agree.
-    ``point`` is the coordinates of the anchored point, where the network's scores aim for those there.
+    Scores, residuals and Gram entries are separate columns of shape (n, 1), or (1, 1) if equal for all rows.
+    ``point`` has the coordinates of the anchored point if its scores are the target of the network's scores.
     """
     _, L, H, N = m.sizes
     first, linear_gate, linear_gram = now["first"], now["linear_gate"], now["linear_gram"]
@@ -167,7 +168,7 @@ def _stage(z: Tensor, now: dict[str, Tensor], m: Any, point: Tensor | None) -> T
         rows += [gradients.cut(1, j * m.rank, (j + 1) * m.rank) for j in range(N)]
         e += [(scores.cut(1, j) + first.cut(1, H + L + j)).cast("float64") for j in range(N)]
     J = L + N
-    # With more scores than gate directions the Gram matrix is singular, and float32 sums would show.
+    # With more scores than gate directions the Gram matrix is singular, and float32 is not precise enough.
     wide = [row.cast("float64") for row in rows]
     gram = [
         [linear_gram.cut(0, i).cut(1, j) if i < L else (wide[i] * wide[j]).sum() for j in range(i + 1)]
@@ -180,7 +181,7 @@ def _stage(z: Tensor, now: dict[str, Tensor], m: Any, point: Tensor | None) -> T
         m.damping,
         m.radius,
     )
-    # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+    # Nearly parallel gradients have large opposite coefficients, so their sum is also float64.
     step = _sum(wide[j] * (y[j] * weight[j] * now["fraction"]) for j in range(J))
     return z - step.cast("float32")
 
@@ -193,10 +194,10 @@ def _normal_cdf(u: Tensor) -> Tensor:
 def _step_coefficients(
     gram: list[list[Tensor]], e: list[Tensor], damping: float, radius: float
 ) -> list[Tensor]:
-    """Return y with Δz = -Aᵀy, as :func:`mgpa.trust_region.step_coefficients` does, but without eigenvectors.
+    """Return y with Δz = -Aᵀy, like :func:`mgpa.trust_region.step_coefficients`, but without eigenvectors.
 
     ``gram`` is the lower triangle. Newton's method on 1/‖Δz(ν)‖ starts left of the root, because
-    ‖Aᵀe‖ / (tr G + τ + ν) ≤ ‖Δz(ν)‖, and climbs.
+    ‖Aᵀe‖ / (tr G + τ + ν) ≤ ‖Δz(ν)‖, and increases.
     """
     J = range(len(e))
 
@@ -222,12 +223,12 @@ def _step_coefficients(
 
 
 def _ldl_solver(gram: list[list[Tensor]], shift: Tensor) -> Callable[[list[Tensor]], list[Tensor]]:
-    """Return v ↦ (G + shift I)⁻¹ v by the factors L D Lᵀ, which need no pivots: the matrix is positive."""
+    """Return v ↦ (G + shift I)⁻¹ v from factors L D Lᵀ; positive definite matrices need no pivots."""
     J = len(gram)
     lower: list[list[Tensor]] = []
     diagonal: list[Tensor] = []
     for i in range(J):
-        row: list[Tensor] = []  # L_ij, and L_ij d_j beside it
+        row: list[Tensor] = []  # L_ij and L_ij d_j
         scaled: list[Tensor] = []
         for j in range(i):
             scaled.append(_minus(gram[i][j], [scaled[k] * lower[j][k] for k in range(j)]))
@@ -256,7 +257,7 @@ def _minus(value: Tensor, terms: Iterable[Tensor]) -> Tensor:
 
 
 class Graph:
-    """Collects the nodes that :class:`Tensor` arithmetic adds, also in bodies of loops."""
+    """An ONNX graph under construction; :class:`Tensor` arithmetic adds nodes, also inside loops."""
 
     def __init__(self) -> None:
         self._scopes: list[tuple[list[Any], list[Any]]] = [([], [])]
@@ -265,7 +266,7 @@ class Graph:
     def node(self, kind: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
         """Add a node and return the name of its output."""
         output = output or f"{kind}_{next(self._names)}"
-        # Named, because onnxruntime 1.18 to 1.20 give one name to two nodes that they make of nameless ones.
+        # Nodes get names, because onnxruntime 1.18 to 1.20 can give unnamed nodes the same name.
         self._scopes[-1][0].append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
 
@@ -276,11 +277,11 @@ class Graph:
         return Tensor(self, name, str(array.dtype))
 
     def value(self, kind: str, dtype: str) -> Tensor:
-        """Return a value that a loop provides to its body."""
+        """Return a new value that a loop passes to its body."""
         return Tensor(self, f"{kind}_{next(self._names)}", dtype)
 
     def close(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
-        """Return the nodes collected since the scope was opened, as an ONNX graph."""
+        """Return the nodes added since the scope was opened, as an ONNX graph."""
         nodes, constants = self._scopes.pop()
         return helper.make_graph(nodes, name, inputs, outputs, initializer=constants)
 
@@ -288,9 +289,9 @@ class Graph:
         self, body: Callable[[Tensor, dict[str, Tensor]], Tensor], state: Tensor,
         scanned: dict[str, Tensor], shape: list[Any],
     ) -> Tensor:  # fmt: skip
-        """Apply ``body`` to every slice of the first axis of ``scanned``; return the last state.
+        """Apply ``body`` to each slice along the first axis of ``scanned``; return the last state.
 
-        ``shape`` is that of the state: onnxruntime will not infer it.
+        ``shape`` is the shape of the state, which onnxruntime does not infer.
         """
         before = self.value("state", state.dtype)
         slices = {name: self.value(name, value.dtype) for name, value in scanned.items()}
@@ -301,7 +302,7 @@ class Graph:
         return Tensor(self, self.node("Scan", names, body=graph, num_scan_inputs=len(scanned)), state.dtype)
 
     def loop(self, body: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, max_steps: int) -> Tensor:
-        """Repeat ``body``, which returns the next state and whether to go on."""
+        """Repeat ``body``, which returns the next state and whether to continue."""
         step, go_on = self.value("step", "int64"), self.value("go_on", "bool")
         before, limit = self.value("state", state.dtype), self.constant(np.array(max_steps))
         self._scopes.append(([], []))
@@ -316,19 +317,19 @@ def _operator(kind: str) -> Callable[[Tensor, Tensor | float], Tensor]:
 
 
 class Tensor:
-    """One tensor of the graph. Arithmetic on it adds nodes."""
+    """A tensor of the graph; arithmetic on it adds nodes."""
 
     def __init__(self, graph: Graph, name: str, dtype: str) -> None:
         self.graph, self.name, self.dtype = graph, name, dtype
 
     def declare(self, shape: list[Any] | None = None) -> Any:
-        """Return the declaration that inputs and outputs of a graph need."""
+        """Return the declaration of this tensor as an input or output of a graph."""
         return helper.make_tensor_value_info(
             self.name, helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype)), shape
         )
 
     def op(self, kind: str, *others: Tensor | float, dtype: str = "", **attributes: Any) -> Tensor:
-        """Return the result of an operator, of this value's type unless ``dtype`` says otherwise."""
+        """Return the result of an operator, in this tensor's type unless ``dtype`` is given."""
         constant = self.graph.constant
         values = [v if isinstance(v, Tensor) else constant(np.array(v, self.dtype)) for v in (self, *others)]
         name = self.graph.node(kind, [value.name for value in values], **attributes)
@@ -342,23 +343,23 @@ class Tensor:
     maximum = _operator("Max")
 
     def sqrt(self) -> Tensor:
-        """Return the elementwise root."""
+        """Return the elementwise square root."""
         return self.op("Sqrt")
 
     def sum(self) -> Tensor:
-        """Sum the columns, keeping the axis."""
+        """Return the sum over columns, keeping the axis."""
         return self.op("ReduceSum", self.graph.constant(np.array([1])), keepdims=1)
 
     def any(self) -> Tensor:
         """Return whether any entry is true, as a scalar."""
-        # A sum, because onnxruntime 1.18 to 1.20 refuse the maximum of no rows.
+        # Uses a sum, because onnxruntime 1.18 to 1.20 cannot take the maximum over zero rows.
         return self.cast("int32").op("ReduceSum", keepdims=0).cast("bool")
 
     def cast(self, dtype: str) -> Tensor:
-        """Return the same numbers in another type."""
+        """Return the numbers in another type."""
         return self.op("Cast", dtype=dtype, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def cut(self, axis: int, start: int, stop: int | None = None) -> Tensor:
-        """Return entries ``start`` to ``stop`` of an axis, or the one at ``start``, keeping the axis."""
+        """Return entries ``start`` to ``stop`` of an axis (default: only ``start``), keeping the axis."""
         bounds = [start, start + 1 if stop is None else stop, axis]
         return self.op("Slice", *(self.graph.constant(np.array([bound])) for bound in bounds))

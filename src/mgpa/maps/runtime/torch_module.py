@@ -1,7 +1,7 @@
-"""A stored correction as a ``torch.nn.Module``: the same map on a GPU, or inside a network.
+"""Provide a stored correction as a ``torch.nn.Module``, for GPUs or inside a network.
 
 The weights are those of :mod:`mgpa.maps.runtime.folding`. The algebra is that of
-:mod:`mgpa.maps.runtime.numpy_replay`, with the J x J part of a step in float64 on every device.
+:mod:`mgpa.maps.runtime.numpy_replay`, with the J x J part of a step in float64 on all devices.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from .numpy_replay import run_stages, weighted_coefficients
 
 Tensor = Any  # torch.Tensor
 
-# Rows that go through the stages together. On a CPU their hidden layer should stay in cache; elsewhere
-# only memory limits them, and long blocks hide the cost of starting many small kernels.
+# Rows per block. On a CPU, the hidden layer of a block should fit into the cache. On a GPU, only memory
+# limits the size, and long blocks reduce the relative cost of starting many small kernels.
 CPU_ROWS = 2048
 DEVICE_BYTES = 2**31
 WITHOUT_FLOAT64 = ("mps",)
 
 
 def as_module(m: Any) -> MapModule:
-    """Return a map as a module: buffers instead of parameters, differentiable in its input."""
+    """Return a map as a module with buffers instead of parameters, differentiable in its input."""
     if m.kind == "staged":
         return StagedModule(m, fold_stages(m))
     return SpreadModule(m, fold_spread(m)) if m.kind == "spread" else AffineModule(m, fold_affine(m))
 
 
 class MapModule(torch.nn.Module):  # type: ignore[misc]
-    """x ↦ x + strength · coordinates(x) @ back: the base of all modules.
+    """Base class of modules that compute x ↦ x + strength · coordinates(x) @ back.
 
-    Buffers hold the folded weights, and the map's numbers as ``scalars``, so a state dict is the whole map.
-    The weights are cast once per type and device.
+    Buffers hold the folded weights and, as ``scalars``, the numbers of the map, so that a state dict contains
+    the complete map. The weights are cast once per type and device.
     """
 
     def __init__(self, m: Any, folded: Folded) -> None:
@@ -49,7 +49,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         self.moves = m.rank > 0 and (m.kind != "staged" or len(m) > 0)
         self.array_names = tuple(vars(folded))
         for name, array in vars(folded).items():
-            if array is None:  # as a buffer, torch.export would count it
+            if array is None:  # torch.export would count a None buffer
                 setattr(self, name, None)
             else:
                 self.register_buffer(name, torch.from_numpy(np.array(array, order="C")))
@@ -60,7 +60,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         self._read_scalars()
 
     def forward(self, X: Tensor) -> Tensor:
-        """Correct the rows of X, shape (n, d), float32 or float64, on the module's device."""
+        """Correct the rows of X (n, d), float32 or float64, on the module's device."""
         self._check(X)
         return self._correct(X)
 
@@ -69,20 +69,20 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
             if not _tracing():
                 self._require_finite(X, X)
             return X.clone()
-        # Under autocast the products would run in half precision.
+        # Autocast would compute the products in half precision.
         autocast = _tracing() or torch.is_autocast_enabled(X.device.type)
         with torch.autocast(X.device.type, enabled=False) if autocast else nullcontext():
             weights = self._weights(X.dtype, X.device)
             try:
                 coordinates = self._coordinates(X, weights)
-            except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # what some decompositions make of NaN
+            except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # some decompositions raise for NaN
                 self._require_finite(torch.full((), torch.nan), X)
                 raise
             if weights.back is None:
                 corrected = torch.add(X, coordinates, alpha=self.strength)
             else:
                 corrected = torch.addmm(X, coordinates, weights.back, alpha=self.strength)
-            if not _tracing():  # last: it waits for the device
+            if not _tracing():  # checked last, because the check waits for the device
                 self._require_finite(coordinates, X)
             return corrected
 
@@ -102,11 +102,11 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
                 f"X is on {X.device} and this correction on {self.center.device}; move one with .to(...)."
             )
         if not _tracing() and torch.autograd.forward_ad.unpack_dual(X).tangent is not None:
-            # The step would lose the tangent without a word.
+            # The step would silently drop the tangent.
             raise NotImplementedError("A correction has no forward-mode derivative; use reverse mode.")
 
     def _require_finite(self, coordinates: Tensor, X: Tensor) -> None:
-        # A sum is one pass; where it overflows, every number is looked at.
+        # Check the sum first, in one pass; check each number only if the sum is not finite.
         if not (math.isfinite(coordinates.detach().sum()) or torch.isfinite(coordinates).all()):
             require_finite(X.detach().cpu().numpy(), "X")
             raise MapError("The correction overflows: X is many orders of magnitude from the fitting data.")
@@ -119,10 +119,10 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
                 f"The correction's weights were cast to {self.center.dtype}, not precise enough; make "
                 "the module again with to_torch() and keep it out of half precision."
             )
-        # Cast weights never need a graph, and a later call may want one: no inference tensors here.
+        # No inference tensors: cast weights are cached, and a later call may need gradients.
         with torch.inference_mode(False), torch.no_grad():
             weights = self._stored(dtype).cast(lambda tensor: tensor.to(dtype).contiguous())
-        if not _tracing():  # a traced tensor holds no numbers and must not outlive its trace
+        if not _tracing():  # traced tensors hold no numbers and must not outlive the trace
             self._prepared[dtype, device] = weights
         return weights
 
@@ -209,13 +209,13 @@ class StagedModule(MapModule):
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
     def _stages(self, X: Tensor, weights: Folded, kernels: Any = None) -> Tensor:
-        """Return Δz after the last stage for one block of rows: stage by stage, or all in one kernel."""
+        """Return Δz after the last stage for one block of rows, computed stage by stage or in one kernel."""
         h = (X - weights.center) * weights.inverse_scale
-        first = torch.addmm(weights.constant, h, weights.first)  # what all stages need, by one product
+        first = torch.addmm(weights.constant, h, weights.first)  # one product for all stages
         if weights.start is not None:
             z = torch.addmm(weights.start_constant, h, weights.start)
         else:
-            z = X.new_zeros(X.shape[0], weights.hidden_gate.shape[1])  # len(X) would be fixed in a trace
+            z = X.new_zeros(X.shape[0], weights.hidden_gate.shape[1])  # len(X) would be constant in a trace
         if kernels is not None:
             kernels.run_stages(first, z, weights, *self._constants(weights, X.device))
             return z
@@ -228,7 +228,7 @@ class StagedModule(MapModule):
         return run_stages(first, point, z, weights, self.fraction, solve, _gelu_and_slope)
 
     def _constants(self, weights: Folded, device: Any) -> tuple[Tensor, Tensor]:
-        """Return what the kernel wants beside the weights; sending it each time would wait each time."""
+        """Return the linear Gram matrices and the constants on the device, cached to avoid transfers."""
         if ("constants", device) not in self._prepared:
             numbers = [self.damping, self.radius, self.stabilizer, self.fraction]
             constants = torch.tensor(numbers, dtype=torch.float64, device=device)
@@ -244,7 +244,7 @@ def _gelu_and_slope(u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _kernels_for(X: Tensor) -> Any:
-    """Return the module of Triton kernels if they may correct these rows, otherwise None."""
+    """Return the module of Triton kernels if it can correct these rows, otherwise None."""
     return _load_kernels() if X.is_cuda and not (torch.is_grad_enabled() and X.requires_grad) else None
 
 
@@ -264,7 +264,7 @@ def _tracing() -> bool:
 def _coefficients(gram: Tensor, e: Tensor, damping: float, radius: float, stabilizer: float) -> Tensor:
     """Return y, shape (n, J), with Δz = -Aᵀy; see :func:`~.numpy_replay.weighted_coefficients`."""
     if e.device.type == "cpu" and not e.requires_grad and not _tracing():
-        # numpy shares the memory, has less overhead per call, and can stop when Newton has converged.
+        # numpy shares the memory, has less overhead per call, and can stop when Newton's method converges.
         with np.errstate(over="ignore", invalid="ignore"):
             y = weighted_coefficients(gram.numpy(), e.numpy(), damping, radius, stabilizer)
         return torch.from_numpy(y)
@@ -275,15 +275,15 @@ def _coefficients(gram: Tensor, e: Tensor, damping: float, radius: float, stabil
 def _differentiable_step(gram: Tensor, e: Tensor, *, damping: float, radius: float) -> Tensor:
     """Return y = (G + (τ + ν) I)⁻¹ e with derivatives.
 
-    Differentiating through eigenvectors fails where eigenvalues meet. So ν is found without a graph, and
-    two Newton steps on the secular equation from the solution, which leave ν where it is, give it its
-    derivatives: each step doubles the order to which they are right.
+    Differentiation through eigenvectors fails for equal eigenvalues. Therefore ν is computed without a graph.
+    Two Newton steps on the secular equation, starting at the solution, leave the value of ν unchanged and
+    supply its derivatives: each step doubles the order of correct derivatives.
     """
     with torch.no_grad():
         eigenvalues, vectors = torch.linalg.eigh(gram)
         w, lam = (vectors.mT @ e[:, :, None])[:, :, 0].square(), eigenvalues.clamp(min=0.0)
         nu = multiplier(list(zip(w.unbind(1), lam.unbind(1), strict=True)), damping, radius)
-        outside = nu > 0  # of the rows whose free step is short enough, ν is 0 and stays so
+        outside = nu > 0  # where the unconstrained step is short enough, ν is 0 and remains 0
     identity = torch.eye(e.shape[1], dtype=e.dtype, device=e.device)
 
     def solve(nu: Tensor, right: Tensor) -> Tensor:
@@ -292,7 +292,7 @@ def _differentiable_step(gram: Tensor, e: Tensor, *, damping: float, radius: flo
     for _ in range(2):
         y = solve(nu, e)
         Gy = (gram @ y[:, :, None])[:, :, 0]
-        # Rows inside get a harmless 1, so that 0 / 0 does not reach the gradient.
+        # Rows inside the radius get the value 1, so that 0 / 0 does not reach the gradient.
         length2 = torch.where(outside, (y * Gy).sum(1), 1.0)
         slope = torch.where(outside, (Gy * solve(nu, y)).sum(1), 1.0)
         nu = torch.where(outside, nu + length2 / slope * (length2.sqrt() / radius - 1.0), nu)

@@ -1,18 +1,19 @@
-"""GPU kernels: all stages of a staged map in one kernel, affine maps of few directions, edits by posterior.
+"""GPU kernels for staged maps (all stages in one kernel), affine maps of few directions, and posterior maps.
 
-Launched one by one, a stage is some two hundred kernels of a few microseconds. Here a program takes a block
-of rows, keeps its Δz in registers, and walks through the stages: two small products, GELU and its derivative,
-the Gram matrix of the two scores and the bounded step. Small products are sums of three tf32 parts, which
-equal float32 except for its last bits; plain float32 takes ten times as long. The algebra is that of
-:mod:`mgpa.maps.runtime.numpy_replay`, with Gram entries, step and multiplier in float64 as everywhere.
+With torch, each stage launches about two hundred kernels of a few microseconds. Here each program loads a
+block of rows, keeps its Δz in registers, and runs all stages: two small products, GELU and its derivative,
+the Gram matrix of the two scores, and the bounded step. Small products are sums of three tf32 parts, which
+equal float32 except for the last bits; plain float32 takes ten times as long. The algebra is that of
+:mod:`mgpa.maps.runtime.numpy_replay`; Gram entries, step and multiplier are in float64, as in all runtimes.
 
-Affine corrections read, correct and write rows in one kernel. Torch's own operations first write a centred
-copy of all rows to memory and read it back; here the second reading of the rows comes mostly from the cache.
+One kernel reads, corrects and writes the rows of an affine correction. Torch's own operations first write a
+centred copy of all rows to memory and read it back; here, most rows are still in the cache for the second
+read.
 
-If a map recognises the source before it corrects, two matrix products are needed, and between them one kernel
+Maps that recognise the source before they correct need two matrix products; between the products, one kernel
 replaces ten.
 
-Triton comes with torch's CUDA builds; where it is missing, :mod:`mgpa.maps.runtime.torch_module` uses torch's
+Triton is part of torch's CUDA builds; without Triton, :mod:`mgpa.maps.runtime.torch_module` uses torch's
 operations.
 """
 
@@ -29,15 +30,15 @@ from .folding import Folded
 
 Tensor = Any  # torch.Tensor
 
-# Rows of a program, and its warps: few rows, so that ten thousand are enough programs for a GPU. Where there
-# are many, programs of more rows read the weights less often.
+# Rows and warps per program. Programs have few rows, so that ten thousand rows keep a GPU busy. For many
+# rows, larger programs read the weights less often.
 ROWS = 16
 WARPS = 4
 LONG_ROWS, MANY_ROWS = 64, 50_000
 BLENDED_ROWS = 8
-# Stages of this many weights are loaded while the one before is at work; larger ones would not fit twice.
+# Up to this many weights, a stage is loaded while the previous one runs; two larger stages would not fit.
 PREFETCHED = 64 * 128
-# Beyond these, a stage's weights do not fit at all.
+# Limits of the kernels; larger stages do not fit.
 MOST_RANK = 128
 MOST_HIDDEN = 256
 MOST_DIRECTIONS = 64
@@ -45,7 +46,7 @@ MOST_READINGS, MOST_SOURCES = 128, 8
 
 
 def fits_stages(weights: Folded) -> bool:
-    """Return whether the kernel can run these stages: one score of each kind, of limited size."""
+    """Return whether the kernel can run these stages: one score of each kind and limited size."""
     _, rank, n_hidden = weights.hidden_gate.shape
     n_linear, n_network = weights.linear_gate.shape[1], weights.output.shape[2]
     n_anchor = 0 if weights.anchor_gate is None else weights.anchor_gate.shape[1]
@@ -54,11 +55,11 @@ def fits_stages(weights: Folded) -> bool:
 
 
 def run_stages(first: Tensor, z: Tensor, weights: Folded, gram: Tensor, constants: Tensor) -> None:
-    """Move Δz, ``z`` (n, r), in place through all stages that :func:`fits_stages` accepts.
+    """Update Δz, ``z`` (n, r), in place through all stages; :func:`fits_stages` must accept the weights.
 
-    ``first`` is ``h₀ @ weights.first + weights.constant``, ``gram`` what :func:`~.folding.linear_gram` gives.
-    ``constants`` (4,) are damping, radius, stabilizer and the fraction of the last stage, in float64: as
-    plain arguments they would arrive in float32.
+    ``first`` is ``h₀ @ weights.first + weights.constant``; ``gram`` is the result of
+    :func:`~.folding.linear_gram`. ``constants`` (4,) are damping, radius, stabilizer and the fraction of the
+    last stage, as a float64 tensor because plain arguments are converted to float32.
     """
     if not len(z):
         return
@@ -66,7 +67,7 @@ def run_stages(first: Tensor, z: Tensor, weights: Folded, gram: Tensor, constant
     n_linear, n_network = weights.linear_gate.shape[1], weights.output.shape[2]
     anchored = weights.anchor_gate is not None and n_network > 0
     n_anchor = weights.anchor_gate.shape[1] if anchored else 0
-    # The products of a GPU want sides of powers of two, from 16; what is beyond the real sizes is zero.
+    # GPU products need sizes that are powers of two, from 16; the padding is zero.
     R, H, A = (max(16, triton.next_power_of_2(size)) for size in (rank, n_hidden, n_anchor))
     small = R * H <= PREFETCHED
     rows = LONG_ROWS if small and len(z) >= MANY_ROWS else ROWS
@@ -159,9 +160,9 @@ def _stages(
             step = _one_score(vv, e1, damping, radius, stabilizer)[:, None] * v[None, :]
         else:
             step = _one_score(gg, e2, damping, radius, stabilizer)[:, None] * g
-        if last and k == 0:  # the start is part of the first stage
+        if last and k == 0:  # the initial Δz is part of the first stage
             z *= fraction.to(tl.float32)
-        # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+        # Nearly parallel gradients have large opposite coefficients, so their sum is also float64.
         z = (z.to(tl.float64) - step * scale).to(tl.float32)
     tl.store(z_places, z, mask=z_mask)
 
@@ -176,9 +177,10 @@ def _one_score(g, e, damping, radius, stabilizer):
 
 @triton.jit
 def _two_scores(g11, g22, g12, e1, e2, damping, radius, NEWTON: tl.constexpr):
-    """Return what :func:`mgpa.trust_region.two_scores` does, after a fixed number of Newton steps.
+    """Return the result of :func:`mgpa.trust_region.two_scores` with a fixed number of Newton steps.
 
-    All but the last step are in float32, whose division and root cost a tenth: it doubles their digits.
+    All steps but the last are in float32, in which division and square root cost a tenth. The last step, in
+    float64, doubles the number of correct digits.
     """
     mean, half = 0.5 * (g11 + g22), 0.5 * (g11 - g22)
     gap = tl.sqrt(half * half + g12 * g12)
@@ -194,7 +196,7 @@ def _two_scores(g11, g22, g12, e1, e2, damping, radius, NEWTON: tl.constexpr):
         per_radius.to(tl.float32), NEWTON,
     )  # fmt: skip
     nu = short.to(tl.float64)
-    if tl.max((short < 1e30).to(tl.int32) == 0, 0):  # beyond what float32 holds, or not a number in it
+    if tl.max((short < 1e30).to(tl.int32) == 0, 0):  # too large for float32, or NaN
         nu = _multiplier(a, b, high, low, per_radius, NEWTON)
     nu = _newton_step(nu, a, b, high, low, per_radius)
     t = damping + nu
@@ -222,7 +224,7 @@ def _newton_step(nu, a, b, high, low, per_radius):
 
 
 def fits_affine(weights: Folded) -> bool:
-    """Return whether the kernel can run this correction: float32, few directions."""
+    """Return whether the kernel can run this correction: float32 and few directions."""
     return (
         weights.back is not None
         and weights.readout.shape[1] <= MOST_DIRECTIONS
@@ -231,13 +233,13 @@ def fits_affine(weights: Folded) -> bool:
 
 
 def correct(X: Tensor, out: Tensor, weights: Folded, strength: float) -> Tensor:
-    """Write corrected rows into ``out``, which may be X itself; return their coordinates, shape (n, k)."""
+    """Write the corrected rows into ``out`` (which may be X); return their coordinates, shape (n, k)."""
     (n, d), k = X.shape, weights.readout.shape[1]
     coordinates = X.new_empty(n, k)
     if not n:
         return coordinates
     K = max(16, triton.next_power_of_2(k))
-    rows, features = (32, 128) if K == 16 else (64, 64)  # the fastest of those tried
+    rows, features = (32, 128) if K == 16 else (64, 64)  # the fastest of several tried
     _correct[(triton.cdiv(n, rows),)](
         X, out, coordinates, weights.center, weights.readout, weights.offset, weights.back, strength,
         n, d, *X.stride(), *out.stride(),
@@ -265,7 +267,7 @@ def _correct(
             mask=real[:, None] & inside[None, :],
             other=0.0,
         )
-        # Centred before the product: means may be far larger than what varies.
+        # Centre before the product, because means may be far larger than the variation.
         x -= tl.load(center_at + feature, mask=inside, other=0.0)[None, :]
         readout = tl.load(
             readout_at + feature[:, None] * k + direction[None, :],
@@ -294,13 +296,13 @@ def _correct(
 
 
 def fits_spread(weights: Folded) -> bool:
-    """Return whether the kernel can blend these edits: few sources, told apart by few readings."""
+    """Return whether the kernel can blend these edits: few sources and few readings."""
     q, n_sources = weights.square_weight.shape
     return bool(q <= MOST_READINGS and n_sources <= MOST_SOURCES)
 
 
 def blend(products: Tensor, weights: Folded) -> Tensor:
-    """Return the edits of every row, (n, r), blended by its posterior: products are ``h @ weights.first``."""
+    """Return the posterior-weighted edits of all rows, (n, r); ``products`` is ``h @ weights.first``."""
     (n, width), (q, n_sources) = products.shape, weights.square_weight.shape
     rank = (width - q - n_sources) // n_sources
     blended = products.new_empty(n, rank)

@@ -1,4 +1,4 @@
-"""The commands ``mgpa data`` and ``mgpa study``. Importing this package adds them."""
+"""The commands ``mgpa data`` and ``mgpa study``; importing this package registers them."""
 
 from . import data, study
 

@@ -1,4 +1,4 @@
-"""Commands about public data sets: list, fetch and verify."""
+"""Commands that list, fetch and verify public data sets."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def fetch(
     out
         Folder for the files.
     from_
-        Another repository than the published one: osf:abcde (a project) or figshare:12345.v1 (a version of an
-        article).
+        Another repository instead of the published one: osf:abcde (a project) or figshare:12345.v1 (a version
+        of an article).
     only
         Fetch only files whose names match one of these patterns.
     dry_run

@@ -33,7 +33,7 @@ class Inputs:
     checkpoint
         File with the encoder's weights, for offline machines.
     quick
-        A run of minutes with the settings of the study's [quick] section.
+        Use the settings of the study's [quick] section, for a run of minutes.
     """
 
     data: Path | None = None
@@ -46,13 +46,13 @@ class Inputs:
         return {"recordings": self.data, "checkpoint": self.checkpoint, "quick": self.quick}
 
 
-#: Without any of them.
+#: The default inputs.
 NO_INPUTS = Inputs()
 
 
 @study.command(name="list")
 def list_(*, json_: AsJson = False) -> None:
-    """List the studies that come with the package.
+    """List the packaged studies.
 
     Example: mgpa study list
     """
@@ -127,10 +127,10 @@ def run(
     Parameters
     ----------
     out
-        Folder for report.html, tables, figures and provenance.json, new, empty or of an earlier run; finished
-        cells are kept in it. Workers of a scheduler must share it.
+        Folder for report.html, tables, figures and provenance.json; it must be new, empty, or from an earlier
+        run. Finished cells are kept in it. Workers of a scheduler must share it.
     jobs
-        Cells at a time on this machine.
+        Number of cells computed in parallel on this machine.
     device
         Device for training networks: auto, cpu, cuda.
     """
@@ -190,7 +190,7 @@ def beyond(
     inputs: Inputs = NO_INPUTS,
     device: str = "auto",
 ) -> None:
-    """Answer open questions of the paper: measurement or sampling, number of pairs, CORAL of each token.
+    """Run analyses beyond the paper: measurement or sampling, number of pairs, CORAL of each token.
 
     Example: mgpa study beyond temporal-n170 --quick --out beyond
 
@@ -209,7 +209,7 @@ def beyond(
 
 
 def _rounded(cell: str) -> str:
-    """Return a cell of a CSV file, numbers with a point or an exponent to three digits."""
+    """Return a cell of a CSV file, with decimal numbers rounded to three digits."""
     try:
         return f"{float(cell):.3f}" if set(".e") & set(cell) else cell
     except ValueError:

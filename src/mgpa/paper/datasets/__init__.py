@@ -1,1 +1,1 @@
-"""Readers of recorded data sets, each in its provider's own layout."""
+"""Read public data sets in the file layouts of their providers."""

@@ -1,7 +1,7 @@
-"""Public data sets: their pages, a check of folders, and downloads.
+"""List, download and verify public data sets.
 
-pooch puts a file in its place only once its checksum is right, and nothing that is there already is ever
-replaced; so an interrupted fetch is run again, and goes on with the next file.
+pooch moves a file into place only when its checksum is right, and existing files are never replaced. To
+continue an interrupted download, run it again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ..._common.extras import missing
 from ..._common.progress import progress
 from ...errors import DownloadError, first_few, printable
 
-#: Where the repositories answer; the environment variable of each, MGPA_OSF_API and so on, names a mirror.
+#: Base addresses of the repositories. Environment variables such as MGPA_OSF_API set a mirror.
 APIS = {"osf": "https://api.osf.io/v2", "figshare": "https://api.figshare.com/v2"}
 _NUMBERS = {"osf": r"[0-9a-z]{5,}", "figshare": r"\d+\.v\d+"}
 _HUB = "https://huggingface.co"
-TIMEOUT = 60  # seconds without a byte
+TIMEOUT = 60  # seconds without any data
 RETRIES = 2
-_FORBIDDEN = '<>:"|?*\\'  # in names of files, on one system or another
+_FORBIDDEN = '<>:"|?*\\'  # in file names of at least one operating system
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in a repository: its name, with folders by ``/``; bytes; a checksum as "sha256:…" or "md5:…"."""
+    """A file in a repository: name (folders separated by ``/``), size, checksum ("sha256:…" or "md5:…")."""
 
     name: str
     url: str
@@ -40,12 +40,12 @@ class RemoteFile:
 
     @property
     def sha256(self) -> str | None:
-        """The checksum, if it is a sha256."""
+        """The SHA-256 checksum, or None if the repository gives another kind."""
         kind, _, value = self.checksum.partition(":")
         return value if kind == "sha256" else None
 
 
-#: The trained weights of the paper's encoder; HF_ENDPOINT in the environment names a mirror.
+#: The trained weights of the paper's encoder. The environment variable HF_ENDPOINT sets a mirror.
 EEGPT_WEIGHTS = RemoteFile(
     "model.safetensors",
     f"{_HUB}/braindecode/eegpt-pretrained/resolve/e41cb3ae2ce4fd9eb736862292c91f8128d15618/model.safetensors",
@@ -54,10 +54,9 @@ EEGPT_WEIGHTS = RemoteFile(
 )
 
 _TASKS = ("N170", "oddball_active", "oddball_passive")
-#: Data sets, and the weights of an encoder, by name: a title, the paper (``doi``), the provider's page
-#: (``home``), and where the files are (``address``, as :func:`listing` takes it,
-#: or the one file). Some have ``tasks``; ``only``, patterns of the files that are needed; or ``pinned``, how
-#: many files and bytes a version that does not change has.
+#: Data sets and encoder weights by name: title, paper (``doi``), provider's page (``home``) and location of
+#: the files (``address`` for :func:`listing`, or a single file). Optional entries are ``tasks``, ``only``
+#: (patterns of the required files) and ``pinned`` (number and total size of the files in a fixed version).
 DATASETS: dict[str, dict[str, Any]] = {
     "wearable_ssvep": {
         "title": "Zhu et al. 2021: SSVEP with dry and wet electrodes, 102 participants",
@@ -72,7 +71,7 @@ DATASETS: dict[str, dict[str, Any]] = {
         "home": "https://osf.io/zj3f5",
         "address": "osf:zj3f5",
         "tasks": _TASKS,
-        # The project has other parts, of other tasks and with gel.
+        # The project also holds other tasks, and recordings with gel.
         "only": tuple(f"*Saline Raw Data/{task}/*" for task in _TASKS),
     },
     "eegpt": {
@@ -88,8 +87,8 @@ DATASETS: dict[str, dict[str, Any]] = {
 class Inventory:
     """The files of a data set, present and missing, in the expected order.
 
-    ``problems`` has a sentence for each file that cannot be used; ``checks`` compares published facts about
-    the data with these files. Simulated files differ there, and are complete.
+    ``problems`` has one sentence for each unusable file. ``checks`` compares published facts about the data
+    with these files; simulated files may differ from them and still be complete.
     """
 
     dataset: str
@@ -106,7 +105,7 @@ class Inventory:
 
     @property
     def simulated(self) -> bool:
-        """Whether the files are a simulator's, which leaves truth.json beside them."""
+        """Whether the files are simulated (the simulator writes truth.json beside them)."""
         return (self.folder / "truth.json").exists()
 
     def __str__(self) -> str:
@@ -118,7 +117,7 @@ class Inventory:
         for what, (published, computed) in self.checks.items():
             word = "ok" if published == computed else "differs"
             lines.append(f"{word:<12}{beside_published(what, published, computed)}")
-        lines += ["simulated   truth.json says what was planted; not the published files"] * self.simulated
+        lines += ["simulated   not the published files; see truth.json for the effects"] * self.simulated
         lines.append("complete" if self.complete else "not complete")
         return "\n".join(map(printable, lines))
 
@@ -129,17 +128,17 @@ def beside_published(what: str, published: Any, computed: Any) -> str:
 
 
 def find_dataset(name: str) -> str:
-    """Return the name of a data set, which may be written with hyphens."""
+    """Return the name of a data set; hyphens may replace underscores."""
     if name.replace("-", "_") not in DATASETS:
         raise ValueError(f"No data set {name!r}. Data sets: {', '.join(DATASETS)}.")
     return name.replace("-", "_")
 
 
 def dataset_files(name: str, only: Sequence[str] = (), address: str | None = None) -> list[RemoteFile]:
-    """Return the files of a data set, published or at another ``address``.
+    """Return the files of a data set at its published address or at another ``address``.
 
-    ``only`` has patterns like ``S00*`` for the whole name or its last part. Without any, everything that is
-    needed. A repository that lists other files than the pinned version has is an error.
+    ``only`` has patterns like ``S00*`` for the path or the file name; without patterns, all required files
+    are returned. Raises if the repository lists other files than the pinned version.
     """
     source = DATASETS[find_dataset(name)]
     if address is not None:
@@ -153,7 +152,7 @@ def dataset_files(name: str, only: Sequence[str] = (), address: str | None = Non
         if listed != pinned:
             raise DownloadError(
                 f"{source['address']} lists {listed[0]} files of {listed[1]} bytes; expected {pinned[0]} of "
-                f"{pinned[1]}. Try again later, or look for it at {source['home']}."
+                f"{pinned[1]}. Try again later, or download the files from {source['home']}."
             )
     chosen = [
         file
@@ -170,9 +169,9 @@ def dataset_files(name: str, only: Sequence[str] = (), address: str | None = Non
 def verify_dataset(
     name: str, folder: str | os.PathLike[str], tasks: Sequence[str] | None = None, *, check: bool = False
 ) -> Inventory:
-    """Return which files of a data set (or of some tasks) a folder has and lacks.
+    """Return which files of a data set (or of some of its tasks) are present in a folder or missing.
 
-    ``check`` also reads every recording, and compares counts with the published ones.
+    With ``check``, also read all recordings and compare counts with the published ones.
     """
     name, folder = find_dataset(name), Path(folder)
     address, available = DATASETS[name].get("address"), DATASETS[name].get("tasks", ())
@@ -192,11 +191,12 @@ def verify_dataset(
 def listing(address: str) -> list[RemoteFile]:
     """Return the files behind an address, sorted by name.
 
-    It is ``osf:abcde`` (a project with its components) or ``figshare:12345.v1`` (a version of an article).
+    The address is ``osf:abcde`` (a project with its components) or ``figshare:12345.v1`` (a version of an
+    article).
     """
     kind, _, number = address.partition(":")
     if kind not in APIS or not re.fullmatch(_NUMBERS[kind], number):
-        raise ValueError(f"{address!r} is not an address of files; expected osf:abcde or figshare:12345.v1.")
+        raise ValueError(f"{address!r} is not a valid address; expected osf:abcde or figshare:12345.v1.")
     base = (os.environ.get(f"MGPA_{kind.upper()}_API") or APIS[kind]).rstrip("/")
     try:
         files = (_osf if kind == "osf" else _figshare)(base, number)
@@ -211,13 +211,13 @@ def listing(address: str) -> list[RemoteFile]:
 
 
 def _is_safe(name: str) -> bool:
-    """Return whether a name is that of a file inside a folder on any system, and not a hidden one."""
+    """Return whether a path stays inside its folder, is valid on all systems, and is not hidden."""
     inside = all(part and part == part.strip(" .") for part in name.split("/"))
     return inside and name.isprintable() and not set(name) & set(_FORBIDDEN)
 
 
 def _osf(base: str, project: str) -> list[RemoteFile]:
-    """Read a project's storage, folder by folder and page by page, then its components, each in a folder."""
+    """List all files in the storage of a project, then those of its components, each in its own folder."""
     files, seen = [], set[str]()
 
     def entries(page: str | None) -> Iterator[Any]:
@@ -249,7 +249,7 @@ def _osf(base: str, project: str) -> list[RemoteFile]:
 
 
 def _figshare(base: str, article: str) -> list[RemoteFile]:
-    # pooch could list it by its DOI, without sizes, and would ask twice for the address of every file.
+    # pooch lists articles by DOI, but without sizes, and requests the address of each file twice.
     entries = _json(f"{base}/articles/{article.replace('.v', '/versions/')}")["files"]
     return [
         RemoteFile(one["name"], one["download_url"], int(one["size"]), f"md5:{one['computed_md5']}")
@@ -270,9 +270,9 @@ def _json(url: str) -> Any:
 
 
 def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, verbose: bool = False) -> int:
-    """Download files into a folder and return how many were not there before.
+    """Download missing files into a folder and return their number.
 
-    A file that is there is compared and kept; one that differs is an error, and stays.
+    Existing files are compared and kept; a file that differs raises an error and is kept too.
     """
     pooch = require_pooch()
     import requests
@@ -304,7 +304,7 @@ def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, 
 
 
 def is_fetched(file: RemoteFile, folder: Path) -> bool:
-    """Return whether a file was downloaded; raise if another file has its name."""
+    """Return whether a file was downloaded; raise if a different file has its name."""
     path = folder / file.name
     if not path.exists():
         return False
@@ -315,7 +315,7 @@ def is_fetched(file: RemoteFile, folder: Path) -> bool:
 
 
 def require_pooch() -> Any:
-    """Return pooch, or say how to install it."""
+    """Import pooch, or raise with installation advice."""
     try:
         import pooch
     except ImportError:

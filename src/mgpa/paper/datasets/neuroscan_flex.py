@@ -1,12 +1,13 @@
-"""The Neuroscan/Flex data set: every event recorded by a research amplifier and a headset at once.
+"""Read the Neuroscan/Flex data set: each event was recorded by a research amplifier and a headset at once.
 
-Sixteen shared channels of three tasks (Williams et al., 2020): N170 (faces and watches), and an auditory
-oddball that is attended (P300) or not (MMN). Both devices are filtered, referenced and resampled alike,
-events are paired by their order, and epochs are cut at each device's own event times.
+It has sixteen shared channels and three tasks (Williams et al., 2020): N170 (faces and watches), and an
+auditory oddball that is attended (P300) or not (MMN). Recordings of both devices are filtered, referenced and
+resampled in the same way, events are paired by their order, and epochs are cut at the event times of each
+device.
 
-Files lie as in the provider's folder "Saline Raw Data": ``<task>/behav/<person>_*.csv``,
+Files are arranged as in the provider's folder "Saline Raw Data": ``<task>/behav/<person>_*.csv``,
 ``<task>/eeg/emotiv/<person>_*.edf`` and ``<task>/eeg/neuroscan/<person>_*.dat`` with its companions. Only
-people to whom the paper's public release gives a role in a task are read.
+participants with a role in the paper's public release are read.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from .raw_files import CHANNELS, Recording, missing_companions, read_behaviour, 
 
 Floats = NDArray[np.float64]
 
-# Sources are counted in the order of their labels; the paper counts Neuroscan first.
+# Sources are numbered in the order of their labels; in the paper, Neuroscan is the first.
 SOURCES = ("Neuroscan", "flex")
-# Where each kind of file lies in the folder of a task, and how its name ends.
+# Folder (inside that of a task) and file suffix of each kind of file.
 KINDS = {
     "behaviour": ("behav", ".csv"),
     "neuroscan": ("eeg/neuroscan", ".dat"),
     "flex": ("eeg/emotiv", ".edf"),
 }
 RAW = "Saline Raw Data"
-# What the paper calls them.
+# Names of the tasks in the paper.
 TASKS = {"N170": "N170", "oddball_active": "P300", "oddball_passive": "MMN"}
-# Who does what in the paper. In the reuse study, whose maps are chosen on DEV, that is called VAL here.
+# Roles of participants in the paper. The reuse study's DEV participants are called VAL here.
 _SHARED = {
     "FIT": ("1013", "1014", "1016", "1018"),
     "VAL": ("1022", "1023"),
@@ -51,20 +52,20 @@ ROLES = {
     "reuse": _SHARED | {"EVAL": tuple(str(i) for i in range(1026, 1034))},
 }
 PARTICIPANTS = tuple(sorted(name for names in ROLES["N170"].values() for name in names))
-# Whose recordings of a task have a part in any study: of the passive oddball, HEAD and EVAL only.
+# Participants of each task with a role in some study; the passive oddball has only HEAD and EVAL.
 USED = {
     "N170": PARTICIPANTS,
     "oddball_active": tuple(sorted(name for names in ROLES["reuse"].values() for name in names)),
     "oddball_passive": tuple(sorted(ROLES["reuse"]["HEAD"] + ROLES["reuse"]["EVAL"])),
 }
-# What the paper counts: clean N170 pairs of each role; P300 events to fit on and to choose by.
+# Counts in the paper: clean N170 pairs of each role; P300 events for fitting and for selection.
 CLEAN_N170 = {"FIT": 622, "VAL": 288, "HEAD": 716, "EVAL": 1381}
 P300_EVENTS = {"FIT": 2260, "VAL": 1332}
 CALIBRATION, PURGE = 100, 1.0
 
 BAND, SFREQ, TMIN, POINTS, MIN_SOA = (0.1, 30.0), 128.0, -0.2, 128, 0.8
 ARTIFACT = 100e-6
-# What the amplifier notes when it stops for a measurement of impedances, in any case.
+# The amplifier's note when it pauses to measure impedances, in upper or lower case.
 BREAK_NOTE = "impedance"
 
 
@@ -79,7 +80,7 @@ def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
 def neuroscan_flex_inventory(
     folder: str | Path, tasks: Iterable[str] = tuple(TASKS), *, check: bool = False
 ) -> Inventory:
-    """Return which of the recordings that the paper uses are in a folder."""
+    """Return which of the paper's recordings are present in a folder."""
     files, problems = _scan(folder)
     present: list[str] = []
     missing: list[str] = []
@@ -111,30 +112,32 @@ def read_neuroscan_flex(
 ) -> tuple[Trials, PairingReport]:
     """Read the paired trials of one task, prepared as in the paper.
 
-    Both devices: 16 channels, zero-phase FIR 0.1-30 Hz, average reference, 128 Hz; 128 points from -0.2 s at
-    exact event times, the mean before the event removed; float32, in volts. A pair is dropped, and reported,
-    if an epoch leaves a recording, or spans a break in which the amplifier measured impedances.
+    Recordings of both devices have 16 channels, a zero-phase FIR filter (0.1-30 Hz), an average reference and
+    128 Hz. Epochs have 128 points from -0.2 s relative to exact event times, minus the mean before the event,
+    as float32 in volts. A pair is dropped and reported if an epoch extends beyond its recording or spans a
+    break in which the amplifier measured impedances.
 
     Parameters
     ----------
     folder : path
-        With the provider's files.
+        Folder of the provider's files.
     task : str
         N170, oddball_active (or P300) or oddball_passive (or MMN).
     participants : sequence of str or None
-        Of those with a part in the task (``USED``). None: all of them who have files.
+        Some of the participants with a role in the task (``USED``). None: all of these that have files.
     artifact : float or None
-        Pairs that exceed this many volts on either device are kept, and marked in the column ``artifact``;
-        None: there is no such column.
+        Pairs that exceed this amplitude (in volts) on either device are kept and marked in the column
+        ``artifact``. None: no such column.
 
     Returns
     -------
     trials : Trials
-        Two rows an event, Neuroscan first. Columns: participant, source, label, pair_id, task, ordinal (which
-        event, from 1), onset (s, on the device's own clock), artifact; of N170 also orientation and
-        event_code.
+        Two rows per event, Neuroscan first. Columns: participant, source, label, pair_id, task, ordinal
+        (number of the event, from 1), onset (s, on the device's own clock), artifact; for N170 also
+        orientation and event_code.
     report : PairingReport
-        How events were paired, what was dropped, and counts beside the published ones if all were read.
+        How events were paired, which were dropped, and, if all participants were read, the counts beside the
+        published ones.
     """
     task = _task(task)
     files = find(folder)
@@ -158,10 +161,11 @@ def read_neuroscan_flex(
 
 
 def count_checks(trials: Trials) -> dict[str, tuple[int, int]]:
-    """Return the published and the present numbers of events, by name.
+    """Return the published number and the number found for each kind of event, by name.
 
-    Of N170, clean pairs of each role. Of P300, FIT events that are left when each participant's first hundred
-    calibrate and those less than a second from them are purged, and events of the people who choose.
+    For N170, these are the clean pairs of each role. For P300, they are the FIT events that remain without
+    each participant's first hundred (calibration) and all events within a second of these, and the events of
+    development participants.
     """
     task = str(trials.columns["task"][0])
     if set(trials.columns["participant"]) != set(USED[task]):
@@ -185,15 +189,15 @@ def count_checks(trials: Trials) -> dict[str, tuple[int, int]]:
                 onset = rest[:, exclude_overlap(rest, onset[:, calibrates], PURGE)]
             counts[role] += onset.shape[1]
     return {
-        "P300 events to fit on, after calibration and purge": (P300_EVENTS["FIT"], counts["FIT"]),
-        "P300 events to choose by": (P300_EVENTS["VAL"], counts["VAL"]),
+        "P300 events for fitting, without calibration and purge": (P300_EVENTS["FIT"], counts["FIT"]),
+        "P300 events for selection": (P300_EVENTS["VAL"], counts["VAL"]),
     }
 
 
 def _read_session(
     person: str, task: str, paths: Mapping[str, Path], artifact: float | None, report: PairingReport
 ) -> Trials:
-    """Return the paired trials of a participant, and add to the report how they were paired."""
+    """Return the paired trials of a participant, and add the pairing to the report."""
     listed, label, facts = read_behaviour(paths["behaviour"], task)
     _require_apart(listed, paths["behaviour"])
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
@@ -212,7 +216,7 @@ def _read_session(
     keep = ~spans & cut[0][1] & cut[1][1]
     dropped += _words_of_dropped(ordinal, keep, [valid for _, valid in cut])
     ordinal = ordinal[keep]
-    # Two rows an event: the second axis is the device.
+    # Two rows per event: the second axis is the device.
     data = np.stack([epochs[keep] for epochs, _ in cut], axis=1).astype(np.float32)
     flags = (np.abs(data) > (np.inf if artifact is None else artifact)).any(axis=(1, 2, 3))
     twice = np.repeat(ordinal, 2)
@@ -247,7 +251,7 @@ def _require_apart(listed: Floats, path: Path) -> None:
 def _words_of_dropped(
     ordinal: NDArray[np.int64], keep: NDArray[np.bool_], valid: Sequence[NDArray[np.bool_]]
 ) -> list[str]:
-    """Return why epochs were dropped; ``valid`` says, for each device, which ones its recording covers."""
+    """Return the reasons for dropped epochs; ``valid`` marks, per device, the epochs inside its recording."""
     words = []
     for i in np.flatnonzero(~keep).tolist():
         outside = [name for name, inside in zip(SOURCES, valid, strict=True) if not inside[i]]
@@ -259,7 +263,7 @@ def _words_of_dropped(
 def _pair_events(
     markers: Sequence[Floats], listed: Floats, breaks: Sequence[float]
 ) -> tuple[NDArray[np.int64], list[Floats], list[str], dict[str, Timing]]:
-    """Return events that both devices marked, when each did, what is left, and how their clocks compare."""
+    """Return events that both devices marked, the two event times, unmatched markers, and timing tests."""
     numbers = [
         match_events(times, listed, breaks=notes, name=name)
         for name, times, notes in zip(SOURCES, markers, (breaks, None), strict=True)
@@ -273,7 +277,7 @@ def _pair_events(
         dropped += [f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event" for i in extra]
     ordinal = np.setdiff1d(events, np.concatenate(missed))
     onsets = [times[np.isin(number, ordinal)] for times, number in zip(markers, numbers, strict=True)]
-    # Where the amplifier missed events its clock may have jumped, so each side has its own line.
+    # The amplifier's clock may jump where it missed events, so each side is tested with its own line.
     sides = np.split(np.arange(len(ordinal)), [np.searchsorted(ordinal, k) for k in missed[0][:1]])
     timing = {}
     for side in sides:
@@ -293,10 +297,11 @@ def _epochs(device: Recording, onsets: Floats) -> tuple[Floats, NDArray[np.bool_
 
 
 def prepare_recording(signal: Floats, sfreq: float) -> Floats:
-    """Filter a recording (channels, samples), reference it to its average and resample it, as MNE would.
+    """Filter a recording (channels, samples), apply an average reference and resample, as MNE does.
 
-    By a zero-phase FIR filter and by Fourier transform. MNE rounds the padding at either end to whole
-    samples, so times are off by up to one new sample; the paper's recordings were resampled in this way.
+    The filter is a zero-phase FIR filter; resampling uses the Fourier transform. MNE rounds the padding at
+    both ends to whole samples, so times are off by up to one new sample; the paper's recordings were
+    resampled in the same way.
     """
     import mne
 
@@ -310,7 +315,7 @@ def prepare_recording(signal: Floats, sfreq: float) -> Floats:
 def epochs_at(signal: Floats, onsets: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Cut epochs (k, channels, points) at exact event times, by linear interpolation between samples.
 
-    Where an epoch leaves the recording it is NaN, and not ``valid``.
+    Epochs that extend beyond the recording are NaN and not ``valid``.
     """
     last = signal.shape[-1] - 1
     position = (onsets[:, None] + TMIN + np.arange(POINTS) / SFREQ) * SFREQ
@@ -324,15 +329,15 @@ def epochs_at(signal: Floats, onsets: Floats) -> tuple[Floats, NDArray[np.bool_]
 
 
 def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], list[str]]:
-    """Return files by participant, task and kind; and problems."""
+    """Return the files by participant, task and kind, and the problems found."""
     root = _root(Path(folder))
     files: dict[tuple[str, str], dict[str, Path]] = {}
     problems = []
     places = [(task, kind, *KINDS[kind]) for task in TASKS for kind in KINDS]
     for task, kind, place, suffix in places:
-        # Hidden names are of files that are still being written, or of the operating system.
+        # Hidden files are unfinished or belong to the operating system.
         beside = [p for p in root.joinpath(task, place).glob("[!.]*") if p.is_file()]
-        # A copy, as "1013_N170 (1).edf", has the longer name.
+        # Copies such as "1013_N170 (1).edf" have longer names.
         for path in sorted(beside, key=lambda p: (len(p.name), p.name)):
             person = re.match(r"(\d{4})_", path.name)
             if path.suffix.lower() == suffix and person is not None and person[1] in USED[task]:
@@ -346,7 +351,7 @@ def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], l
 
 
 def _root(folder: Path) -> Path:
-    """Return the folder that has a folder for each task."""
+    """Return the folder that contains the task folders."""
     if not folder.is_dir():
         raise FileNotFoundError(f"No folder {folder}.")
     if any((folder / task).is_dir() for task in TASKS):
@@ -355,7 +360,7 @@ def _root(folder: Path) -> Path:
     roots = sorted(
         {path.parent for path in paths if any((path / name).is_dir() for name in ("behav", "eeg"))}
     )
-    # The project has other parts, of the same tasks.
+    # The project has other parts with the same tasks.
     roots = [root for root in roots if RAW in root.parts] or roots
     if len(roots) > 1:
         raise RecordingError(f"{folder} has recordings in {roots[0]} and in {roots[1]}; name one of them.")

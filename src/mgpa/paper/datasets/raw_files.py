@@ -1,9 +1,9 @@
-"""The providers' files, one at a time: MATLAB arrays, the experiment's csv, Curry and EDF recordings.
+"""Read single files of the providers: MATLAB arrays, the experiment's csv, Curry and EDF recordings.
 
-A file that is missing, cut short or not what its name says is one error that names it. The libraries that
-read recordings are partly written in C, and a few changed bytes can crash them or keep them busy for ever:
-they run in another process. It is joblib's (loky), which, unlike the standard library's, needs no
-``if __name__ == "__main__"`` in the script that reads.
+A missing, truncated or wrong file raises one error that names the file. The libraries that read recordings
+are partly written in C, and a few changed bytes can crash or block them. They therefore run in another
+process, started by joblib (loky): unlike the standard library, joblib needs no ``if __name__ == "__main__"``
+in the calling script.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ CHANNELS = (
     *("Cz", "Fz", "Fp1", "F3", "FT7", "CP3", "P7", "O1"),
     *("Pz", "Oz", "O2", "P8", "CP4", "FT8", "F4", "Fp2"),
 )
-# The headset's header says 128 Hz, but this is how fast it samples.
+# The true sampling rate of the headset, and the rate in its header.
 FLEX_RATE, FLEX_HEADER_RATE = 129.05, 128.0
-# Samples by which the headset's marker comes before the event.
+# The headset's marker precedes the event by this many samples.
 MARKER_DELAY = 8
-# What MNE multiplies by, which it takes 1 for if it does not know the unit.
+# Scale factors of MNE, which uses 1 for unknown units.
 UNITS = {"µV": 1e-6, "mV": 1e-3, "V": 1.0}
-# Triggers of events; Curry numbers its own notes far above.
+# Triggers of events; Curry uses far larger numbers for its own notes.
 TRIGGERS = [str(i) for i in range(1, 11)]
-# What Curry 7 puts beside its data: how they are stored, which sensors they are of, and the events.
+# Files beside the data of a Curry 7 recording: storage format, sensors and events.
 COMPANIONS = (".dap", ".rs3", ".ceo")
 
-# Columns of the experiment's csv files that are read, the first three: which event, when, and what it was.
+# Columns read from the experiment's csv files; the first three are number, time and kind of the event.
 _ODDBALL, _TONES = ("trial", "elapsed_time", "tone"), {"1": 0, "3": 1}
 COLUMNS = {
     "N170": ("trial", "stimElapsedTime", "stimCat", "stimOrient", "eventCode"),
@@ -45,25 +45,25 @@ COLUMNS = {
     "oddball_passive": _ODDBALL,
 }
 LABELS = {"N170": {"watch": 0, "face": 1}, "oddball_active": _TONES, "oddball_passive": _TONES}
-# Seconds that any file may take to read, and how much more for each of its bytes.
+# Time limit for reading a file: a constant, plus a time per byte.
 SECONDS, SECONDS_PER_BYTE = 120.0, 1e-6
 _pool: Any = None
 T = TypeVar("T")
 
-#: What one device recorded of a session: the shared channels (16, samples), in their order, in volts; samples
-#: a second; when it marked events, in seconds from the first sample on; time and text of every other note.
+#: One device's recording of a session: the shared channels (16, samples), in volts; sampling rate in Hz;
+#: times of event markers, in seconds from the first sample; time and text of each other note.
 Recording = tuple[NDArray[np.float64], float, NDArray[np.float64], list[tuple[float, str]]]
 
 
 def read_apart(reader: Callable[..., T], path: Any, *arguments: Any) -> T:
-    """Return ``reader(*arguments)``, computed in another process; errors name ``path``."""
+    """Run ``reader(*arguments)`` in another process and return its result; errors name ``path``."""
     from joblib.externals.loky import ProcessPoolExecutor
 
     global _pool
     if _pool is None:
         _pool = ProcessPoolExecutor(1, timeout=60, initializer=start_worker, initargs=(os.getpid(),))
         atexit.register(_pool.shutdown, kill_workers=True)
-    # The other process may have been started in another folder.
+    # The other process may run in another folder.
     arguments = tuple(a.absolute() if isinstance(a, Path) else a for a in arguments)
     seconds = SECONDS + SECONDS_PER_BYTE * Path(path).stat().st_size
     try:
@@ -79,7 +79,7 @@ def read_apart(reader: Callable[..., T], path: Any, *arguments: Any) -> T:
 
 
 def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a real, finite array of this shape, or raise."""
+    """Read a variable from a MATLAB file; raise unless it is a real, finite array of this shape."""
     array = read_apart(_variable, path, path, variable)
     if array.shape != shape or array.dtype.kind not in "fiu":
         raise RecordingError(
@@ -92,7 +92,7 @@ def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any
 
 
 def read_cell(path: Path, variable: str) -> list[list[Any]]:
-    """Return the rows of a cell array; texts are stripped."""
+    """Return the rows of a cell array, with blanks stripped from texts."""
     cell = read_apart(_variable, path, path, variable, True)
     if cell.dtype != object or cell.ndim != 2 or len(cell) < 2:
         raise RecordingError(
@@ -111,7 +111,7 @@ def _variable(path: Path, variable: str, squeeze: bool = False) -> NDArray[Any]:
         raise RecordingError(
             f"{path} is a MATLAB 7.3 file, unlike the provider's; store it with save(..., '-v7')."
         ) from None
-    except Exception as error:  # of zlib, struct and scipy itself, and all of them mean the same
+    except Exception as error:  # raised by zlib, struct or scipy; all mean a damaged file
         raise RecordingError(f"{path} is damaged, or not a MATLAB file: {error}. Fetch it again.") from None
     if variable not in variables:
         names = ", ".join(sorted(name for name in variables if not name.startswith("__")))
@@ -122,24 +122,24 @@ def _variable(path: Path, variable: str, squeeze: bool = False) -> NDArray[Any]:
 def read_behaviour(
     path: Path, task: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], dict[str, NDArray[Any]]]:
-    """Read times and kinds of events from the experiment's csv file.
+    """Read the times and kinds of events from the experiment's csv file.
 
-    It has the columns trial (counted from 1), eventCode, stimCat, stimOrient and stimElapsedTime (N170), or
-    trial, tone and elapsed_time (oddballs). It is comma separated UTF-8, with or without a byte order mark;
-    blanks around names and values do not count, and neither do other columns.
+    The file has the columns trial (counted from 1), eventCode, stimCat, stimOrient and stimElapsedTime
+    (N170), or trial, tone and elapsed_time (oddballs). It is comma-separated UTF-8, with or without a byte
+    order mark. Blanks around names and values, and other columns, are ignored.
 
     Returns onsets in seconds on the experiment's clock, labels (1 for faces and deviant tones, code 3; 0 for
-    watches and standard tones, code 1) and, of N170, ``orientation`` and ``event_code``.
+    watches and standard tones, code 1) and, for N170, ``orientation`` and ``event_code``.
     """
     import pandas
 
     labels, columns = LABELS[task], COLUMNS[task]
     try:
-        # Without a header: pandas would rename a column that is there twice.
+        # Read without a header, because pandas would rename duplicate columns.
         cells = pandas.read_csv(
             path, header=None, dtype=str, skipinitialspace=True, skip_blank_lines=False, encoding="utf-8-sig"
         )
-    except ValueError as error:  # empty, not text, or with a line that is too long
+    except ValueError as error:  # the file is empty, is not text, or has a line that is too long
         raise RecordingError(f"{path} cannot be read as CSV ({error}). Fetch it again.") from None
     cells = cells.fillna("").apply(lambda column: column.str.strip())
     header = cells.iloc[0].tolist()
@@ -178,7 +178,7 @@ def read_behaviour(
 
 
 def read_neuroscan(path: Path) -> Recording:
-    """Read the shared channels and the triggers of a Curry recording."""
+    """Read the shared channels and triggers of a Curry recording."""
     if absent := missing_companions(path):
         raise FileNotFoundError(f"{path} cannot be read without {' and '.join(absent)} beside it.")
     return read_apart(_neuroscan, path, path)
@@ -209,7 +209,7 @@ def _neuroscan(path: Path) -> Recording:
 def read_flex(path: Path) -> Recording:
     """Read the shared channels and the hardware markers of a headset's EDF recording.
 
-    Times follow the rate at which it samples, not the one its header gives.
+    Times are based on the true sampling rate, not on the rate in the header.
     """
     return read_apart(_flex, path, path)
 
@@ -220,37 +220,37 @@ def _flex(path: Path) -> Recording:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # MNE would go on with what is left of a file that was cut short.
+            # MNE would read the remaining part of a truncated file without an error.
             warnings.filterwarnings("error", "Number of records from the header does not match")
             raw = mne.io.read_raw_edf(path, preload=False, verbose="warning")
-    except Exception as error:  # whatever a damaged header leads to
+    except Exception as error:  # damaged headers cause many kinds of errors
         raise RecordingError(f"{path} cannot be read as EDF ({error}). Fetch it again.") from None
     units = raw._orig_units
     if raw.info["sfreq"] != FLEX_HEADER_RATE:
-        raise RecordingError(f"{path} says {raw.info['sfreq']:g} Hz; a Flex says {FLEX_HEADER_RATE:g} Hz.")
+        raise RecordingError(f"{path}: header has {raw.info['sfreq']:g} Hz; expected {FLEX_HEADER_RATE:g}.")
     if "MARKER_HARDWARE" not in raw.ch_names:
         raise RecordingError(f"{path} has no MARKER_HARDWARE. Channels: {', '.join(raw.ch_names)}.")
-    # Everything that says microvolts was turned into volts, markers too.
+    # MNE has converted all channels labelled microvolts to volts, including markers.
     scale = UNITS.get(units["MARKER_HARDWARE"], 1.0)
     marker = raw.get_data(["MARKER_HARDWARE"])[0] / scale
     picks = _pick(raw.ch_names, path)
     for name in (raw.ch_names[i] for i in picks):
         if units[name] not in UNITS:
             raise RecordingError(f"{path}: {name} is in {units[name]!r}; expected uV, mV or V.")
-    # An event is where the marker rises; one that is high from the start did not.
+    # An event is a rising marker; a marker that starts high is not an event.
     high = marker > 0.5
     rises = np.flatnonzero(high[1:] & ~high[:-1]) + 1
     return raw.get_data(picks), FLEX_RATE, (rises + MARKER_DELAY) / FLEX_RATE, []
 
 
 def missing_companions(path: Path) -> list[str]:
-    """Return the names of companion files that a Curry recording lacks."""
+    """Return the names of missing companion files of a Curry recording."""
     beside = [path.with_suffix(suffix) for suffix in COMPANIONS]
     return [file.name for file in beside if not file.is_file()]
 
 
 def _pick(names: Sequence[str], path: Path) -> list[int]:
-    """Return where the shared channels are, whatever their case."""
+    """Return the positions of the shared channels, ignoring case."""
     place = {name.lower(): i for i, name in enumerate(names)}
     missing = [name for name in CHANNELS if name.lower() not in place]
     if missing:

@@ -1,9 +1,9 @@
-"""The wearable SSVEP collection of Zhu et al. (2021, doi 10.3390/s21041256), as its providers store it.
+"""Read the wearable SSVEP data set of Zhu et al. (2021, doi 10.3390/s21041256).
 
-102 people, each with dry and with wet electrodes: twelve flickering targets, ten blocks. One file per person
-(S001.mat, …) has ``data`` of channels x samples x electrodes x blocks x targets, in microvolts;
-Subjects_Information.mat is a cell array with one row per person. They may lie in one folder or in folders
-in it.
+The data set has 102 participants with dry and wet electrodes, twelve flickering targets and ten blocks. One
+file per participant (S001.mat, …) has ``data`` of channels x samples x electrodes x blocks x targets, in
+microvolts. Subjects_Information.mat is a cell array with one row per participant. The files may be in one
+folder or in its subfolders.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .raw_files import read_array, read_cell
 
 CHANNELS = ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
 ELECTRODES = ("dry", "wet")
-# Of the twelve targets, in the order of the files, in Hz.
+# Frequencies of the twelve targets in Hz, in the order of the files.
 FREQUENCIES = (9.25, 11.25, 13.25, 9.75, 11.75, 13.75, 10.25, 12.25, 14.25, 10.75, 12.75, 14.75)
 SFREQ, TMIN, SAMPLES, BLOCKS, N_PEOPLE = 250.0, -0.5, 710, 10, 102
 FAST = 12.0
 INFORMATION = "Subjects_Information.mat"
-# Columns of Subjects_Information that are read.
+# Columns read from Subjects_Information.
 COLUMNS = {"gender": "Gender", "first_electrode": "Headband to wear first"}
 
-# In which of the five folds of its seed, by first electrode and gender, the paper has S001, S002, ….
+# The paper's fold (of five, stratified by first electrode and gender) for S001, S002, ….
 FOLD_SEED = 20260903
 PAPER_FOLDS = (
     "142312310402333022210433440402131234324104001112112432443020210312114134334040023330140242304102120140"
@@ -66,8 +66,8 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
 def subjects(folder: str | Path) -> dict[str, dict[str, str]]:
     """Read Subjects_Information.mat: each participant's ``gender`` and ``first_electrode``, in lower case.
 
-    Its first row names the columns; the first column has no name, and does not count: people are S001, S002
-    and so on in the order of their rows.
+    The first row names the columns; the first column has no name and is ignored. Participants are S001, S002
+    and so on, in the order of their rows.
     """
     path = _files(folder).get(INFORMATION)
     if path is None:
@@ -101,11 +101,11 @@ def published_checks(folder: str | Path) -> dict[str, tuple[int, int]]:
     same = sum(fold[name] == published for name, published in zip(people, PAPER_FOLDS, strict=True))
     return {
         "men": (64, sum(person["gender"] == "male" for person in people.values())),
-        "people who wore dry electrodes first": (
+        "participants who wore dry electrodes first": (
             53,
             sum(person["first_electrode"] == "dry" for person in people.values()),
         ),
-        f"people in their folds of seed {FOLD_SEED}": (N_PEOPLE, same),
+        f"participants in the paper's folds (seed {FOLD_SEED})": (N_PEOPLE, same),
     }
 
 
@@ -119,19 +119,19 @@ def read_wearable_ssvep(
 ) -> Trials:
     """Read trials: 8 channels at 250 Hz, starting 0.5 s before the flicker, in volts (float32).
 
-    They come by participant, electrode, block and target, with the columns participant, source (electrode),
+    Trials are ordered by participant, electrode, block and target. Columns: participant, source (electrode),
     block and target (both counted from 0), frequency (Hz), label (1 from 12 Hz on, else 0) and trial.
 
     Parameters
     ----------
     folder : path
-        With the provider's files.
+        Folder of the provider's files.
     participants : sequence of str or None
-        Ids as S001. None: all in Subjects_Information.mat, each of whom must have a file.
+        Ids such as S001. None: all participants in Subjects_Information.mat; each must have a file.
     electrodes : sequence of str
         "dry", "wet" or both.
     blocks : int
-        Blocks in every file; the provider's have ten.
+        Number of blocks in each file; the provider's files have ten.
     """
     files = _files(folder)
     electrodes = [electrodes] if isinstance(electrodes, str) else list(electrodes)
@@ -165,7 +165,7 @@ def read_wearable_ssvep(
 def _people_with_files(
     folder: str | Path, files: Mapping[str, Path], participants: Sequence[str] | None
 ) -> list[str]:
-    """Return the ids that are asked for, by default all that are listed; raise unless each has a file."""
+    """Return the requested ids, by default all listed ids; raise unless each has a file."""
     people = list(subjects(folder)) if participants is None else list(participants)
     stored = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
     if participants is None and (unlisted := [f"{person}.mat" for person in stored if person not in people]):
@@ -176,17 +176,17 @@ def _people_with_files(
         raise ValueError(f"participants is {people}; expected different ids, at least one.")
     if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
         raise FileNotFoundError(
-            f"{folder} has no {first_few(missing)}; files are called S001.mat, S002.mat, …."
+            f"{folder} has no {first_few(missing)}; files must be named S001.mat, S002.mat, …."
         )
     return people
 
 
 def _files(folder: str | Path) -> dict[str, Path]:
-    """Return data files by their names: in the folder, else in a folder in it."""
+    """Return the data files by name, from the folder or else from its subfolders."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"No folder {folder}.")
-    # Hidden names are of files that are still being written, or of the operating system.
+    # Hidden files are unfinished or belong to the operating system.
     paths = [path for path in folder.rglob("[!.]*.[mM][aA][tT]") if path.is_file()]
     return {path.name: path for path in sorted(paths, key=lambda p: (len(p.parts), p), reverse=True)}
 

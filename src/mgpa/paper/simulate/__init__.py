@@ -1,1 +1,1 @@
-"""Simulated recordings in the files of the two data sets' providers, with the planted truth beside them."""
+"""Simulate recordings with known effects, in the file formats of the paper's two data sets."""

@@ -1,4 +1,4 @@
-"""Event-related potentials recorded by two devices at once, in the files of the Neuroscan/Flex data set."""
+"""Simulate ERPs recorded by two devices at once, in the file formats of the Neuroscan/Flex data set."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .files import IMPEDANCE, write_curry, write_flex_edf, write_truth
 Array = NDArray[np.float64]
 
 SFREQ = 1000.0
-# Later changes to what a seed gives must change this number, so that files are not mixed.
+# Increase this number when the output of a seed changes, so that old and new files are not mixed.
 VERSION = 2
-# As many as the recorded data set has, and how many of them have label 1.
+# Numbers of events in the recorded data set, and of events with label 1.
 FULL_EVENTS = {"N170": 300, "oddball_active": 666, "oddball_passive": 666}
 FULL_ONES = {"N170": 150, "oddball_active": 99, "oddball_passive": 99}
 _MORE = (
@@ -31,15 +31,15 @@ _MORE = (
     *("T8", "TP7", "CPz", "TP8", "P3", "P4", "M1", "M2"),
 )
 
-# The headset's electrodes are drier, so noisier and less even; its filter is narrower.
+# The headset has drier electrodes (noisier, less uniform) and a narrower filter.
 NEUROSCAN = Device(
     "neuroscan", CHANNELS + _MORE, SFREQ, "FCz", white=0.5e-6, pink=1e-6, gain_spread=0.02, lowpass=200.0
 )
 _DRY = Device("flex", CHANNELS, FLEX_RATE, "average", white=1.5e-6, pink=3e-6, gain_spread=0.08)
 FLEX = replace(_DRY, attenuation=0.2, highpass=0.2, lowpass=43.0)
 
-# Peaks of the response: electrodes that its dipoles lie under; latency and width of its Gaussian, in seconds;
-# moment of each dipole after events of label 0 and 1, in ampere metres, positive outward.
+# Peaks of the response: electrodes above the dipoles; latency and width of the Gaussian, in seconds; moment
+# of each dipole after events of label 0 and 1, in ampere metres, positive outward.
 COMPONENTS: dict[str, tuple[tuple[tuple[str, ...], float, float, tuple[float, float]], ...]] = {
     "N170": (
         (("O1", "O2"), 0.105, 0.018, (15e-9, 15e-9)),
@@ -58,11 +58,11 @@ ORIENTATIONS = ("upright", "inverted")
 CATEGORIES = ("watch", "face")
 
 
-#: What may go wrong in one recording; events are counted from 1. In the events ``artifacts`` the headset's
-#: front electrodes jump by 300 µV. ``cut_last``: the amplifier stops 0.3 s after the last event. It missed
-#: the triggers of the events ``missing``, in one run; if these are not the first, it notes a check of
-#: impedances just before the next event, and its clock then jumps ahead by ``clock_break`` seconds. ``extra``
-#: triggers are of an earlier run that was broken off, and that only the amplifier recorded. ``stray_csv``:
+#: Possible defects of one recording; events are counted from 1. ``artifacts``: events in which the headset's
+#: front electrodes jump by 300 µV. ``cut_last``: the amplifier stops 0.3 s after the last event. ``missing``:
+#: consecutive events whose triggers the amplifier missed; unless they come first, the amplifier notes an
+#: impedance check just before the next event, and its clock then jumps ahead by ``clock_break`` seconds.
+#: ``extra``: number of triggers from an earlier, aborted run that only the amplifier recorded. ``stray_csv``:
 #: the headset's own csv file lies beside its recording.
 NO_DEFECTS: dict[str, Any] = {
     **{"artifacts": (), "missing": (), "clock_break": 0.0},
@@ -73,8 +73,8 @@ NO_DEFECTS: dict[str, Any] = {
 def recorded_defects(n_events: Mapping[str, int]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the defects of the real data set, for sessions of this many events.
 
-    1016 was started twice, 1034's amplifier missed four events in the middle of N170 and the first three of
-    the passive oddball. Sessions too short for a gap that leaves enough on either side have none.
+    Participant 1016 was started twice. The amplifier of 1034 missed four events in the middle of N170 and the
+    first three of the passive oddball. Sessions that are too short for such a gap have none.
     """
     n = n_events.get("N170", 0)
     gap = tuple(range(n // 2 + 1, n // 2 + 5)) if n - n // 2 - 4 >= MIN_SIDE else ()
@@ -98,25 +98,25 @@ def simulate_flex(
     defects: Mapping[tuple[str, str], dict[str, Any]] | None = None,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Write simulated recordings in the files of the Neuroscan/Flex data set, with its real defects.
+    """Write simulated recordings as files of the Neuroscan/Flex data set, with the defects of the real data.
 
-    Run again with the same settings, it adds what is not there; a session's csv file is written last. A
-    participant's files do not depend on which others there are. Returns the content of ``truth.json``:
-    settings, and for every participant and task the events, labels and clocks.
+    A repeated call with the same settings adds missing files; the csv file of a session is written last. The
+    files of a participant do not depend on the other participants. Returns the content of ``truth.json``:
+    the settings, and the events, labels and clocks of each participant and task.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there.
+        Created if it does not exist.
     participants, tasks : sequence of str
-        Ids of four digits; of N170, oddball_active and oddball_passive.
+        Ids of four digits; some of N170, oddball_active and oddball_passive.
     n_events : int, or dict of task to int
-        Events of a recording; ``FULL_EVENTS`` is the size of the recorded data set.
+        Number of events in a recording; ``FULL_EVENTS`` has the numbers of the real data set.
     crosstalk : float
-        What each marker leaves in the headset's channels, in volts: it decays within a second, gives the
-        device away, and says nothing about the stimulus.
+        Size, in volts, of the artifact that each marker leaves in the headset's channels. It decays within a
+        second and depends on the device, not on the stimulus.
     defects : dict of (participant, task) to dict, or None
-        What goes wrong, as in ``NO_DEFECTS``. None: the defects of the recorded data set.
+        Defects of each recording, with the keys of ``NO_DEFECTS``. None: those of the real data set.
     """
     folder = Path(folder)
     if not tasks or not set(tasks) <= set(TASKS):
@@ -142,12 +142,12 @@ def simulate_flex(
 
 
 def _plan(person: Person, task: str, n: int, defects: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that is decided before a brain does anything: events, labels, clocks."""
+    """Return the events, labels and clocks of a session, drawn before any signal is simulated."""
     rng = person.rng(list(TASKS).index(task), 0)
-    # Short sessions have more deviants than their share, so that there are enough to tell what they evoke.
+    # Short sessions have a larger share of deviants, enough to estimate the response to them.
     ones = max(round(FULL_ONES[task] / FULL_EVENTS[task] * n), min(n // 5, 10))
     label = rng.permutation((np.arange(n) < ones).astype(int))
-    # The headset was switched on for the run that counts.
+    # The headset records only the final run.
     early = np.cumsum(rng.uniform(0.9, 1.3, defects["extra"]))
     flex_start = float(rng.uniform(10.0, 25.0)) + 1.3 * defects["extra"]
     onset = flex_start + 6.0 + np.cumsum(rng.uniform(0.9, 1.3, n))
@@ -156,11 +156,11 @@ def _plan(person: Person, task: str, n: int, defects: dict[str, Any]) -> dict[st
     stop = float(onset[-1]) + 0.3 if defects["cut_last"] else end
     orientation = rng.integers(0, 2, n) if task == "N170" else None
     return {
-        # In seconds since the sources began.
+        # In seconds from the start of the simulated sources.
         "onset": onset.round(6).tolist(),
         "label": label.tolist(),
         "orientation": None if orientation is None else orientation.tolist(),
-        # What the amplifier receives: of a category and an orientation, or of a tone.
+        # The trigger code sent to the amplifier, for a category and orientation or for a tone.
         "code": (1 + 2 * label + (0 if orientation is None else orientation)).tolist(),
         "extra": (4.0 + early).round(6).tolist(),
         "end": end,
@@ -172,7 +172,7 @@ def _plan(person: Person, task: str, n: int, defects: dict[str, Any]) -> dict[st
 
 
 def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any], crosstalk: float) -> None:
-    """Write the files of one person in the folder of a task, the csv file last, unless that is there."""
+    """Write the session files of one participant, csv file last; do nothing if the csv file exists."""
     path = {kind: folder / place / f"{person.id}_{task}{suffix}" for kind, (place, suffix) in KINDS.items()}
     if path["behaviour"].exists():
         return
@@ -193,7 +193,7 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
     if crosstalk:
         _add_crosstalk(volts["flex"], times["flex"], crosstalk, person)
     _write_neuroscan(path["neuroscan"], volts["neuroscan"], times["neuroscan"], plan)
-    # The headset's software puts the year into names; four digits that are not an id.
+    # The headset's software puts the year into file names: four digits that are not an id.
     headset = path["flex"].with_stem(f"{person.id}_{task}_2018")
     _write_flex(headset, volts["flex"], times["flex"], plan)
     if plan["defects"]["stray_csv"]:
@@ -202,7 +202,7 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
 
 
 def _behaviour(task: str, times: Array, plan: dict[str, Any]) -> bytes:
-    """Return the experiment's csv file, with the byte order mark and the blanks that such files may have."""
+    """Return the content of the experiment's csv file, with the byte order mark and blanks of real files."""
     lines = ["trial, tone, elapsed_time"]
     if task == "N170":
         lines = ["trial, eventCode, stimCat, stimOrient, stimElapsedTime"]
@@ -215,7 +215,7 @@ def _behaviour(task: str, times: Array, plan: dict[str, Any]) -> bytes:
 
 
 def _add_crosstalk(volts: Array, times: Array, size: float, person: Person) -> None:
-    """Let every marker leave its trace: a pattern over channels that is the device's, and that decays."""
+    """Add a decaying artifact after each marker, with a pattern over channels that depends on the device."""
     pattern = np.random.default_rng(0).normal(size=len(volts))
     pattern += 0.1 * person.rng(len(TASKS)).normal(size=len(volts))
     decay = np.exp(-np.arange(round(FLEX_RATE)) / (0.25 * FLEX_RATE))
@@ -246,7 +246,7 @@ def _write_neuroscan(path: Path, volts: Array, times: Array, plan: dict[str, Any
     if defects["missing"] and min(defects["missing"]) > 1:
         after = min(max(defects["missing"]), len(times) - 1)
         at, held = round((times[after] - 0.4) * SFREQ), round(defects["clock_break"] * SFREQ)
-        # Its clock runs on over values that stand still, and the experiment does not.
+        # Insert constant values: the amplifier's clock runs on while the experiment pauses.
         volts = np.insert(volts, [at] * held, volts[:, [at]], axis=1)
         times = times + defects["clock_break"] * (np.arange(len(times)) >= after)
         notes = [(at, IMPEDANCE, "Impedance")]
@@ -256,7 +256,7 @@ def _write_neuroscan(path: Path, volts: Array, times: Array, plan: dict[str, Any
         if i not in defects["missing"]
     ]
     early = [(round((t - clock["start"]) * SFREQ), plan["code"][0], "") for t in plan["extra"]]
-    # The amplifier's caps are labelled in capitals, and an electrode under the eye comes last.
+    # Channel names of the amplifier are in capitals; an electrode under the eye comes last.
     names = [*(name.upper() for name in NEUROSCAN.channels), "VEO"]
     eye = 2 * volts[[CHANNELS.index("Fp1")]]
     write_curry(path, np.concatenate([volts, eye]), names, SFREQ, sorted(early + events + notes))
@@ -269,7 +269,7 @@ def _write_flex(path: Path, volts: Array, times: Array, plan: dict[str, Any]) ->
         jump = 300e-6 * np.hanning(32)
         volts[front, start : start + len(jump)] += jump
     markers = np.zeros(volts.shape[1])
-    # High when it is switched on, which readers must not take for an event.
+    # The marker channel starts high, which readers must not mistake for an event.
     markers[:3] = 1
     for t, code in zip(times, plan["code"], strict=True):
         at = round(t * FLEX_RATE) - MARKER_DELAY

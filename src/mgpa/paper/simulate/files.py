@@ -1,7 +1,7 @@
-"""The files that simulations write: Curry 7 of a Neuroscan amplifier, EDF of an Emotiv Flex, and settings.
+"""Write the files of simulations: Curry 7 of a Neuroscan amplifier, EDF of an Emotiv Flex, and settings.
 
-Only what readers need, in the places where they look for it. Curry: ``.dat`` holds 32-bit floats in
-microvolts, sample by sample; ``.dap`` how many of them, and how fast; ``.rs3`` which electrodes; ``.ceo`` the
+Only the fields that file readers need are written. In Curry, ``.dat`` holds 32-bit floats in microvolts,
+sample by sample; ``.dap`` the number of samples and the sampling rate; ``.rs3`` the electrodes; ``.ceo`` the
 events.
 """
 
@@ -19,11 +19,11 @@ from ...eeg.simulate import electrode_positions
 from ...eeg.trials import standard_montage
 from ..datasets.raw_files import FLEX_HEADER_RATE, FLEX_RATE
 
-# Curry's own type of the note that impedances were measured, far from the small numbers of triggers.
+# Curry's code for an impedance measurement, far from the small numbers of triggers.
 IMPEDANCE = 1200002
-# What a Flex's header says; it samples a little faster (FLEX_RATE).
+# Sampling rate in the header of a Flex; the true rate is slightly higher (FLEX_RATE).
 HEADER_RATE = int(FLEX_HEADER_RATE)
-# Electrodes of a Flex sit on half of the converter's range.
+# Offset of Flex electrodes: half of the converter's range.
 MIDDLE, RANGE = 4200.0, (0.0, 8400.0)
 
 _LIST = """{name} START
@@ -72,7 +72,7 @@ def write_curry(
     sfreq: float,
     events: Sequence[tuple[int, int, str]],
 ) -> Path:
-    """Write a continuous recording as Curry 7 files, which :func:`mne.io.read_raw_curry` opens."""
+    """Write a continuous recording as Curry 7 files for :func:`mne.io.read_raw_curry`."""
     path, volts = Path(path), np.asarray(data, dtype=np.float64)
     n, samples = volts.shape
     header = _HEADER.format(samples=samples, channels=n, sfreq=sfreq, interval=1e6 / sfreq)
@@ -80,12 +80,12 @@ def write_curry(
     write_atomically(path.with_suffix(".dap"), (header + numbers).encode())
 
     standard = {name.lower(): name for name in standard_montage().ch_names}
-    # Curry measures in millimetres.
+    # Curry stores positions in millimetres.
     places = 1000 * electrode_positions([standard.get(name.lower(), "Fpz") for name in channels])
     labels = _list("LABELS", channels)
     lines = ["\t".join(f"{value:.4f}" for value in place) for place in places]
     sensors = _list("SENSORS", lines)
-    # Readers look for lists at the start of a line that is not the first.
+    # Readers find a list only at the start of a line, and not in the first line.
     write_atomically(path.with_suffix(".rs3"), f"\n{labels}{sensors}".encode())
 
     # Sample, eyes closed, type, colour, start, stop, and five numbers that continuous data leave at zero.
@@ -93,7 +93,7 @@ def write_curry(
     listed = _list("NUMBER_LIST", rows)
     texts = _list("REMARK_LIST", [text for _, _, text in events])
     write_atomically(path.with_suffix(".ceo"), f"\n{listed}{texts}".encode())
-    # Last, so that data are there only with everything that tells what they are.
+    # The data file is written last, so that data never lack the files that describe them.
     return write_atomically(path, np.ascontiguousarray(1e6 * volts.T, dtype="<f4").tobytes())
 
 
@@ -102,14 +102,14 @@ def _list(name: str, lines: Sequence[str]) -> str:
 
 
 def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers: Any) -> Path:
-    """Write a recording of a Flex, which :func:`mne.io.read_raw_edf` opens."""
+    """Write a recording of a Flex as EDF for :func:`mne.io.read_raw_edf`."""
     import edfio
 
     path, volts = Path(path), np.asarray(data, dtype=np.float64)
     n = volts.shape[1] // HEADER_RATE * HEADER_RATE
 
     def signal(name: str, values: Any, limits: tuple[float, float] = (-32768.0, 32767.0)) -> Any:
-        # Its own channels, too, are in "microvolts" to the device.
+        # The device labels even its internal channels "microvolts".
         return edfio.EdfSignal(
             np.asarray(values[:n], dtype=np.float64),
             HEADER_RATE,
@@ -134,7 +134,7 @@ def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers
 
 
 def write_truth(folder: Path, truth: dict[str, Any], pattern: str) -> None:
-    """Write truth.json; raise if the folder has other files, or files of other settings."""
+    """Write truth.json; raise if the folder holds foreign files or a simulation with other settings."""
     path = folder / "truth.json"
     if not path.exists() and (foreign := sorted(folder.glob(pattern))):
         raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")

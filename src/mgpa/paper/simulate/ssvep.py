@@ -1,7 +1,8 @@
-"""Simulated recordings with known effects, in the file format of the wearable SSVEP data set.
+"""Simulate recordings with known effects, in the file format of the wearable SSVEP data set.
 
 Participants look at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
-ones are noisier, lose more of the signal and filter more narrowly; a cap never sits twice in the same way.
+electrodes are noisier, lose more of the signal and filter more narrowly. The cap sits slightly differently
+in each session.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ DEVICES = {
     "dry": replace(_DRY, highpass=0.5, lowpass=60.0),
     "wet": replace(_WET, highpass=0.15, lowpass=90.0),
 }
-# Sources are computed at twice the devices' rate, well above what responses hold.
+# Sources are computed at twice the sampling rate of the devices, well above the frequencies of responses.
 OVERSAMPLING = 2
 FLICKER, VISUAL_LATENCY, RISE = 2.0, 0.14, 0.1
 RESPONSE = 12e-9
 GENERATORS = ("Oz", "O1", "O2")
 HARMONICS = (1.0, 0.5, 0.2)
-# Later changes to what a seed gives must change this number, so that files are not mixed.
+# Increase this number when the output of a seed changes, so that old and new files are not mixed.
 VERSION = 1
 
 
@@ -48,9 +49,9 @@ def simulate_ssvep(
 ) -> dict[str, Any]:
     """Write S001.mat, …, Subjects_Information.mat, and truth.json with the simulated effects.
 
-    Each electrode records ``blocks`` of twelve trials; the provider's files have ten. Files that are there
-    already are left alone, if truth.json says that they were made alike; so an interrupted run goes on where
-    it stopped. Returns the content of truth.json: settings, devices, and the traits of every person.
+    Each electrode type records ``blocks`` of twelve trials; the provider's files have ten blocks. Existing
+    files are kept if truth.json has the same settings, so an interrupted run can be continued. Returns the
+    content of truth.json: settings, devices, and the traits of each participant.
     """
     folder = Path(folder)
     settings = {"version": VERSION, "n_people": n_people, "random_state": random_state, "blocks": blocks}
@@ -70,14 +71,14 @@ def simulate_ssvep(
 
 
 def simulate_person(person: Person, blocks: int) -> Array:
-    """Return one person's trials, (channels, samples, electrodes, blocks, targets), in volts."""
+    """Return one participant's trials, (channels, samples, electrodes, blocks, targets), in volts."""
     sfreq = OVERSAMPLING * SFREQ
     data = np.empty((len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
     for e, electrode in enumerate(ELECTRODES):
         rng = person.rng(e, 0)
-        # The cap sits on a person with gains and a tilt of its own.
+        # Each cap has its own gains and its own tilt.
         device, tilt = DEVICES[electrode].worn(rng), rng.normal(0.0, 0.03, 3)
-        # Trials in the order of a session: blocks of all targets, one after the other.
+        # Trials are in recording order: block by block, each with all targets.
         n_samples = blocks * len(FREQUENCIES) * OVERSAMPLING * SAMPLES
         *places, moments = joined(
             background(person, n_samples, sfreq, person.rng(e, 1)),
@@ -93,8 +94,8 @@ def simulate_person(person: Person, blocks: int) -> Array:
 def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator) -> Sources:
     """Return the response of the visual cortex to flicker, for each trial.
 
-    A sum of harmonics that begins after the visual latency and lasts as long as the flicker; people differ in
-    gain, latency, phases and which hemisphere responds more, and trials in strength.
+    The response is a sum of harmonics that begins after the visual latency and lasts as long as the flicker.
+    Participants differ in gain, latency, phases and dominant hemisphere; trials differ in strength.
     """
     traits = person.rng(len(ELECTRODES))
     phases = traits.uniform(0, 2 * np.pi, len(HARMONICS))
@@ -115,7 +116,7 @@ def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator)
 
 
 def _information(people: list[Person]) -> NDArray[Any]:
-    """Return the provider's cell array: a row of names, the first of them empty, and one row per person."""
+    """Return the provider's cell array: column names (the first empty), then one row per participant."""
     questions = [f"Question {i + 1}" for i in range(6)]
     gender, first = files.COLUMNS.values()
     rows: list[list[Any]] = [["", gender, "Age", "Handedness", *questions, first]]
@@ -131,6 +132,6 @@ def _write_mat(path: Path, content: dict[str, Any]) -> None:
 
     with replacing(path) as temporary:
         savemat(temporary, content, appendmat=False)
-        # The header says when it was written; without that, the same simulation gives the same bytes.
+        # The header would hold the time of writing; without it, equal simulations give equal bytes.
         with open(temporary, "r+b") as stream:
             stream.write(b"MATLAB 5.0 MAT-file, simulated by mgpa".ljust(116))

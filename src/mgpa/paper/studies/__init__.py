@@ -1,1 +1,1 @@
-"""Studies from a TOML file to tables and figures: the paper's four, and yours."""
+"""Run studies described in TOML files, the paper's four or your own, and write their tables and figures."""

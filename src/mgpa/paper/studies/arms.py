@@ -20,21 +20,21 @@ from .splits import Split, planned_gate
 
 
 def make_arms(study: Study, split: Split) -> dict[str, Any]:
-    """Return the methods of a study for one split: name to an estimator, or to several fits of one.
+    """Return the unfitted methods of a study for one split: an estimator, or a list of them, for each name.
 
-    Coordinates are the study's, so nothing is standardised again. Control gates have the measurement gate's
-    rank, and their anchors see its complement.
+    The rows are already in the study's coordinates, so no method standardises them again. Control gates have
+    the rank of the measurement gate, and their anchors see the complement of the measurement gate.
     """
     return {name: make_arm(study, split, name, method) for name, method in study.methods.items()}
 
 
 def recipes(method: MethodSection) -> list[dict[str, Any]]:
-    """Return every combination of a method's grid; without a grid, a single empty one."""
+    """Return every combination of parameters in a method's grid; without a grid, one empty combination."""
     return [dict(zip(method.grid, values, strict=True)) for values in product(*method.grid.values())]
 
 
 def unfitted(name: str, method: MethodSection, recipe: Mapping[str, Any] | None = None) -> Any:
-    """Return a method as an estimator that has seen no data."""
+    """Return the unfitted estimator of a method."""
     acts_on = {e.name: e.acts_on for e in list_methods()}.get(method.method, "embeddings")
     if acts_on != "embeddings":
         does = "corrects signals" if acts_on == "signals" else "predicts labels"
@@ -56,7 +56,7 @@ def make_arm(
     parameters = model.get_params()
     if "standardize" in parameters and "standardize" not in method.parameters:
         model.set_params(standardize=False)
-    if method.tokens != "mean":  # tables of tokens are corrected by their mean otherwise
+    if method.tokens != "mean":  # by default, tables of tokens are corrected through the token mean
         if "gate" in parameters:
             model.set_params(gate=planned_gate(study))
         return (TOKENS | {"each": EachToken})[method.tokens](model)
@@ -84,7 +84,7 @@ def measured_rank(study: Study, split: Split) -> int:
 
 
 def pairs_by_method(study: Study, split: Split) -> dict[str, Any] | None:
-    """Return each method's calibration pairs; None if all pairs are among the rows."""
+    """Return the calibration pairs of each method, or None if all pairs are among the rows."""
     if split.contrasts is None:
         return None
     if split.endpoints is None and any(m.pairs == "endpoints" for m in study.methods.values()):

@@ -1,4 +1,4 @@
-"""Attack a study: change what its authors could have chosen otherwise, and see which conclusions stay."""
+"""Test the robustness of a study: vary its analysis choices and compare the conclusions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEFT_OUT = "one participant left out"
 
 
 def attacks(study: Study) -> dict[str, dict[str, Any]]:
-    """Return changes to a study by name: seeds, strength of the effect, gate, anchor, bank.
+    """Return the variations of a study by name: other seeds, effect strengths, gates, anchors and readers.
 
     Examples
     --------
@@ -52,10 +52,11 @@ def attacks(study: Study) -> dict[str, dict[str, Any]]:
 def attack_study(
     which: str | Path, out: Path, *, names: Sequence[str] = (), device: str = "auto", **options: Any
 ) -> list[dict[str, Any]]:
-    """Run a study and its variations; return and write a row for each declared contrast and variation.
+    """Run a study and its variations; write and return one row for each declared contrast and variation.
 
-    ``which`` and ``options`` are those of :func:`mgpa.paper.load_study`; ``names`` are variations, all of
-    them if empty. ``out`` gets ``attack.csv``; all runs share its cells.
+    ``which`` and ``options`` are passed to :func:`mgpa.paper.load_study`. ``names`` selects variations; an
+    empty selection runs all of them. The rows are written to ``attack.csv`` in ``out``; all runs share the
+    finished cells there.
     """
     base = load_study(which, **options)
     changes = attacks(base)
@@ -77,7 +78,7 @@ def attack_study(
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many conclusions stay, are the same, move or turn under each variation, and which move."""
+    """Return as text how many conclusions stay, move or turn under each variation, and which ones change."""
     words, lines = ("stays", "same", "moves", "turns"), []
     counts: dict[str, Counter[str]] = {}
     for row in rows:
@@ -94,7 +95,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _contrasts(result: StudyResult) -> dict[tuple[str, ...], tuple[float, float, float]]:
-    """Return the declared contrasts of a study's outcomes: value, low, high."""
+    """Return value, lower and upper limit of each declared contrast of a study's outcomes."""
     outcomes = {"worst"} if result.study.reuse is not None else {"S", "T_f"}
     return {
         (r["task"], r["method"], r["against"], r["metric"]): (r["value"], r["low"], r["high"])
@@ -104,7 +105,7 @@ def _contrasts(result: StudyResult) -> dict[tuple[str, ...], tuple[float, float,
 
 
 def _left_out(result: StudyResult, declared: dict[Any, Any]) -> list[dict[str, Any]]:
-    """Return the range of every contrast when one EVAL participant at a time is left out."""
+    """Return the range of each contrast over analyses that leave out one EVAL participant."""
     ranges = {}
     for task, a, b, metric in declared:
         audit = result.audits[task]
@@ -114,12 +115,12 @@ def _left_out(result: StudyResult, declared: dict[Any, Any]) -> list[dict[str, A
 
 
 def _rows(variation: str, varied: Any, declared: Any, heading: str) -> list[dict[str, Any]]:
-    """Return every declared contrast under a variation, and what becomes of its conclusion."""
+    """Return one row for each declared contrast under a variation, with its conclusion compared."""
     heads = ("task", "method", "against", "metric", "variation", "value", "low", "high", "declared")
     rows = []
     for key in (key for key in varied if key in declared):
         word = conclusion(varied[key], declared[key], variation == LEFT_OUT)
-        if varied[key] == declared[key]:  # a reader's seed, for one, does not touch the task
+        if varied[key] == declared[key]:  # for example, the seed of a reader does not change the task
             word = "declared" if variation == "as declared" else "same"
         row = dict(zip(heads, (*key, variation, *varied[key], declared[key][0]), strict=True))
         rows.append(row | {"conclusion": word, "run": heading})
@@ -127,10 +128,11 @@ def _rows(variation: str, varied: Any, declared: Any, heading: str) -> list[dict
 
 
 def conclusion(varied: Any, declared: Any, is_range: bool) -> str:
-    """Return "stays", "moves" (clear in one of them only) or "turns" (clear in both, with opposite signs).
+    """Return "stays", "moves" (clear in one of the runs only) or "turns" (clear in both, opposite signs).
 
-    Both are value, low and high; clear is an interval without zero. A range of values without one participant
-    each is narrower than an interval: it can unsettle a clear conclusion, but not make one.
+    ``varied`` and ``declared`` are (value, low, high); a contrast is clear if its interval excludes zero. The
+    range over left-out participants (``is_range``) is narrower than an interval: such a range can make a
+    clear conclusion unclear, but cannot make an unclear one clear.
     """
     sign, before = (int(low > 0) - int(high < 0) for _, low, high in (varied, declared))
     if sign == before or (is_range and before == 0):

@@ -1,7 +1,8 @@
-"""What the paper leaves open, asked of any study.
+"""Analyses beyond the paper, for any study.
 
-How much of the difference between its sources is measurement, and how much is who or what was sampled; how
-many calibration pairs its results need; what CORAL does if every token has its own map.
+They estimate how much of the difference between sources comes from measurement and how much from sampling
+different participants or events, how many calibration pairs the results need, and how CORAL performs when
+each token has its own map.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from .reuse import prepare
 from .run import run_study
 from .splits import Split, make_split, pairs_of, planned_gate, split_names
 
-#: Numbers of calibration pairs that are tried, where a study has more.
+#: Numbers of calibration pairs to try; only those below the study's own number are used.
 COUNTS = (10, 30, 100, 300, 1000)
 OUTCOMES = ("S", "T_f", "worst", "control")
 Rows = list[dict[str, Any]]
 
 
 def study_splits(study: Study, workspace: Path) -> Iterator[tuple[str, Split]]:
-    """Yield what maps are fitted on, for every split of a study."""
+    """Yield the name and the fitting data of each split of a study."""
     workspace = Path(workspace).resolve()
-    claim(workspace, "settings.json")  # before recordings are made there, or no run would take the folder
+    claim(workspace, "settings.json")  # before recordings fill the folder: later runs refuse unclaimed ones
     recordings = Recordings(study, workspace, verbose=False)
     for name, rotation in split_names(study).items():
         if study.reuse is None:
@@ -42,25 +43,25 @@ def study_splits(study: Study, workspace: Path) -> Iterator[tuple[str, Split]]:
 
 
 def source_split(split: Split, gate: Any) -> dict[str, float]:
-    """Return how a difference of two sources' FIT rows splits into measurement and sampling.
+    """Split the difference between two sources' FIT rows into a measurement part and a sampling part.
 
-    The method is that of travelling subjects (Yamashita et al. 2019): pairs show how the measurement changes
-    the same event. The rest of the difference of means is due to the participants or events sampled under
-    each source.
+    This is the method of travelling subjects (Yamashita et al. 2019): pairs show how the measurement changes
+    the same event. The remaining difference between the means comes from the participants or events sampled
+    under each source.
 
     Parameters
     ----------
     split : Split
-        Of two sources. Pairs are those that are evaluated: endpoints where contrasts are scaled.
+        A split with two sources. The pairs are the evaluated views: endpoints if contrasts are scaled.
     gate : Gate
-        Unfitted: the measurement gate.
+        The unfitted measurement gate.
 
     Returns
     -------
     dict of str to float
-        Lengths of ``difference`` = ``measurement`` + ``sampling``; the share of the squared difference along
-        each (``measured`` and ``sampled``, which sum to one); how much of the squared length of each lies in
-        the gate of rank ``rank``.
+        The lengths of ``difference`` = ``measurement`` + ``sampling``; the share of the squared difference
+        along each part (``measured`` and ``sampled``, which sum to one); and, for each of the three vectors,
+        the share of its squared length inside the gate of rank ``rank``.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def source_split(split: Split, gate: Any) -> dict[str, float]:
     facts["sampled"] = 1.0 - facts["measured"]
     for name, part in parts.items():
         length = float(part @ part)
-        seen_part = length > 1e-12 * squared  # less is rounding, which has no direction
+        seen_part = length > 1e-12 * squared  # shorter vectors are rounding error and have no direction
         facts[f"gate_{name}"] = float(np.sum((part @ basis) ** 2)) / length if seen_part else float("nan")
     return facts | {"rank": float(basis.shape[1]), "pairs": float(len(seen))}
 
@@ -100,7 +101,7 @@ def _mean_contrasts(pairs: Any) -> NDArray[np.float64]:
 
 
 def split_sources(study: Study, workspace: Path) -> Rows:
-    """Return :func:`source_split` of every split of a study, one row for each."""
+    """Return one row for each split of a study: the result of :func:`source_split`."""
     return [
         {"study": study.name, "split": name, **source_split(split, planned_gate(study))}
         for name, split in study_splits(study, workspace)
@@ -116,7 +117,7 @@ def pairs_needed(
     device: str = "auto",
     **options: Any,
 ) -> Rows:
-    """Run a study's complete MGPA maps, closed form and iterative, with fewer calibration pairs.
+    """Run a study's complete MGPA maps (closed form and iterative) with fewer calibration pairs.
 
     Parameters
     ----------
@@ -125,13 +126,13 @@ def pairs_needed(
     workspace : path
         Shared by all runs: recordings, tables and cells.
     counts, seeds : sequence of int
-        How many pairs are kept, if there are more, and the seeds that choose them.
+        Numbers of pairs to keep (those below the study's own number), and the seeds that choose the pairs.
 
     Returns
     -------
     list of dict
-        A row for each number of pairs, seed, task, method and outcome, with its interval; the rows with all
-        pairs are last.
+        One row for each number of pairs, seed, task, method and outcome, with its interval. The rows with
+        all pairs come last.
     """
     base = load_study(which, **options)
     complete = [(m.method, name) for name, m in base.methods.items() if m.budget is None]
@@ -154,9 +155,10 @@ def pairs_needed(
 
 
 def coral_of_each_token(which: str | Path, workspace: Path, *, device: str = "auto", **options: Any) -> Rows:
-    """Run CORAL of the token mean, as in the paper, beside CORAL of each token by itself.
+    """Compare CORAL of the token mean, as in the paper, with CORAL of each token separately.
 
-    Returns a row for each method and metric, with its interval; none if the study has no CORAL of tokens.
+    Returns one row for each method and metric, with its interval, or no rows if the study has no CORAL of
+    tokens.
     """
     base = load_study(which, **options)
     corals = {name: m for name, m in base.methods.items() if m.method == "coral"}
@@ -172,7 +174,7 @@ def coral_of_each_token(which: str | Path, workspace: Path, *, device: str = "au
 
 
 def write_beyond(which: str | Path, out: Path, *, device: str = "auto", **options: Any) -> list[Path]:
-    """Write ``sources.csv``, ``pairs.csv`` and, for tokens, ``tokens.csv`` of a study; return their paths."""
+    """Write ``sources.csv``, ``pairs.csv`` and, for studies of tokens, ``tokens.csv``; return the paths."""
     workspace = Path(out) / "work"
     tables = {
         "sources.csv": split_sources(load_study(which, **options), workspace),

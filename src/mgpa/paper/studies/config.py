@@ -1,6 +1,6 @@
-"""The settings of a study: data, roles, gate, methods and seeds.
+"""Settings of a study: data, roles, gate, methods and seeds.
 
-It is written in TOML and checked here, section by section, before anything is computed.
+Studies are written in TOML. This module checks each section before anything is computed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...audit.metrics import find_metric
 
-#: Packaged studies that have figures of their own in the paper, and the tasks of the second.
+#: Packaged studies with their own figures in the paper, and the tasks of the reuse study.
 CONTROLLED, REUSE = "controlled-ssvep", "p300-reuse"
 TASKS = ("P300", "N170", "MMN")
-#: Encoders without a network, and their classes in :mod:`mgpa.eeg.features`.
+#: Encoders that are not networks, with their classes in :mod:`mgpa.eeg.features`.
 FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
 
 Texts = tuple[str, ...]
@@ -23,17 +23,17 @@ Integers = tuple[int, ...]
 
 
 class Section(BaseModel):
-    """A part of a study; unknown keys are errors, not comments."""
+    """A section of a study; unknown keys raise an error."""
 
-    # Participants may be called by numbers.
+    # Participants may be named by numbers.
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
 class DataSection(Section):
-    """Where the rows come from.
+    """The source of the rows.
 
-    ``kind``: a public data set in its provider's files, or ``"table"``, embeddings in a file. Recordings
-    without a ``folder`` are simulated, as ``simulate`` says.
+    ``kind`` names a public data set, stored in its provider's file format, or is ``"table"`` for a file of
+    embeddings. Recordings without a ``folder`` are simulated with the parameters in ``simulate``.
     """
 
     kind: Literal["wearable_ssvep", "neuroscan_flex", "table"]
@@ -64,7 +64,7 @@ class DataSection(Section):
 
 
 class TransportSection(Section):
-    """Virtual views toward the other source, if no event was recorded twice."""
+    """Virtual views toward the other source, for data in which no event was recorded twice."""
 
     trials: int = 1024
     fit_trials: int = 4096
@@ -72,7 +72,7 @@ class TransportSection(Section):
 
 
 class ViewsSection(Section):
-    """The views of each trial: references, crop, and scaling."""
+    """The views of each trial: EEG references, crop and scaling."""
 
     references: dict[str, str] = {}
     crop: tuple[int, int] | None = None
@@ -91,9 +91,10 @@ class EncoderSection(Section):
 
 
 class RolesSection(Section):
-    """The roles of participants: lists of people, or rotating folds.
+    """The roles of participants, given as lists of participants or as rotating folds.
 
-    Without either, a table's own roles; if it has none, 40 % FIT and 20 % each VAL, HEAD and EVAL.
+    Without lists or folds, the roles in the table are used. Without roles in the table, 40 % of participants
+    are FIT, and VAL, HEAD and EVAL get 20 % each.
     """
 
     people: dict[Literal["FIT", "VAL", "HEAD", "EVAL"], Texts] = {}
@@ -110,7 +111,7 @@ class RolesSection(Section):
 
 
 class EndpointsSection(Section):
-    """Which views of an event are seen: contrasts scaled by ``gamma``; one view per event in FIT and VAL."""
+    """Views of an event in a study: contrasts scaled by ``gamma``, and one view per FIT or VAL event."""
 
     gamma: float = 1.0
     association: float | None = None
@@ -119,7 +120,7 @@ class EndpointsSection(Section):
 
 
 class CoordinatesSection(Section):
-    """Principal components, standardised, fitted on FIT rows, or on those of one source."""
+    """Standardised principal components, fitted on all FIT rows or on the FIT rows of one source."""
 
     components: int | None = None
     source: str | None = None
@@ -128,7 +129,7 @@ class CoordinatesSection(Section):
 
 
 class GateSection(Section):
-    """The gate: its rank, its share of the contrasts' energy, or "auto" for the rank that pairs support."""
+    """The gate: a rank, a share of the contrasts' energy, or "auto" for the rank that the pairs support."""
 
     rank: int | float | Literal["auto"] = 0.9
     norm_quantile: float = 0.05
@@ -139,7 +140,7 @@ class GateSection(Section):
 
 
 class MethodSection(Section):
-    """One arm: a method, its parameters, and the point at which it is compared."""
+    """One arm of a study: a method, its parameters, and the operating point at which it is compared."""
 
     method: str
     parameters: dict[str, Any] = {}
@@ -160,7 +161,7 @@ class MethodSection(Section):
 
 
 class ReadersSection(Section):
-    """The bank of source readers; the defaults are the paper's."""
+    """The source readers; the defaults are those of the paper."""
 
     bank: Literal["paper", "full"] = "paper"
     restarts: int = 3
@@ -169,7 +170,7 @@ class ReadersSection(Section):
 
 
 class ReuseSection(Section):
-    """Select each correction on one task's development people, then use it unchanged on the others."""
+    """Select each correction on development participants of one task; apply it unchanged to other tasks."""
 
     development: str
     tasks: Texts
@@ -186,14 +187,14 @@ class ReuseSection(Section):
 
 
 class NeedsSection(Section):
-    """Gigabytes of disk and memory that the study was measured to need."""
+    """Measured needs of the study: gigabytes of disk space and of memory."""
 
     disk: float = 0.0
     memory: float = 0.0
 
 
 class ContrastSection(Section):
-    """A declared difference: method a minus method b, and the paper's result (value, low, high)."""
+    """A declared contrast: method a minus method b, with the paper's result (value, low, high)."""
 
     a: str
     b: str = "identity"
@@ -208,7 +209,7 @@ class ContrastSection(Section):
 
 
 class Study(Section):
-    """Everything that defines a study's numbers."""
+    """All settings that determine the numbers of a study."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     title: str
@@ -269,10 +270,10 @@ class Study(Section):
 
     @property
     def description(self) -> str:
-        """The description of the study, with the numbers that were used."""
+        """The description of the study, with its numbers filled in."""
         return self.about.replace("{gamma}", f"{100 * self.endpoints.gamma:g} %")
 
     @property
     def simulated(self) -> bool:
-        """Whether the recordings are made here."""
+        """Whether the recordings are simulated."""
         return self.data.kind != "table" and self.data.folder is None

@@ -1,4 +1,4 @@
-"""A source-aware correction of every token by itself: what the paper leaves out for CORAL."""
+"""Correct each token separately with a source-aware method; the paper corrects the token mean."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ...maps import CorrectionMap, RoutedMap
 
 
 class EachToken(TokenEstimator):
-    """Fit a source-aware method, such as CORAL, to every token by itself: each has its own map.
+    """Fit a source-aware method, such as CORAL, to each token separately.
 
-    The paper shifts all tokens by what corrects their mean, and finds that the shift is itself a sign of the
-    source. Here every token gets its own map; the stored map is of all tokens together (``layout`` "joint"),
-    with a block for each.
+    The paper shifts all tokens by the correction of their mean, and finds that this shift itself reveals the
+    source. Here each token has its own map. They are stored as one map of all tokens (``layout`` "joint"),
+    with one block per token.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class EachToken(TokenEstimator):
     layout: ClassVar[str] = "joint"
 
     def fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
-        """Fit on tokens X (n, t, d); everything else is as in the method's own ``fit``."""
+        """Fit on tokens X (n, t, d); other arguments are passed to the method's ``fit``."""
         forget(self)
         return self.partial_fit(X, y, **{k: v for k, v in evidence.items() if k in ("source", "groups")})
 
@@ -55,22 +55,22 @@ class EachToken(TokenEstimator):
         return self
 
     def add_pairs(self, pairs: Any) -> Self:
-        """Do nothing: a method that is told the source needs no pairs."""
+        """Do nothing: source-aware methods need no pairs."""
         return self
 
     def merge(self, other: Any) -> Self:
-        """Add everything another one has seen."""
+        """Add the data of another instance."""
         check_is_fitted(other, "estimators_")
         both = zip(self.estimators_, other.estimators_, strict=True)
         self.estimators_ = [copy.copy(one).merge(others) for one, others in both]
         return self
 
     def transform(self, X: Any, **operating_point: Any) -> Any:
-        """Correct tokens (n, t, d); a source-aware method needs ``source``."""
+        """Correct tokens (n, t, d); ``source`` is required."""
         return transform_tokens(self.to_map(), X, **operating_point)
 
     def to_map(self) -> CorrectionMap:
-        """Return the map of all tokens together."""
+        """Return one map that corrects all tokens."""
         check_is_fitted(self, "estimators_")
         maps = [model.to_map() for model in self.estimators_]
         n_sources, n = len(maps[0].sources), sum(m.n_features for m in maps)

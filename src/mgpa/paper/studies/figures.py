@@ -1,4 +1,4 @@
-"""The paper's figure 2, of its Gaussian model, and figures 3 and 4, with its values beside a run's."""
+"""Draw the paper's figure 2 (its Gaussian model) and figures 3 and 4 (values of the paper and of a run)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ GATES = ("Measurement gate", "PCA gate", "Random gates", "Ungated")
 
 @dataclass(frozen=True)
 class Illustration:
-    """Rows of figure 2's model at one q, (n, 2), their sources, and where three corrections move them.
+    """Rows of figure 2's model at one q, their sources, and the rows after three corrections, each (n, 2).
 
-    ``mean`` is at the score μ(q) = E[s | q], ``zero`` at the score 0, ``block`` at E[Z | q].
+    ``mean`` moves rows to the score μ(q) = E[s | q], ``zero`` to the score 0, ``block`` to E[Z | q].
     """
 
     rows: NDArray[np.float64]
@@ -37,7 +37,7 @@ class Illustration:
 
 
 def illustrate(n: int, random_state: int = 0) -> Illustration:
-    """Draw rows of figure 2's model and correct them, by equation (6)."""
+    """Sample rows from figure 2's model and correct them by equation (6)."""
     rng = np.random.default_rng(random_state)
     source = (rng.random(n) < SHARE).astype(np.int64)
     rows = rng.normal(size=(n, 2)) + np.outer(source - 0.5, SHIFT)
@@ -64,7 +64,7 @@ def illustrated_costs() -> dict[str, float]:
 
 
 def geometry_figure() -> Any:
-    """Draw figure 2: the gate and the direction, what a correction keeps, and what its target costs."""
+    """Draw figure 2: gate and direction, selective or whole-block correction, and the cost of each target."""
     sample, cost = illustrate(36, 3), illustrated_costs()
     colors = [SOURCE_COLORS[s] for s in sample.source]
     with style():
@@ -96,7 +96,7 @@ def geometry_figure() -> Any:
 
 
 def _pairs_panel(ax: Any) -> None:
-    """Draw pairs at several q, their differences, the mean of these, and a row that moves along it."""
+    """Draw pairs at several q, their differences, the mean difference, and a row that moves along it."""
     rng = np.random.default_rng(0)
 
     def seen(q: Any, z: Any) -> Any:  # q upward, the gate's plane obliquely
@@ -126,7 +126,7 @@ def _pairs_panel(ax: Any) -> None:
 
 
 def gate_figure(runs: Runs) -> Any:
-    """Draw figure 3: source and task at a common budget by gate, and what the target costs."""
+    """Draw figure 3: source and task AUROC of each gate at a common budget, and the cost of each target."""
     methods = runs.results[CONTROLLED]["settings"]["methods"]
     budgets = {methods[name]["budget"] for name in GATES if name in methods}
     budget = ", ".join("none" if b is None else f"{b:g}".lstrip("0") for b in sorted(budgets, key=str))
@@ -148,7 +148,7 @@ def gate_figure(runs: Runs) -> Any:
 
 
 def reuse_figure(runs: Runs) -> Any:
-    """Draw figure 4: worst-association AUROC of reused maps; a dagger where they clearly gain on LEACE."""
+    """Draw figure 4: worst-association AUROC of reused maps. A dagger marks clear gains over LEACE."""
     with style():
         figure, axes = canvas(PAGE, 2.2, 2, 2)
         for ax, task in zip(axes, TASKS[1:], strict=True):
@@ -167,7 +167,7 @@ def reuse_figure(runs: Runs) -> Any:
 
 
 def _panel(ax: Any, runs: Runs, keys: dict[str, Any], title: str, xlabel: str, scale: float = 1) -> None:
-    """Draw a line for each key of a number: the run's and the paper's, with their intervals."""
+    """Draw one line per key: the number of the run and of the paper, with intervals."""
     for y, key in enumerate(keys.values()):
         run = {
             "marker": "o",
@@ -191,7 +191,7 @@ def _panel(ax: Any, runs: Runs, keys: dict[str, Any], title: str, xlabel: str, s
 
 
 def _note(figure: Any, runs: Runs, study: str, marks: str) -> None:
-    """Write above a figure what its marks are and, below it, how the run differs from the preset."""
+    """Write the legend above a figure and the run's deviations from the preset below it."""
     run = runs.results[study]
     line = f"● {run['heading']}, 95 % intervals    ◇ the paper    {marks}"
     figure.suptitle(line, fontsize=7, color=MUTED)

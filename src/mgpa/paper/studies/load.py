@@ -1,7 +1,7 @@
-"""Studies from TOML: those that come with the package, and files.
+"""Load studies from TOML files or by the name of a packaged study.
 
-The sections ``[simulated]`` and ``[quick]`` hold what is different where recordings are simulated, and in a
-short run.
+The section ``[simulated]`` holds settings that differ when recordings are simulated; ``[quick]`` holds those
+that differ in a short run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OVERLAYS = ("simulated", "quick")
 
 
 def presets() -> dict[str, str]:
-    """Return the studies that come with the package, by name, and their titles."""
+    """Return the names and titles of the packaged studies."""
     titles = {}
     for entry in files(__package__).joinpath("presets").iterdir():
         if entry.name.endswith(".toml"):
@@ -42,15 +42,15 @@ def load_study(
     Parameters
     ----------
     which : str or path
-        The name of one that comes with the package (:func:`presets`), or a TOML file.
+        The name of a packaged study (:func:`presets`), or a TOML file.
     recordings : path or None
-        Folder with the recordings (or file with the table); without it they are simulated.
+        Folder of the recordings, or file of the table. Without it, the recordings are simulated.
     checkpoint : path or None
-        File with the encoder's weights; without it, what the study names.
+        File of the encoder's weights. Without it, the file named in the study.
     quick : bool
-        Apply the study's ``[quick]`` section: a run of minutes.
+        Apply the study's ``[quick]`` section, so that the run takes minutes.
     **changes
-        Values to set last, as ``gate={"rank": 3}``.
+        Settings that override all others, such as ``gate={"rank": 3}``.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def load_study(
     for key in applied:
         document = _merged(document, overlays[key])
     document = _merged(document, changes) | {"overlays": applied}
-    # An overlay that leaves a method out leaves its contrasts out, too.
+    # An overlay that leaves out a method also leaves out its contrasts.
     if left_out := planned - set(document.get("methods", ())):
         contrasts = document.get("contrasts", [])
         document["contrasts"] = [c for c in contrasts if not left_out & {c.get("a"), c.get("b")}]
@@ -89,7 +89,7 @@ def load_study(
 def _name_files(
     data: dict[str, Any], encoder: dict[str, Any], study: str, beside: Path, recordings: Any, checkpoint: Any
 ) -> None:
-    """Name the files in a study's sections: those that are given, or those it names, ``beside`` it."""
+    """Set the file paths of a study: given paths, or paths in the study relative to the folder ``beside``."""
     if recordings is not None:
         data["table" if data.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
     else:
@@ -105,7 +105,7 @@ def _name_files(
 
 
 def read_study(which: str | Path) -> tuple[str, str, Path]:
-    """Return the text of a study, its name, and the folder of its relative paths."""
+    """Return the text of a study, its name, and the folder to which its paths are relative."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
         return read_study_text(path), str(path), path.resolve().parent
@@ -119,16 +119,16 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
 
 
 def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = False) -> dict[str, Any]:
-    """Return a document with another laid over it: tables are merged, everything else replaced.
+    """Return a document with another document's tables merged in and its other values replaced.
 
-    ``false`` leaves a method out.
+    A method set to ``false`` is left out.
     """
     result = dict(document)
     for key, value in over.items():
         if value is None or (methods and value is False):
             result.pop(key, None)
         elif isinstance(value, dict) and isinstance(result.get(key), dict):
-            # Another encoder has other parameters; those of the first would not fit.
+            # The parameters of one encoder do not fit another.
             whole = key == "encoder" and value.get("name", result[key].get("name")) != result[key].get("name")
             result[key] = value if whole else _merged(result[key], value, methods=key == "methods")
         else:

@@ -1,7 +1,7 @@
-"""The paper's tables 1 to 11, figures 2 to 4, and every result it prints beside a run's.
+"""Write the paper's tables 1 to 11 and figures 2 to 4, with each printed result beside that of a run.
 
-Captions name each run's heading ("Ours", "Simulated", "Quick", "Changed") and list how it differs from the
-packaged study. Which numbers and words stand where is data: ``paper.toml``.
+Captions give the heading of each run ("Ours", "Simulated", "Quick", "Changed") and list how the run differs
+from the packaged study. The contents of each table are defined in ``paper.toml``.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ NOTHING = "–"
 _DATA = tomllib.loads(files(__package__).joinpath("paper.toml").read_text("utf-8"))
 #: A column is [head, study, task, metric, digits]; a row is its labels, then [method, against, task].
 TABLES: list[dict[str, Any]] = _DATA["table"]
-#: Facts that a reproduction has exactly, by study and key of ``results.json``'s protocol: value and source.
+#: Facts that a reproduction must match: (value, source) by study and protocol key of ``results.json``.
 FACTS = {(study, fact): (value, source) for study, fact, value, source in _DATA["facts"]["rows"]}
-#: Where the published participant values have the AUROC of the shortcut head.
+#: Columns of the shortcut head's AUROC in the published participant values.
 PARTS = ("reversed", "independent", "aligned")
-#: A value and the ends of its interval, where it has one.
+#: A value and the ends of its interval, or None where it has no interval.
 Number = tuple[float, float | None, float | None]
-#: Study, task, method, against and metric of a number.
+#: The key of a number: study, task, method, compared method, metric.
 Key = tuple[str, ...]
 
 
 class Runs:
-    """The numbers of studies that were run, and those that the paper prints, by the same keys.
+    """Numbers of completed runs and numbers printed in the paper, with the same keys.
 
     Parameters
     ----------
     results : sequence of dict
-        The contents of ``results.json`` files, of different studies.
+        The contents of ``results.json`` files, one per study.
     """
 
     def __init__(self, results: Sequence[Mapping[str, Any]]) -> None:
@@ -56,14 +56,14 @@ class Runs:
         self.numbers = _numbers_of(self.results)
         self.paper = _printed_numbers()
         for study, task, method, _, metric in self.paper:
-            part, times, other = metric.partition(" times ")  # a ratio, as "M times Conditional target"
+            part, times, other = metric.partition(" times ")  # a ratio, such as "M times Conditional target"
             over, under = (self.numbers.get((study, task, name, "", part)) for name in (method, other))
             if times and over and under:
                 self.numbers[study, task, method, "", metric] = over[0] / under[0], None, None
 
     @classmethod
     def read(cls, folders: Iterable[Path], *, published: bool = False) -> Runs:
-        """Return what studies wrote into their folders, and the reuse study's published values if asked."""
+        """Read the results in study folders; with ``published``, add the reuse study's published values."""
         results = [published_reuse()] if published else []
         for folder in folders:
             path = Path(folder) / "results.json"
@@ -73,10 +73,10 @@ class Runs:
         return cls(results)
 
     def caption(self, table: Mapping[str, Any]) -> str:
-        """Return a table's title, what its numbers are, and how each run differs from the paper's study."""
+        """Return a table's caption: title, origin of the numbers, differences of each run from the paper."""
         sentences = [f"{table['title']}."]
         if not studies_of(table) and self.results:
-            # The published values are of the paper's run; nothing was run for them.
+            # The published values come from the paper's run; this package ran nothing for them.
             runs = {study: run for study, run in self.results.items() if run["digest"] != "published"}
             ran = ", ".join(f"{study} ({run['heading']})" for study, run in runs.items()) or "nothing"
             sentences.append(f"What ran: {ran}.")
@@ -97,7 +97,7 @@ class Runs:
 
 
 def _numbers_of(results: Mapping[str, Mapping[str, Any]]) -> dict[Key, Number]:
-    """Return every number of runs by study, task, method, against and metric."""
+    """Return the numbers of runs by study, task, method, compared method and metric."""
     numbers: dict[Key, Number] = {}
     for study, run in results.items():
         for row in (*run["estimates"], *run["contrasts"]):
@@ -110,7 +110,7 @@ def _numbers_of(results: Mapping[str, Mapping[str, Any]]) -> dict[Key, Number]:
 
 
 def _printed_numbers() -> dict[Key, Number]:
-    """Return every number that the paper prints, by the keys of runs."""
+    """Return the numbers printed in the paper, with the same keys as the numbers of runs."""
     numbers: dict[Key, Number] = {}
     for name in presets():
         preset = load_study(name)
@@ -126,7 +126,9 @@ def _printed_numbers() -> dict[Key, Number]:
 
 
 def published_reuse() -> dict[str, Any]:
-    """Return the reuse study's results as ``mgpa study run`` would, from published participant values.
+    """Return the results of the reuse study, computed from the published values of its participants.
+
+    They have the format of ``mgpa study run``.
 
     Examples
     --------
@@ -169,7 +171,7 @@ def published_reuse() -> dict[str, Any]:
 
 
 def _published_fits() -> dict[tuple[str, str], dict[str, list[dict[str, str]]]]:
-    """Return the published rows, one for each participant, by task and method, and fit."""
+    """Return the published rows (one per participant) by task and method, then by fit."""
     text = files(__package__).joinpath("published_reuse.csv").read_text("utf-8")
     fits: dict[tuple[str, str], dict[str, list[dict[str, str]]]] = {}
     for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
@@ -178,23 +180,23 @@ def _published_fits() -> dict[tuple[str, str], dict[str, list[dict[str, str]]]]:
 
 
 def studies_of(table: Mapping[str, Any]) -> list[str]:
-    """Return the studies that a table's numbers come from; none, if it is a table of words."""
+    """Return the studies behind a table's numbers, or an empty list for a table of words."""
     return sorted({column[1] for column in table["columns"] if len(column) > 1})
 
 
 def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) -> list[Path]:
-    """Write the paper's tables and figures, with the numbers of runs beside those it prints.
+    """Write the paper's tables and figures, with the numbers of runs beside those of the paper.
 
     Parameters
     ----------
     folders : sequence of path
-        Where studies were run; each has a ``results.json``.
+        Folders of completed studies, each with a ``results.json``.
     out : path
-        Folder, new, empty or written by this function, for ``paper.html`` with all tables, ``table_1.tex``
-        and so on, ``numbers.csv`` (every printed result), and ``figure_2.pdf`` to ``figure_4.pdf``. Cells
-        without a number from a run show the paper's alone.
+        Output folder; it must be new, empty, or written earlier by this function. It receives ``paper.html``
+        (all tables), ``table_1.tex`` and so on, ``numbers.csv`` (every printed result), and ``figure_2.pdf``
+        to ``figure_4.pdf``. Cells without a number from a run show only the paper's number.
     published : bool
-        Compute tables 3, 10 and 11 from the published participant values, without a run of the reuse study.
+        Compute tables 3, 10 and 11 from published values of participants, without running the reuse study.
 
     Returns
     -------
@@ -221,7 +223,7 @@ def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) 
 
 
 def word_tables(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return tables 4 to 6: the paper's words, and the settings that the runs stored."""
+    """Return tables 4 to 6: the paper's description beside the settings stored by the runs."""
     tables = []
     for table in _DATA["words"]:
         rows = [[name, [paper, _what_ran(results, *settings)]] for name, paper, *settings in table["rows"]]
@@ -230,7 +232,10 @@ def word_tables(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def _what_ran(results: Mapping[str, Mapping[str, Any]], *settings: str) -> str:
-    """Return the values of some settings and, where runs differ, whose they are; of a study, its protocol."""
+    """Return the values of settings as text, by study if the runs differ.
+
+    If the first name is that of a packaged study, return the stored protocol of its run.
+    """
     if settings[0] in presets():
         return str(results[settings[0]]["facts"]["protocol"]) if settings[0] in results else "not run"
     ran: dict[str, list[str]] = {}
@@ -249,7 +254,7 @@ def number_text(
 ) -> str:
     """Return a number as the paper writes it, rounded as a run's report rounds it.
 
-    Of a ``printed`` number halves are rounded up, as in print: .9155 is .916.
+    A ``printed`` number is rounded half up, as in the paper: .9155 becomes .916.
 
     Examples
     --------
@@ -266,7 +271,7 @@ def number_text(
 
 
 def filled(table: Mapping[str, Any], runs: Runs) -> list[tuple[list[str], list[tuple[str, str]]]]:
-    """Return a table's rows: labels, and for every column the run's text and the paper's."""
+    """Return the rows of a table: labels, and for each column the text of the run and of the paper."""
     rows = []
     for *labels, content in table["rows"]:
         if not studies_of(table):
@@ -275,7 +280,7 @@ def filled(table: Mapping[str, Any], runs: Runs) -> list[tuple[list[str], list[t
         (method, against, other_task), cells = content, []
         for _, study, task, metric, digits in table["columns"]:
             if not any(key[0] == study and key[2] == method for key in runs.paper):
-                cells.append(("N/A", "N/A"))  # a method that this study of the paper does not have
+                cells.append(("N/A", "N/A"))  # the paper's study does not include this method
                 continue
             key = (study, other_task or task, method, against, metric)
             how = (digits, table.get("percent", False), bool(against), table.get("interval", False))
@@ -289,7 +294,7 @@ def filled(table: Mapping[str, Any], runs: Runs) -> list[tuple[list[str], list[t
 
 
 def _lines(table: Mapping[str, Any], runs: Runs) -> list[list[str]]:
-    """Return the heads and rows of a table as texts, the paper's number in brackets after the run's."""
+    """Return the header and rows of a table as text, with the paper's number in brackets after the run's."""
     over = table.get("over") or [""] * len(table["columns"])
     heads = [f"{a}: {c[0]}" if a else c[0] for a, c in zip(over, table["columns"], strict=True)]
     rows = [
@@ -300,7 +305,7 @@ def _lines(table: Mapping[str, Any], runs: Runs) -> list[list[str]]:
 
 
 def latex(table: Mapping[str, Any], runs: Runs) -> str:
-    """Return a table as LaTeX, no wider than the text."""
+    """Return a table as LaTeX that fits the text width."""
     labels, columns = len(table["labels"]), len(table["columns"])
     kinds = "l" * labels + "r" * columns
     if not studies_of(table):
@@ -310,7 +315,7 @@ def latex(table: Mapping[str, Any], runs: Runs) -> str:
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}[t]\centering\small",
         rf"\caption{{{_tex(runs.caption(table))}}}",
-        # With the paper's numbers beside the run's, most tables are wider than a page has room for.
+        # With the paper's numbers beside those of a run, most tables are wider than a page.
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}", r"\toprule", heads, r"\midrule", *rows, r"\bottomrule",
         r"\end{tabular}}", r"\end{table}", "",
@@ -318,7 +323,7 @@ def latex(table: Mapping[str, Any], runs: Runs) -> str:
 
 
 def _tex(text: str) -> str:
-    """Return text for LaTeX, with minus signs and the paper's symbols."""
+    """Return text escaped for LaTeX, with minus signs and the paper's symbols."""
     symbols = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", "Δ": r"$\Delta$", "–": "--", "×": r"$\times$"}
     symbols |= {"√": r"$\surd$", "γ": r"$\gamma$", "α": r"$\alpha$"}
     written = "".join(symbols.get(c, latex_text(c)) for c in text)
@@ -327,7 +332,7 @@ def _tex(text: str) -> str:
 
 
 def as_html(tables: Iterable[Mapping[str, Any]], runs: Runs) -> str:
-    """Return all tables as one page."""
+    """Return all tables as one HTML page."""
     parts = []
     for table in tables:
         heads, *rows = (
@@ -350,7 +355,7 @@ def as_html(tables: Iterable[Mapping[str, Any]], runs: Runs) -> str:
 
 
 def numbers_csv(runs: Runs) -> str:
-    """Return a row for every result that the paper prints: its value, the run's, and how they compare."""
+    """Return as CSV each result printed in the paper, its value in a run, and their comparison."""
     heads = "study run deviations task method against metric paper paper_low paper_high value low high"
     heads += " difference same_sign intervals_overlap equal source"
     rows: list[Sequence[Any]] = [heads.split()]

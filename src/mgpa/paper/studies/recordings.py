@@ -1,4 +1,4 @@
-"""From a study's recordings, real or simulated, to embedding tables; each is made once and kept."""
+"""Turn a study's recordings, real or simulated, into cached embedding tables."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ...tables.files import open_table, write_table
 from ...tables.table import Table
 from .config import FIXED, EncoderSection, Study
 
-# Raised when the same settings give other tables than before.
+# Increase this number when a change of code changes the tables of the same settings.
 TABLE_VERSION = 2
-# Virtual views: how far toward the other source, and seeds of the trials that get them and that they are
-# fitted on.
+# Virtual views: strengths of the shift toward the other source, the seed that chooses the trials to shift,
+# and the seed that chooses the trials to fit the shift on.
 STRENGTHS, VIEWS_SEED, TRANSPORT_SEED = (0.5, 1.0), 20261003, 20261005
 
 
 class Recordings:
-    """A study's data: files and their checksums, trials, and tables of embeddings by task.
+    """The data of a study: files with checksums, trials, and one table of embeddings per task.
 
-    Simulated recordings and finished tables are kept in ``workspace``; networks embed on ``device``. ``info``
-    has what each table that was used says about itself: encoder, pairing, what was left out.
+    Simulated recordings and finished tables are kept in ``workspace``. Networks run on ``device``. ``info``
+    holds the metadata of each table used: its encoder, pairing and excluded rows.
     """
 
     def __init__(self, study: Study, workspace: Path, *, device: str = "auto", verbose: bool = False) -> None:
@@ -40,7 +40,7 @@ class Recordings:
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of recordings; they are simulated if there are none."""
+        """The folder of recordings; if the study names no folder, recordings are simulated first."""
         data = self.study.data
         if data.folder is not None:
             return data.folder
@@ -61,14 +61,14 @@ class Recordings:
 
     @cached_property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of every input file, by its name below the folder; and of the encoder's weights."""
+        """SHA-256 of each input file, by its path below the folder, and of the encoder's weights."""
         if self.study.data.kind == "table":
             path = Path(str(self.study.data.table))
             root = path if path.is_dir() else path.parent
             files = list(path.rglob("*")) if path.is_dir() else [path]
         else:
             root = self.folder
-            # Hidden files are what a killed simulation was writing, or a file manager's.
+            # Hidden files come from a file manager or an interrupted simulation.
             visible = (
                 p for p in root.rglob("*") if not any(s.startswith(".") for s in p.relative_to(root).parts)
             )
@@ -81,7 +81,7 @@ class Recordings:
 
     @cached_property
     def origin(self) -> str:
-        """What the files are: "published", "simulated", "table", or how they differ from the published."""
+        """The origin of the files: "published", "simulated", "table", or differences from published files."""
         data = self.study.data
         if data.kind == "table":
             return "table"
@@ -101,14 +101,14 @@ class Recordings:
         return verify_dataset(self.study.data.kind, self.folder, self.study.data.tasks or None)
 
     def people(self) -> Table:
-        """Return one row per participant with recordings, without features; no recording is read."""
-        # Files are called "1013 N170 flex", or "S001.mat".
+        """Return one row per recorded participant, without features and without reading recordings."""
+        # Files have names such as "1013 N170 flex" or "S001.mat".
         names = {name.split()[0].removesuffix(".mat") for name in self._inventory.present}
         who = sorted(name for name in names if any(map(str.isdigit, name)))
         return Table(np.zeros((len(who), 1)), participant=who, other=self._about(who))
 
     def _about(self, who: Any) -> dict[str, Any]:
-        """Return what a data set says about participants, to stratify roles by."""
+        """Return facts about participants by which roles can be stratified."""
         if self.study.data.kind != "wearable_ssvep" or not len(who):
             return {}
         from ..datasets.wearable_ssvep import subjects
@@ -117,18 +117,18 @@ class Recordings:
         return {name: [facts[person][name] for person in who] for name in ("gender", "first_electrode")}
 
     def table(self, task: str = "") -> Table:
-        """Return the embeddings of one task: raw features, with everything known about each row."""
+        """Return the embeddings of one task: raw features with all metadata of each row."""
         if self.study.data.kind == "table":
             table = open_table(str(self.study.data.table)).read().require("source", "participant")
         else:
-            # Of tasks that differ in their labels alone, one table serves all.
+            # Tasks that differ only in their labels share one table.
             key = self._key("table", task if task in self.study.data.tasks else "")
             table = self._kept(key, lambda: self._embed(self._views(self.trials(task))))
         self.info[task] = table.info
         return self._labelled(table, task)
 
     def _key(self, what: str, which: Any) -> str:
-        """Return the name of a table: everything that its numbers come from, but not where files are."""
+        """Return the cache key of a table: all inputs that determine its numbers, without file locations."""
         # Networks round differently on different devices.
         network = self.study.encoder is not None and self.study.encoder.name not in FIXED
         device = resolve_device(self.device) if network else None
@@ -150,7 +150,7 @@ class Recordings:
         return open_table(path).read()
 
     def _labelled(self, table: Table, task: str) -> Table:
-        """Return the table with the column that the study calls this task's label."""
+        """Return the table with the column that holds the labels of this task."""
         for name, wanted in self.study.data.labels.items():
             if wanted not in table.columns:
                 columns = ", ".join(table.columns)
@@ -162,7 +162,7 @@ class Recordings:
         return replace(table, label=table.columns[column], other=other)
 
     def trials(self, task: str = "") -> Any:
-        """Return the trials of a task, as they were recorded."""
+        """Return the trials of a task as recorded."""
         data = self.study.data
         if data.kind == "wearable_ssvep":
             from ..datasets import wearable_ssvep
@@ -185,7 +185,7 @@ class Recordings:
         return replace(trials, info=trials.info | about)
 
     def _views(self, trials: Any) -> Any:
-        """Return trials as they are measured: references, then crop and scaling."""
+        """Return the views of trials: apply EEG references, then crop and scaling."""
         from ...eeg.views import crop, measure_views, rereference, zscore_channels
 
         plan = self.study.views
@@ -224,7 +224,7 @@ class Recordings:
         chosen = fitting.take(calibration_subset(who, source, plan.trials, VIEWS_SEED))
         recorded = self._embed(self._views(chosen))
         sources = np.unique(source)
-        # Pairs are oriented from the first source to the second.
+        # In each pair, the first view is from the first source.
         forward = (recorded.source == sources[0]).reshape(-1, *[1] * (recorded.X.ndim - 1))
         parts = []
         moved = virtual_views(chosen, transport, STRENGTHS, power_once=plan.power_once)
@@ -246,7 +246,7 @@ class Recordings:
 
 
 def make_encoder(section: EncoderSection, trials: Any, device: str = "auto") -> Any:
-    """Return the encoder that a study names, for trials of these channels and lengths."""
+    """Return the study's encoder, set up for the channels and length of these trials."""
     from ...eeg import features
 
     try:
@@ -263,7 +263,7 @@ def make_encoder(section: EncoderSection, trials: Any, device: str = "auto") -> 
 
 
 def reader_versions() -> dict[str, str]:
-    """Return the libraries that recordings are read and embedded with, those of the audit aside."""
+    """Return the versions of libraries that read and embed recordings, without those of the audit."""
     return installed("mne", "braindecode")
 
 

@@ -1,4 +1,4 @@
-"""A study's numbers, row by row beside the paper's, and its files: tables, figures, reports, provenance."""
+"""Compare a study's numbers with the paper's, and write tables, figures, reports and provenance."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ...audit.words import label
 from .recordings import reader_versions
 from .run import StudyResult
 
-#: Columns of a number (of a method, or a difference between two); ``fit_…`` are the ends over single fits.
+#: Columns of the CSV files. ``fit_low`` and ``fit_high`` are the extremes over single fits of a method.
 HEADS = (
     *("task", "method", "against", "metric", "value", "low", "high", "paper", "paper_low", "paper_high"),
     *("fit_low", "fit_high", "difference"),
 )
 
 SIMULATED = (
-    "These recordings are simulated, and so is every number of this run. The paper's values are of its "
-    "recordings and its encoder; they are shown to compare patterns, not as numbers to be reproduced."
+    "These recordings are simulated, and so is every number of this run. The paper's values come from real "
+    "recordings and another encoder; they are shown to compare patterns, not as numbers to be reproduced."
 )
 
 
 def estimates(result: StudyResult) -> Iterator[dict[str, Any]]:
-    """Yield every metric of every method, with the paper's value where it has one."""
-    # What lies behind the worst association, where that is the outcome; which readers set S.
+    """Yield each metric of each method, with the paper's value if it has one."""
+    # Also list the parts of S and, in reuse studies, the parts of the worst association.
     wholes = ("worst", "S") if result.study.reuse is not None else ("S",)
     parts = [name for whole in wholes for name, metric in METRICS.items() if metric.part_of == whole]
     for task, audit in result.audits.items():
@@ -45,7 +45,7 @@ def estimates(result: StudyResult) -> Iterator[dict[str, Any]]:
 
 
 def contrasts(result: StudyResult) -> Iterator[dict[str, Any]]:
-    """Yield every declared difference, with the paper's value where it has one."""
+    """Yield each declared contrast, with the paper's value if it has one."""
     for task, audit in result.audits.items():
         for plan in result.study.contrasts:
             if not {plan.a, plan.b} <= set(audit.methods):  # one of them was left out
@@ -63,7 +63,7 @@ def _row(names: tuple[str, ...], e: Estimate, paper: Any, fits: Any = (None, Non
 
 
 def _fit_range(audit: Audit, name: str, metric: str) -> tuple[float | None, float | None]:
-    """Return a metric's smallest and largest value among a method's fits; none if it has one fit."""
+    """Return the range of a metric over the fits of a method, or (None, None) for a single fit."""
     statistic, values = audit[name].values(metric)
     if len(values) < 2:
         return None, None
@@ -72,16 +72,16 @@ def _fit_range(audit: Audit, name: str, metric: str) -> tuple[float | None, floa
 
 
 def write_results(result: StudyResult, folder: Path, *, command: str = "") -> list[Path]:
-    """Write tables, figures, reports and provenance; return the paths of the reports.
+    """Write the tables, figures, reports and provenance of a study; return the paths of the reports.
 
     Parameters
     ----------
     result : StudyResult
     folder : path
-        New, empty or written by an earlier run. Equal results give equal files. With several tasks, each has
-        a report and a folder of figures.
+        Output folder; it must be new, empty, or written by an earlier run. Equal results give equal files.
+        With several tasks, each task has its own report and folder of figures.
     command : str
-        How the study was run, for the record.
+        The command that ran the study, for the record.
     """
     import pandas
 
@@ -126,7 +126,7 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> li
 
 
 def protocol(result: StudyResult) -> dict[str, str]:
-    """Return facts that a reproduction has exactly: roles, rows, ranks, what was selected or not attained."""
+    """Return facts that a reproduction must match: roles, rows, ranks, selected recipes, missed budgets."""
     audit = next(iter(result.audits.values()))
     roles, counts = ("FIT", "VAL", "HEAD", "EVAL"), audit.settings.rows
     facts = {
@@ -150,7 +150,7 @@ def protocol(result: StudyResult) -> dict[str, str]:
 
 
 def _ranks(result: StudyResult, audit: Audit) -> list[int]:
-    """Return the rank of the measurement gate in every split, as the first gated method has it."""
+    """Return the rank of the measurement gate in each split, taken from the first gated method."""
     for name, method in result.study.methods.items():
         if method.gate == "measurement" and name in audit.methods and "gate_basis" in audit[name].facts[0]:
             return [int(fact["gate_basis"].shape[1]) for fact in audit[name].facts[:: audit[name].n_fits]]
@@ -159,7 +159,10 @@ def _ranks(result: StudyResult, audit: Audit) -> list[int]:
 
 
 def _gate_cells(result: StudyResult, audit: Audit) -> dict[str, str]:
-    """Return how many fits of gates that are compared at a budget attain it, identity counted once a seed."""
+    """Return, for each budget at which gates are compared, how many fits attain it.
+
+    Identity counts once for each seed and split.
+    """
     methods = result.study.methods.values()
     cells = {}
     for budget in sorted({m.budget for m in methods if m.gate != "measurement" and m.budget is not None}):
@@ -172,7 +175,7 @@ def _gate_cells(result: StudyResult, audit: Audit) -> dict[str, str]:
 
 
 def facts_of(result: StudyResult) -> dict[str, Any]:
-    """Return facts about the run under the names that the paper's tables 4 to 6 use."""
+    """Return facts about the run, named as in the paper's tables 4 to 6."""
     from ...audit.draws import DRAWS, SEED
     from ...audit.readers import SHRINKAGE
     from ...critics import HIDDEN_WIDTH
@@ -203,7 +206,7 @@ def facts_of(result: StudyResult) -> dict[str, Any]:
 
 
 def _protocol_words(result: StudyResult, exact: dict[str, str]) -> str:
-    """Return one sentence on the run, for a cell of the paper's tables."""
+    """Return one sentence that describes the run, for a cell of the paper's tables."""
     study = result.study
     encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "as given")
     weights = result.weights if result.weights.startswith("random") else f"weights {result.weights:.12}"
@@ -218,7 +221,7 @@ def _protocol_words(result: StudyResult, exact: dict[str, str]) -> str:
 
 
 def provenance(result: StudyResult, command: str) -> dict[str, Any]:
-    """Return the provenance of the numbers: study, files, versions, machine (no dates)."""
+    """Return the provenance of the numbers: study, files, versions and machine, without dates."""
     readers = reader_versions() if result.study.data.kind != "table" else {}
     return {
         "command": command,
@@ -262,15 +265,15 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
         metrics = list(dict.fromkeys(metric for line in differences.values() for metric in line))
         rows = [[name, *(line.get(m, "–") for m in metrics)] for name, line in differences.items()]
         caption = (
-            f"Differences that the study is about: {result.heading}, with 95 % intervals; after ◇, what the "
-            "paper prints."
+            f"Declared contrasts of the study: {result.heading}, with 95 % intervals; the paper's values "
+            "follow ◇."
         )
         parts.append(plain_table(["Difference", *metrics], rows, caption))
     return [("study", "The study", "\n".join(parts))]
 
 
 def _about(result: StudyResult, task: str) -> list[str]:
-    """Return the description of the study, deviations of the run, and omitted or selected methods."""
+    """Return lines on the study, the run's deviations, and its omitted or selected methods."""
     study = result.study
     lines = [study.description] if study.about else []
     lines += [SIMULATED] if result.files == "simulated" else []
@@ -286,11 +289,11 @@ def _about(result: StudyResult, task: str) -> list[str]:
 
 
 def _differences(result: StudyResult, task: str) -> dict[str, dict[str, str]]:
-    """Return the declared differences of a task by name and metric, with the paper's values."""
+    """Return the declared contrasts of a task by name and metric, with the paper's values."""
     differences: dict[str, dict[str, str]] = {}
     for row in (row for row in contrasts(result) if row["task"] == task):
         printed = [row[key] for key in ("paper", "paper_low", "paper_high") if row[key] is not None]
-        digits = max([3, *(len(repr(x).partition(".")[2]) for x in printed)])  # as the paper prints them
+        digits = max([3, *(len(repr(x).partition(".")[2]) for x in printed)])  # as many as in the paper
         text = f"{Estimate(row['value'], row['low'], row['high']):+.{digits}f}"
         if printed:
             text += f" ◇ {Estimate(*printed):+.{digits}f}"

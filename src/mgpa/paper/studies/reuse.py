@@ -1,8 +1,8 @@
-"""Reuse: a correction is selected on one task's development participants, then used unchanged on every task.
+"""Select each correction on the development participants of one task, then audit it unchanged on all tasks.
 
-The paper's development rule (appendix B) decides which of a method's recipes is used, and how much of it: the
-best worst-association AUROC of the shortcut head, among points that cost neither head more than .01 without
-an association.
+The paper's development rule (appendix B) selects a recipe and an operating point: the best worst-association
+AUROC of the shortcut head, among the points at which neither head loses more than .01 when source and label
+are not associated.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ from .config import Study
 from .recordings import Recordings
 from .splits import Split, alone, coordinates_of, pairs_of, roles_of, shortcut, some_pairs, split_names
 
-#: Seconds around calibration events within which others are not fitted on.
+#: Events within this many seconds of a calibration event are not used for fitting.
 PURGE = 1.0
 
 
 def run_reuse(
     study: Study, recordings: Recordings, **options: Any
 ) -> tuple[dict[str, list[Audit]], dict[str, Any], dict[str, int]]:
-    """Select every method on the development task, and audit the selected maps on all tasks.
+    """Select each method on the development task and audit the selected maps on all tasks.
 
-    Returns an audit for every task (by its printed name) and split; and, for every method and split, the
-    recipe, and for every seed the point and what it did to development participants; and how many pairs and
-    endpoints maps are fitted on. ``options`` are those of :func:`mgpa.audit.run`.
+    Returns three dictionaries: the audits of each task (by its printed name), one for each split; the
+    selection, with each method's recipe in each split and, for each seed, its operating point and development
+    scores; and the numbers of pairs and views used for fitting. ``options`` are passed to
+    :func:`mgpa.audit.run`.
     """
     assert study.reuse is not None
     plan, splits = study.reuse, split_names(study)
@@ -85,11 +86,11 @@ def run_reuse(
                 association=shortcut(table),
                 folds=1,
                 floor=False,
-                # All tasks are measured in the coordinates that they share, those of the development task.
+                # All tasks share the coordinates of the development task.
                 standardize=False,
                 **options,
             ).run()
-            # The outcome is the worst association; the source is read by two readers, only to look at.
+            # The outcome is the worst association; two source readers are reported but decide nothing.
             quick = "quick" in study.overlays
             audit = replace(audit, settings=replace(audit.settings, preliminary=quick, outcome="worst"))
             audits.setdefault(plan.labels.get(task, task), []).append(audit)
@@ -97,7 +98,7 @@ def run_reuse(
 
 
 def counts_of(fitting: Split) -> dict[str, int]:
-    """Return how many pairs and endpoints maps are fitted on, and how many endpoints stop critics."""
+    """Return the numbers of pairs and views used for fitting, and of views used to stop critics."""
     fit = fitting.table.rows("FIT")
     ids = np.asarray(fit.columns["pair_id"])
     pairs, endpoints = len(np.unique(ids[is_paired(ids)])), len(fit)
@@ -112,10 +113,10 @@ def counts_of(fitting: Split) -> dict[str, int]:
 def prepare(
     study: Study, recordings: Recordings, rotation: int | None = None
 ) -> tuple[dict[str, Table], Split]:
-    """Return both views of every event by task, and what maps are fitted on, all in the same coordinates.
+    """Return the table of each task and the fitting data, all in the same coordinates.
 
-    Maps are fitted on one view of every FIT event of the development task and both views of those that
-    calibrate; one view of VAL events is for critics that stop by them.
+    The tables have both views of each event. Maps are fitted on FIT events of the development task: both
+    views of calibration events and one view of each other event. Critics stop by one view of each VAL event.
     """
     plan = study.reuse
     assert plan is not None
@@ -153,22 +154,22 @@ def select_method(
     n_jobs: int = 1,
     verbose: bool = False,
 ) -> tuple[dict[str, Any], list[Fit], int]:
-    """Fit every recipe and seed of a method; return the chosen recipe, its fits, and the count.
+    """Fit each recipe and seed of a method; return the chosen recipe, its fits, and the number of recipes.
 
-    Each fit is cut to the point that development participants choose; recipes compete by their mean over
-    seeds.
+    Each fit is truncated at the operating point selected on development participants. Recipes are compared by
+    their mean over seeds.
     """
     method, store = study.methods[name], Store(cache)
     data = FittingData(fitting.table, fitting.contrasts, coordinates=fitting.coordinates)
     place = resolve_device(device)
-    # The development task's shortcut and control heads, of original HEAD events.
+    # Shortcut and control heads of the development task, trained on uncorrected HEAD events.
     heads = fit_association_heads(*events(development.rows("HEAD")))
     families = [
         (recipe, [*list_fits({name: make_arm(study, fitting, name, method, recipe)}, study.seeds, place)][1:])
         for recipe in recipes(method)
     ]
     candidates = [fit for _, fits in families for fit in fits]
-    scored = development.rows("HEAD", "VAL").digest  # EVAL rows are not part of a selection
+    scored = development.rows("HEAD", "VAL").digest  # EVAL rows take no part in the selection
     keys = [cell_key("selection", data.key(fit), scored) for fit in candidates]
     calls = (
         delayed(_fit_one)(fit, key, fitting, development, heads, store)
@@ -185,7 +186,7 @@ def select_method(
 
 
 def _fit_one(fit: Fit, key: str, fitting: Split, development: Table, heads: Any, store: Store) -> Fit:
-    """Return a fit at the operating point that suits development participants best, and their scores."""
+    """Return a fit at the operating point selected on development participants, with their scores."""
     stored = stored_fit(fit, store, key)
     if stored is not None:
         return stored
@@ -213,14 +214,14 @@ def _fit_one(fit: Fit, key: str, fitting: Split, development: Table, heads: Any,
 
 
 def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> float:
-    """Return the participants' mean relative displacement, with both views of an event as one row."""
+    """Return the relative displacement averaged over participants, with both views of an event as one row."""
     size = np.sqrt((X0.astype(np.float64) ** 2).sum(1) + (X1.astype(np.float64) ** 2).sum(1))
     step = np.sqrt(((C0 - X0).astype(np.float64) ** 2).sum(1) + ((C1 - X1).astype(np.float64) ** 2).sum(1))
     return float(np.mean([step[people == p].mean() / size[people == p].mean() for p in np.unique(people)]))
 
 
 def _with_fit(table: Table, fitting: Table) -> Table:
-    """Return a task's HEAD and EVAL rows, with the FIT and VAL rows that maps were fitted on."""
+    """Return the HEAD and EVAL rows of a task together with the FIT and VAL rows used for fitting."""
     scored = table.rows("HEAD", "EVAL")
     shared = [name for name in scored.columns if name in fitting.columns]
     parts = [
@@ -231,7 +232,7 @@ def _with_fit(table: Table, fitting: Table) -> Table:
 
 
 def events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
-    """Return both views of every event, whether it has the second label, and whose it is."""
+    """Return for each event both views, whether its label is the second, and its participant."""
     views = _views(table)
     label = np.asarray(table.columns["label"])
     positive = label[views[0]] == np.unique(label)[1]
@@ -239,7 +240,7 @@ def events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
 
 
 def _calibration(fit: Table, n_events: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows calibrate (each participant's first events), and which overlap those in time."""
+    """Return masks of calibration rows (first events of each participant) and of rows that overlap them."""
     from ...eeg.pairing import exclude_overlap
 
     ids, who = np.asarray(fit.columns["pair_id"]), fit.participant
@@ -255,7 +256,7 @@ def _calibration(fit: Table, n_events: int) -> tuple[NDArray[np.bool_], NDArray[
             rows = (who == person) & (fit.source == source)
             clear = exclude_overlap(onset[rows & ~calibration], onset[rows & calibration], PURGE)
             overlapping[np.flatnonzero(rows & ~calibration)[~clear]] = True
-        # An event is left out on both devices if it overlaps on either.
+        # An event that overlaps on one device is left out on both.
         overlapping = np.isin(ids, ids[overlapping]) & ~calibration
     if calibration.all() or not calibration.any():
         raise StudyError(f"reuse.calibration = {n_events} must leave events both to calibrate and to test.")
@@ -263,7 +264,7 @@ def _calibration(fit: Table, n_events: int) -> tuple[NDArray[np.bool_], NDArray[
 
 
 def _one_view(table: Table, seed: int) -> Table:
-    """Return one view of every event, drawn where device and label are associated."""
+    """Return one view of each event, sampled so that device and label are associated."""
     views = _views(table.require("label"))
     label = np.asarray(table.columns["label"])[views[0]]
     labels = np.unique(label)
@@ -274,7 +275,7 @@ def _one_view(table: Table, seed: int) -> Table:
 
 
 def _views(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return both views of every event; no row is left out."""
+    """Return the row numbers of both views of each event; raise if a row has no partner."""
     views = table.paired_views()
     alone = len(table) - (0 if views is None else 2 * len(views[0]))
     if views is None or alone:

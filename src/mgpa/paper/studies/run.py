@@ -1,4 +1,4 @@
-"""Run a study: from recordings to an audit pooled over its splits; finished cells are kept."""
+"""Run a study, from recordings to an audit pooled over splits, and keep finished cells."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ class StudyResult:
     ----------
     study : Study
     audits : dict of task to Audit
-        Pooled over splits. A study of one task calls it by the empty text.
+        Audits pooled over splits. The task of a single-task study has the empty name "".
     checksums, tables : dict
-        SHA-256 of every input file; what the tables of embeddings say about themselves.
+        SHA-256 of each input file; metadata of the tables of embeddings.
     selection : dict
-        For reuse: what was chosen of every method on development participants.
+        In reuse studies: the recipe and operating points of each method selected on development participants.
     files, device : str
-        "published", "simulated", or how the recordings differ; where networks were trained.
+        The origin of the recordings ("published", "simulated", or their differences); the device that trained
+        networks.
     splits : tuple of dict
-        How many participants have each role, in every split.
+        Number of participants with each role, for each split.
     counts : dict of str to int
-        For reuse: how many pairs and endpoints maps are fitted on.
+        In reuse studies: numbers of pairs and views used for fitting.
     """
 
     study: Study
@@ -58,12 +59,12 @@ class StudyResult:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Effective settings: what really ran, with every parameter of every method."""
+        """Effective settings of the run, with all parameters of all methods."""
         return effective_settings(self.study)
 
     @property
     def weights(self) -> str:
-        """SHA-256 of the encoder's weights; "random …" or "none" without."""
+        """SHA-256 of the encoder's weights, "random …" for random weights, or "none"."""
         for info in self.tables.values():
             record = (info.get("encoder") or {}).get("checkpoint")
             if record is not None:
@@ -77,17 +78,17 @@ class StudyResult:
 
     @cached_property
     def deviations(self) -> list[str]:
-        """How the run differs from the packaged study of its name."""
+        """Differences between the run and the packaged study of the same name."""
         return deviations(self.study, self.files, self.weights, self.device)
 
     @property
     def heading(self) -> str:
-        """The label of the numbers: "Ours" only without deviations from the packaged study."""
+        """The heading of the run's numbers: "Ours" only if it does not deviate from the packaged study."""
         return heading(self.study, self.files, self.deviations)
 
     @property
     def omitted(self) -> dict[str, str]:
-        """Methods that were left out, and why: a budget that a fit does not attain."""
+        """Omitted methods with the reason: the budget that a fit does not attain."""
         return {
             f"{task}: {name}" if task else name: why
             for task, audit in self.audits.items()
@@ -111,20 +112,21 @@ def run_study(
     study : Study
         From :func:`mgpa.paper.load_study`.
     workspace : path
-        New, empty or of an earlier run. Effective settings (settings.json), simulated recordings, tables of
-        embeddings and finished cells are kept there, named by what they were made from: killed at any moment,
-        the same call continues and ends with the same bits.
+        Folder, which must be new, empty, or from an earlier run. It keeps the effective settings
+        (settings.json), simulated recordings, tables of embeddings and finished cells, named by their inputs.
+        If a run is interrupted, the same call continues it and gives bit-identical results.
     n_jobs : int
-        Cells at a time on this machine. They share its threads, and more or fewer threads round differently:
-        with ``OMP_NUM_THREADS=1`` in the environment, results are the same bits for any number of jobs.
+        Number of cells computed in parallel on this machine. Cells share its threads, and the number of
+        threads changes rounding: with ``OMP_NUM_THREADS=1`` in the environment, results are bit-identical for
+        any number of jobs.
     client : dask.distributed.Client or None
-        Where to compute cells instead.
+        Cluster to compute cells on instead of this machine.
     device : str
-        Where networks are trained.
+        Device that trains networks.
     verbose : bool
         Show progress.
     """
-    workspace = Path(workspace).resolve()  # workers of a cluster may be in another folder
+    workspace = Path(workspace).resolve()  # cluster workers may run in another folder
     recordings = Recordings(study, workspace, device=device, verbose=verbose)
     check_study(study, recordings)
     settings = json.dumps(effective_settings(study), indent=1, ensure_ascii=False, default=str)
@@ -155,9 +157,10 @@ def run_study(
 
 
 def tasks_of(study: Study, table: Table) -> dict[str, Table]:
-    """Return the rows for every task whose labels the study names; a single task has the empty name.
+    """Return the rows of each task that the study names; a single task has the empty name.
 
-    HEAD and EVAL have that task's labels. FIT and VAL keep the first task's, so that all tasks share fits.
+    HEAD and EVAL rows have the labels of the task. FIT and VAL rows keep the labels of the first task, so
+    that all tasks share fits.
     """
     columns = study.data.labels
     if len(columns) < 2:
@@ -169,7 +172,7 @@ def tasks_of(study: Study, table: Table) -> dict[str, Table]:
 
 
 def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[str, AuditPlan]]:
-    """Yield the tasks of one split, and how each is audited."""
+    """Yield each task of one split with its audit plan."""
     budgets = {name: method.budget for name, method in study.methods.items() if method.budget is not None}
     shared: dict[str, Any] = options | {
         "pairs": pairs_by_method(study, split),
@@ -186,12 +189,13 @@ def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[st
 
 
 def plan_study(study: Study, workspace: Path) -> dict[str, int]:
-    """Check a study, and return how many cells each method has; compute nothing.
+    """Check a study without computing anything; return the number of cells of each method.
 
     Raises
     ------
     StudyError
-        What would stop the study later: a line for each missing file, role, weight, or lack of room.
+        If the study cannot run; the message has one line per problem: missing files, roles or weights, or too
+        little disk space or memory.
     """
     check_study(study, Recordings(study, Path(workspace)))
     splits = len(split_names(study))

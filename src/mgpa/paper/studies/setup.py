@@ -1,7 +1,7 @@
-"""Checks before a study runs, and a record of what was run.
+"""Check a study before it runs, and record how the run differs from the packaged study.
 
-Only a run without differences from the packaged study is headed "Ours"; every other says "Simulated", "Quick"
-or "Changed", and lists what differs wherever its numbers are shown.
+Only runs without differences have the heading "Ours". All others are headed "Simulated", "Quick" or
+"Changed", and list their differences wherever their numbers are shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .splits import roles_of, split_names
 
 
 def check_study(study: Study, recordings: Recordings) -> None:
-    """Raise one error that lists everything that would stop a study later; nothing is computed."""
+    """Raise one error that lists all problems that would stop a study, before anything is computed."""
     for name, method in study.methods.items():
         for recipe in recipes(method):
             unfitted(name, method, recipe)
@@ -32,13 +32,13 @@ def check_study(study: Study, recordings: Recordings) -> None:
 
 
 def _files(study: Study, recordings: Recordings) -> Iterator[str]:
-    """Yield a message for each missing input: the table, recordings, or participants with a role."""
+    """Yield a message for each missing table, recording, or participant with a role."""
     data = study.data
     if data.kind == "table":
         if not os.path.lexists(str(data.table)) and "://" not in str(data.table):
             yield f"data.table: {data.table} does not exist"
         return
-    if data.folder is None:  # simulated when the study runs
+    if data.folder is None:  # recordings are simulated when the study runs
         return
     if not data.folder.is_dir():
         yield f"data: the folder {data.folder} does not exist"
@@ -55,7 +55,7 @@ def _files(study: Study, recordings: Recordings) -> Iterator[str]:
 
 
 def _weights(study: Study) -> Iterator[str]:
-    """Yield a message if the checkpoint is missing, or is not the file it should be."""
+    """Yield a message if the checkpoint is missing or is not the published file."""
     encoder = study.encoder
     if encoder is None or encoder.name in FIXED:
         return
@@ -78,7 +78,7 @@ def _weights(study: Study) -> Iterator[str]:
 
 
 def _room(study: Study, workspace: Path) -> Iterator[str]:
-    """Yield a message for too little disk space or memory; needs are measured for the packaged studies."""
+    """Yield a message if disk space or memory is below the study's measured needs."""
     place = next(path for path in (workspace.absolute(), *workspace.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free / 1e9
     if free < study.needs.disk:
@@ -89,7 +89,7 @@ def _room(study: Study, workspace: Path) -> Iterator[str]:
 
 
 def effective_settings(study: Study) -> dict[str, Any]:
-    """Return all settings that define a study's numbers; methods with all parameters, files by name only."""
+    """Return all settings that determine a study's numbers, with all parameters, and files by name only."""
     settings: dict[str, Any] = study.model_dump(mode="json", exclude={"paper", "contrasts", "about"})
     for section, name in (("data", "folder"), ("data", "table"), ("encoder", "checkpoint")):
         if settings[section] is not None and settings[section][name] is not None:
@@ -104,9 +104,10 @@ def effective_settings(study: Study) -> dict[str, Any]:
 
 
 def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> list[str]:
-    """Return how a run differs from the packaged study of its name, a phrase each.
+    """Return one phrase for each difference between a run and the packaged study of the same name.
 
-    ``files`` is the recordings' ``origin``; ``weights`` their SHA-256, "random …" or "none".
+    ``files`` is the ``origin`` of the recordings; ``weights`` is the SHA-256 of the encoder's weights,
+    "random …" or "none".
 
     Examples
     --------
@@ -135,7 +136,7 @@ def _other_weights(study: Study, weights: str) -> Iterator[str]:
 
 
 def _other_solvers(study: Study, device: str) -> Iterator[str]:
-    """Yield how the solvers on a GPU differ from those of the published CPU run."""
+    """Yield the differences between the solvers on a GPU and those of the published CPU run."""
     if not device.startswith("cuda"):
         return
     solved = [m for m in study.methods.values() if m.method == "iterative_mgpa"]
@@ -155,18 +156,18 @@ def _other_settings(study: Study, preset: Study) -> Iterator[str]:
         if names:
             yield f"{what}: {', '.join(names)}"
     named = tuple(f"methods.{name}." for name in absent + added)
-    if ours.get("encoder.name") != published["encoder.name"]:  # whose parameters are then others, too
+    if ours.get("encoder.name") != published["encoder.name"]:  # another encoder has other parameters
         named += ("encoder.parameters", "encoder.pool", "encoder.flatten")
     for key in {**published, **ours}:
         default = _default(study, key)
         value, printed = ours.get(key, default), published.get(key, default)
-        same_critic = key.endswith(".critics") and "lbfgs" in (value or ())  # published, on any device
+        same_critic = key.endswith(".critics") and "lbfgs" in (value or ())  # the published solver
         if value != printed and not key.startswith(named) and not same_critic:
             yield f"{key} is {_short(value)} (preset: {_short(printed)})"
 
 
 def _default(study: Study, key: str) -> Any:
-    """Return the default of a method's parameter, as "methods.IGBP.parameters.n_stages"; None of others."""
+    """Return the default of a method parameter such as "methods.IGBP.parameters.n_stages", else None."""
     section, _, rest = key.partition(".")
     name, separator, parameter = rest.partition(".parameters.")
     if section != "methods" or not separator or name not in study.methods:
@@ -176,7 +177,7 @@ def _default(study: Study, key: str) -> Any:
 
 
 def heading(study: Study, files: str, differences: list[str]) -> str:
-    """Return the label of a run's numbers: "Ours" only if nothing differs from the preset."""
+    """Return the heading of a run's numbers: "Ours" only if nothing differs from the preset."""
     if study.name not in presets():
         return "This study"
     if not differences:
@@ -187,7 +188,7 @@ def heading(study: Study, files: str, differences: list[str]) -> str:
 
 
 def _flat(study: Study) -> dict[str, Any]:
-    """Return the settings that change numbers, by dotted names; checksums identify files and weights."""
+    """Return the settings that change numbers, by dotted name, without files, which checksums identify."""
     unchanging = {"name", "title", "about", "overlays", "paper", "contrasts", "needs"}
     hidden: Any = dict.fromkeys(unchanging, True)
     hidden |= {"data": {"folder", "table", "simulate"}, "encoder": {"checkpoint"}}

@@ -1,4 +1,4 @@
-"""One split of a study: each participant's role, the rows that are seen, their coordinates, and the pairs."""
+"""One split of a study: the role of each participant, the rows used, their coordinates, and the pairs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .config import CoordinatesSection, EndpointsSection, GateSection, RolesSect
 from .recordings import Recordings
 
 Pairs = tuple[Any, Any]
-#: Which generator draws a role's assignments: part of the seed of :func:`associate`.
+#: Number of each role in the seed of :func:`associate`.
 ROLE_SEEDS = {"FIT": 1, "VAL": 2, "HEAD": 3, "EVAL": 4}
 
 
 @dataclass(frozen=True)
 class Split:
-    """The rows that a study's methods are fitted and scored on, for one assignment of roles.
+    """The rows on which methods are fitted and scored, for one assignment of roles.
 
-    ``table`` is in the study's ``coordinates``, with roles. ``contrasts`` are calibration pairs of FIT
-    participants (None: those among the rows), ``endpoints`` the evaluated views of the same events where they
-    differ, and ``gate`` the measurement gate where it is made of token contrasts.
+    ``table`` has roles and is in the study's ``coordinates``. ``contrasts`` are the calibration pairs of FIT
+    participants (None: the pairs among the rows). ``endpoints`` are the evaluated views of the same events if
+    they differ from ``contrasts``. ``gate`` is the measurement gate if it is made of token contrasts.
     """
 
     table: Table
@@ -42,14 +42,14 @@ class Split:
 
 
 def split_names(study: Study) -> dict[str, int | None]:
-    """Return the splits of a study by name, and the rotation of each."""
+    """Return the rotation of each split of a study, by split name."""
     if study.roles.rotations:
         return {f"rotation {r}": r for r in study.roles.rotations}
     return {"all": None}
 
 
 def make_split(study: Study, recordings: Recordings, rotation: int | None = None) -> Split:
-    """Return one split: from raw tables to rows in coordinates, with roles and pairs."""
+    """Return one split: rows in the study's coordinates, with roles and pairs."""
     raw = recordings.table(study.data.named_tasks[0])
     roles = roles_of(raw, study.roles, rotation)
     raw = with_roles(raw, roles)
@@ -77,7 +77,7 @@ def make_split(study: Study, recordings: Recordings, rotation: int | None = None
 
 
 def coordinates_of(fit: Table, plan: CoordinatesSection) -> Coordinates:
-    """Return the coordinates of a plan, fitted on these rows or on those of the source it names."""
+    """Return the coordinates of a plan, fitted on all given rows or on those of the plan's source."""
     if plan.source is not None:
         if plan.source not in fit.sources:
             raise StudyError(
@@ -88,7 +88,7 @@ def coordinates_of(fit: Table, plan: CoordinatesSection) -> Coordinates:
 
 
 def pairs_of(table: Table) -> Pairs:
-    """Return both views of every event of a table, the first source's first."""
+    """Return both views of each event of a table, the view of the first source first."""
     views = table.paired_views()
     if views is None:
         raise StudyError("The FIT rows have no events with two views; the gate needs such pairs.")
@@ -96,21 +96,21 @@ def pairs_of(table: Table) -> Pairs:
 
 
 def some_pairs(plan: GateSection, pairs: Pairs) -> Pairs:
-    """Return the calibration pairs that a plan keeps; fewer pairs of one seed are among its more."""
+    """Return a plan's random selection of pairs; with one seed, smaller selections are nested in larger."""
     order = np.random.default_rng(plan.pairs_seed).permutation(len(pairs[0]))
     chosen = np.sort(order[: plan.pairs])
     return pairs[0][chosen], pairs[1][chosen]
 
 
 def alone(table: Table) -> Table:
-    """Return the table with one view of every FIT and VAL event, unpaired."""
+    """Return the table with FIT and VAL rows unpaired."""
     ids = np.asarray(table.columns["pair_id"])
     held = np.isin(table.role, ("HEAD", "EVAL"))
     return replace(table, pair_id=np.where(held, ids, -1 if ids.dtype.kind in "iu" else ""))
 
 
 class TokenGate(FixedGate):
-    """The gate of all tokens' contrasts, with the shares of energy that its first directions hold of them."""
+    """A gate fitted to the contrasts of all tokens, with the energy share of its first directions."""
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = FixedGate._parameter_constraints | {
         "energy": Constraint("an array (d,)", lambda value: np.ndim(value) == 1)
@@ -122,17 +122,17 @@ class TokenGate(FixedGate):
 
     @property
     def retained_energy(self) -> float:
-        """Share of the token contrasts' directional energy inside the gate."""
+        """Share of the token contrasts' energy inside the gate."""
         return float(self.cumulative_energy_[self.rank_ - 1]) if self.rank_ else 0.0
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Take the basis and its energy as they are."""
+        """Set the given basis and its energy, whatever the data."""
         super().fit(X)
         return self._set_basis(self.basis_, np.asarray(self.energy), self.mean_contrast_)
 
 
 def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> TokenGate:
-    """Return the gate of all tokens' contrasts: the mean may shift where single tokens differ."""
+    """Return the gate of all tokens' contrasts: directions of single tokens may shift the mean."""
     if table.X.ndim != 3:
         raise StudyError("gate.tokens is for embeddings of tokens; these are vectors.")
     first, second = contrasts if contrasts is not None else pairs_of(table.rows("FIT"))
@@ -142,15 +142,15 @@ def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> TokenGat
 
 
 def planned_gate(study: Study) -> MeasurementGate:
-    """Return the study's measurement gate, to be fitted."""
+    """Return the study's unfitted measurement gate."""
     plan = study.gate
     return MeasurementGate(plan.rank, norm_quantile=plan.norm_quantile, max_contrasts=plan.max_contrasts)
 
 
 def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str, str]:
-    """Return every participant's role: by lists or folds; without them, the table's own.
+    """Return the role of each participant, from the plan's lists or folds, or else from the table.
 
-    Fold ``rotation`` is EVAL, the next is HEAD, then VAL, and the others are FIT.
+    Fold ``rotation`` is EVAL, the next fold HEAD, the one after that VAL, and all other folds FIT.
     """
     people = np.unique(table.participant).tolist()
     if plan.people:
@@ -160,7 +160,7 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
             raise StudyError(f"roles.people gives {twice[0]} two roles; each participant has one.")
         missing = sorted(set(roles) - set(people))
         if missing:
-            raise StudyError(f"roles.people names {', '.join(missing)}, who have no rows in the data.")
+            raise StudyError(f"roles.people names participants without rows: {', '.join(missing)}.")
         return roles
     if table.role is not None and rotation is None:
         return dict(zip(table.participant.tolist(), table.role.tolist(), strict=True))
@@ -173,7 +173,10 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
 
 
 def shortcut(table: Table) -> tuple[Any, Any] | None:
-    """Return the associated source and label, the second of each; None where shortcuts cannot be measured."""
+    """Return the second source and the second label, or None if shortcuts cannot be measured.
+
+    This source and label are the associated ones.
+    """
     head, evaluation = table.rows("HEAD"), table.rows("EVAL")
     if head.label is None or len(head.sources) != 2 or len(np.unique(head.label)) != 2:
         return None
@@ -182,7 +185,7 @@ def shortcut(table: Table) -> tuple[Any, Any] | None:
 
 
 def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
-    """Return each participant's values of some columns, as one text."""
+    """Return the values of the given columns for each participant, joined as text."""
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise StudyError(f"roles.stratify names {missing[0]!r}; the columns are {', '.join(table.columns)}.")
@@ -198,12 +201,12 @@ def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
 def associate(
     table: Table, roles: Mapping[str, str], plan: EndpointsSection, rotation: int
 ) -> NDArray[np.bool_]:
-    """Return one view (row) of every event, chosen so that source and label are associated.
+    """Return one view (row) of each event, chosen so that source and label are associated.
 
-    In every cell (a participant and the ``cells`` columns) the given share of events with the second label is
-    seen in the second view, and one minus that of those with the first; half in HEAD and EVAL. Events are
-    permuted cell by cell, participants and cells ascending, by a generator of the role's own: the draws do
-    not depend on how rows are sorted. ``rotation`` is part of the seed.
+    In each cell (a participant and its values of the ``cells`` columns), the second view is taken for the
+    given share of events with the second label, and for one minus this share of events with the first label.
+    In HEAD and EVAL both shares are one half. Each role has its own generator, seeded with ``rotation``, and
+    cells are drawn in ascending order: the result does not depend on the order of rows.
     """
     if plan.association is None:
         return np.ones(len(table), bool)
