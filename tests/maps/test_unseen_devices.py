@@ -216,7 +216,7 @@ def test_the_unknown_device_is_described_in_words_and_json(world, m):
     assert said["devices"][0]["nearest"] in m.info.source_names
     two = Devices(3, n_devices=2)
     words = str(two.fit().check(two.rows(60, two.new(3.0))))
-    assert "With two devices in the fit, little is known of how a third may differ." in words
+    assert "With only two fitted devices, little is known about how a third may differ." in words
 
 
 def test_rows_of_several_fitted_devices_are_not_unknown(world, m):
@@ -231,7 +231,7 @@ def test_rows_under_another_device_s_name_are_told(world, m):
     rows = world.rows(60, world.shifts[1])
     assert m.check(rows, source=["B1"] * 60).ok
     check = m.check(rows, source=["B2"] * 60)
-    assert check.problems == ("Rows named 'B2' are not like those of 'B2' in the fit, but like 'B1'.",)
+    assert check.problems == ("Rows named 'B2' resemble the fitted rows of 'B1', not those of 'B2'.",)
     assert not check.unknown_device
 
 

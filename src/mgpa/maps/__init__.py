@@ -1,4 +1,4 @@
-"""Frozen corrections, to store, to share and to apply to new embeddings.
+"""Frozen corrections (maps) that can be stored, shared and applied to new embeddings.
 
 A map needs only numpy and is immutable. Estimators create maps (``model.to_map()``), and
 :meth:`CorrectionMap.save` and :func:`load_map` store and load them. Only a :class:`RoutedMap` needs a source
@@ -35,9 +35,9 @@ __all__ = [
 def load_map(path: Given) -> CorrectionMap:
     """Load a stored correction from a file or an address such as ``s3://bucket/m.safetensors``.
 
-    Directories (``model.json`` + ``model.npz``) written by the code of the paper's authors can also be
-    loaded. A file that is damaged, inconsistent, too new or not a map raises :class:`MapError`. Loading never
-    runs code from the file.
+    Directories (``model.json`` + ``model.npz``) written by the paper's original code can also be loaded. A
+    file that is damaged, inconsistent, too new or not a map raises :class:`MapError`. Loading never runs code
+    from the file.
     """
     path = as_place(path)
     if isinstance(path, Path) and path.is_dir():

@@ -7,11 +7,11 @@ device and then corrected like its rows:
     from rows alone:        E(h) = c + r (h - m) - h
     from pairs with t:      E(h) = g(h) - h + E_t(g(h)),            g(h) = h + δ_t + a ridge regression
 
-c is the level of the corrected rows of the fitted devices, m that of the new device, and r the ratio of the
-features' standard deviations. m and r are shrunk toward the population of devices, because people and content
-explain a part of the difference of a batch. If the map has an edit E for rows of any device
-(``unseen_edit``), rows of the new device are moved by the mean of the edit above and of E, where E is applied
-after alignment with uncorrected rows of the fitted devices.
+Here c is the mean (level) of corrected rows of the fitted devices, m the level of the new device, and r the
+ratio of the features' standard deviations. m and r are shrunk toward the population of devices, because
+participants and content explain part of the difference of a batch. If the map has an edit for unseen devices
+(``unseen_edit``), rows of the new device are moved by the mean of two edits: the one above, and
+``unseen_edit`` applied after alignment with uncorrected rows of the fitted devices.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # of the regression in whitened coordinates
+PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # ridge penalties in whitened coordinates
 FEWEST_PAIRS, FEWEST_TO_REGRESS = 2, 5
-SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a new device's density relative to a known one's
-MOST_GAINS = 1024  # features up to which gains are corrected: they need a matrix for each source
-# Variance of a whitened mean by what the mix of a batch's content differs: one of two classes at .8 moves it
-# by .3 to .6 along an axis.
+SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors of the score that separates the new device from a known one
+MOST_GAINS = 1024  # gains are corrected up to this number of features, because they need a matrix per source
+# Variance of a whitened mean from differences in the content of batches: 80 % of one of two classes moves the
+# mean by .3 to .6 along an axis.
 MIX = 0.1
-MOST_GAIN = 1.5  # logarithm of the most that a feature is scaled by
-MOST_KNOWN, SURE = 0.99, 2.0  # share of the new rows that look known, and by what odds (a logarithm)
-FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
+MOST_GAIN = 1.5  # logarithm of the largest factor for a feature
+MOST_KNOWN, SURE = 0.99, 2.0  # share of the new rows to recognise as known, and the margin in log-odds
+FULL = 0.7  # from this rank on (as a share of the features), edits are stored for each feature
 
 
 def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> PosteriorMap:
-    """Return the map with one more device, from rows of it; see :meth:`mgpa.maps.CorrectionMap.adapt`."""
+    """Return the map with one more device, fitted on its rows; see :meth:`mgpa.maps.CorrectionMap.adapt`."""
     base, population = m.as_posterior(), require_population(m)
     _require_new(name, m)
     rows = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
@@ -66,12 +66,12 @@ def adapt(m: CorrectionMap, X: Any, name: str, n_participants: int) -> Posterior
     if base.unseen_edit is not None and base.unseen_edit.any():
         any_device = _regressed(base, population, level, rows, n_units)
         edit, offset = (edit + any_device[0]) / 2.0, (offset + any_device[1]) / 2.0
-    words = f"{name} added from {len(rows)} rows without labels, as if their content were mixed as in the fit"
+    words = f"{name} added from {len(rows)} rows without labels, assuming the same content as in the fit"
     return _with_device(base, population, name, rows, read_at, edit, offset, words)
 
 
 def _aligned(base: PosteriorMap, level: Floats, goal: Floats, ratio: Floats) -> tuple[Floats, Floats]:
-    """Return the edit that maps rows from one level to another, with this ratio of standard deviations."""
+    """Return the edit that maps rows from one level to another and scales their deviations by ``ratio``."""
     apart = goal - base.center - ratio * (level - base.center)
     return np.diag(ratio - 1.0), apart / base.scale * base.varies
 
@@ -79,34 +79,34 @@ def _aligned(base: PosteriorMap, level: Floats, goal: Floats, ratio: Floats) -> 
 def _regressed(
     base: PosteriorMap, population: Population, level: Floats, rows: Floats, n_units: float
 ) -> tuple[Floats, Floats]:
-    """Return the edit of rows of any device, of rows aligned with those of the fitted devices."""
+    """Return the edit that aligns rows with those of the fitted devices, then applies ``unseen_edit``."""
     ratio = np.ones(base.n_features)
     if population.gains.size and base.n_features <= MOST_GAINS:
         ratio = _ratio(base, population, population.gains.mean(axis=0) - population.gain(rows, n_units))
     edit, offset = _aligned(base, level, population.levels.mean(axis=0), ratio)
     slope, add = base.unseen_edit, base.unseen_offset
     assert slope is not None
-    assert add is not None  # of a group, all are there
+    assert add is not None  # arrays of a group are present together
     if base.direction is not None:
         slope, add = slope @ base.direction, add @ base.direction
     return edit + ratio[:, None] * slope, offset + offset @ slope + add
 
 
 def _ratio(base: PosteriorMap, population: Population, apart: Floats) -> Floats:
-    """Return the scaling of features, from differences of their log standard deviations."""
+    """Return the factors of features, from differences between log standard deviations."""
     some = base.varies & (population.varies > 0)
     return np.where(some, np.exp(np.clip(apart, -MOST_GAIN, MOST_GAIN)), 1.0)
 
 
 def _goal(base: PosteriorMap, population: Population, rows: Floats, n_units: float) -> tuple[Floats, Floats]:
-    """Return the level of corrected rows of fitted devices, and their spread relative to uncorrected rows."""
+    """Return the mean of corrected rows of the fitted devices, and the factors that match their spread."""
     edits, offsets = _multiplied(base)
     levels = (population.levels - base.center) / base.scale
     moved = levels + offsets + np.einsum("ki,kij->kj", levels, edits)
     goal, ratio = moved.mean(axis=0) * base.scale + base.center, np.ones(base.n_features)
     if not population.gains.size or base.n_features > MOST_GAINS:
         return goal, ratio
-    root = population.back / base.scale  # rows' covariance is its square, and the rest
+    root = population.back / base.scale  # the rows' covariance is rootᵀ root plus a diagonal rest
     variance = np.exp(2.0 * population.spread) / base.scale**2
     rest = np.maximum(variance - np.sum(root**2, axis=0), 0.0)
     after = np.zeros_like(population.gains)
@@ -119,7 +119,7 @@ def _goal(base: PosteriorMap, population: Population, rows: Floats, n_units: flo
 
 
 def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> PosteriorMap:
-    """Return the map with one more device, from pairs; see :meth:`mgpa.maps.CorrectionMap.add_source`."""
+    """Return the map with one more device, from pairs: see :meth:`mgpa.maps.CorrectionMap.add_source`."""
     base, population = m.as_posterior(), require_population(m)
     _require_new(name, m)
     if known not in m.info.source_names:
@@ -127,8 +127,8 @@ def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> Posterior
     A, B = (as_float_matrix(side, n_features=m.n_features).astype(np.float64) for side in pairs)
     if A.shape != B.shape or len(A) < FEWEST_PAIRS:
         raise ValueError(
-            f"pairs are {len(A)} rows of {known!r} and {len(B)} of {name!r}; expected the same events in "
-            f"both, at least {FEWEST_PAIRS}."
+            f"pairs are {len(A)} rows of {known!r} and {len(B)} of {name!r}; expected the same events on "
+            f"both devices, at least {FEWEST_PAIRS}."
         )
     require_finite(A, f"the rows of {known}")
     require_finite(B, f"the rows of {name}")
@@ -150,11 +150,11 @@ def add_source(m: CorrectionMap, name: str, pairs: Any, known: str) -> Posterior
 
 
 def require_population(m: CorrectionMap) -> Population:
-    """Return the population of devices in the map; raise if it has none."""
+    """Return the map's population of devices; raise if the map has none."""
     if m.population is None:
         raise MapError(
-            "This map holds no population of devices: it was fitted on fewer than four participants "
-            "(or, where unknown, on too few rows), or by an older version. Fit it again."
+            "This map has no population of devices: it was fitted on fewer than four participants (or too "
+            "few rows, if participants were not given), or by an older version. Fit it again."
         )
     return m.population
 
@@ -167,11 +167,11 @@ def _require_new(name: str, m: CorrectionMap) -> None:
 def _scores_with(
     base: PosteriorMap, population: Population, level: Floats, rows: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return weights of squares, linear part and bias of the scores with an additional source at this level.
+    """Return the scores of a map with an additional source at this level: square weights, linear part, bias.
 
-    Its density is that of a known device, shifted. The device and the sharpness are those that best separate
-    the means of the known devices from rows of the new one. If none does, all sources are recognised by their
-    means only.
+    The density of the new source is that of a known device, shifted. The known device and the sharpness are
+    chosen to best separate the means of known devices from rows of the new device. If no choice separates
+    them, all sources are recognised by their means only.
     """
     new = population.read(level[None])[0]
     known = (population.levels - base.center) / base.scale
@@ -198,7 +198,7 @@ def _scores_with(
             )
             if best is None or margin(*scores) > best[0]:
                 best = margin(*scores), scores
-    assert best is not None  # there are known devices
+    assert best is not None  # maps have at least one known device
     every = np.concatenate([population.means, new[None]])
     linear, bias = population.scores(every, base.center, base.scale)
     by_means = np.zeros((len(base.square), len(bias))), linear, bias
@@ -213,7 +213,7 @@ def _multiplied(m: PosteriorMap) -> tuple[Floats, Floats]:
 
 
 def _ridge(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return slope and intercept of y on x, with the penalty that best predicts left-out pairs."""
+    """Return slope and intercept of the ridge regression of y on x that best predicts left-out pairs."""
     n = len(x)
     center, mean = x.mean(axis=0), y.mean(axis=0)
     x, y = x - center, y - mean
@@ -251,7 +251,7 @@ def _with_device(
     offset: Floats,
     words: str,
 ) -> PosteriorMap:
-    """Return the map with one more source at this level, moved by this edit (d, d) and offset (d,)."""
+    """Return the map with one more source at the given level, with edit (d, d) and offset (d,)."""
     square_weight, linear, bias = _scores_with(base, population, level, rows)
     d, direction = base.n_features, base.direction
     edits, offsets = base.edit, base.edit_offset
@@ -289,9 +289,9 @@ def _with_device(
 
 
 def _unseen_with(base: PosteriorMap, rows: Floats, direction: Floats | None) -> dict[str, Any]:
-    """Return the settings for rows of other unknown devices: their recognition, and their edit.
+    """Return the updated arrays for recognising and editing rows of other unknown devices.
 
-    The mean of the new device is that of its rows, so that these rows do not look unknown.
+    The mean of the new device's rows is added to the known means, so that these rows do not look unknown.
     """
     if base.unseen_odds is None or base.unseen_whiten is None or base.unseen_means is None:
         return {}
@@ -301,7 +301,7 @@ def _unseen_with(base: PosteriorMap, rows: Floats, direction: Floats | None) -> 
     unseen = {"unseen_means": means, "unseen_odds": np.maximum(base.unseen_odds, most)}
     edit, offset = base.unseen_edit, base.unseen_offset
     assert edit is not None
-    assert offset is not None  # of a group, all are there
+    assert offset is not None  # arrays of a group are present together
     if direction is None and base.direction is not None:
         edit, offset = edit @ base.direction, offset @ base.direction
     elif direction is not None:

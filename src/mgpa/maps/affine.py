@@ -1,4 +1,4 @@
-"""Affine corrections: one for all rows, or one per source, weighted by the posterior of the source."""
+"""Affine corrections: one for all rows, or one per source weighted by the posterior of the source."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .runtime.compiled import kernels, n_threads, on_blocks
 from .runtime.folding import Folded, fold_affine, fold_spread, uncentred
 from .validation import require_shape
 
-# Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
-# loading the compiler would cost more than it saves.
+# Up to this many directions, large arrays are corrected in one compiled pass. For small arrays, loading the
+# compiler takes longer than the pass saves.
 MOST_COMPILED, COMPILED_BYTES = 4, 2**24
 BLOCK_BYTES, PRODUCT_ROWS = 2**19, 2048
-# Up to this many standard deviations from zero, float32 sums of uncentred features are exact enough.
+# If means are at most this many standard deviations from zero, rows need no centring in float32.
 FAR_FROM_ZERO = 8.0
 
 
@@ -28,9 +28,9 @@ FAR_FROM_ZERO = 8.0
 class AffineMap(CorrectionMap):
     """x' = x - strength · ((x - center) G + offset) Dᵀ, with k-column G and D in the input's units.
 
-    The closed form with K sources has k = K - 1 columns, so applying it costs little more than copying.
-    ``k = 0`` is the identity. With k near d, the factors are multiplied, and applying the map costs one
-    matrix product.
+    The closed form with K sources has k = K - 1 columns, so applying the map costs little more than copying
+    rows. ``k = 0`` is the identity. With k near d, the factors are multiplied in advance, and applying the
+    map costs one matrix product.
     """
 
     readout: Floats
@@ -52,18 +52,18 @@ class AffineMap(CorrectionMap):
 
     @property
     def rank(self) -> int:
-        """Dimension of the space that rows move in."""
+        """Dimension of the space of edits."""
         return int(self.readout.shape[1])
 
     def _weights(self, dtype: np.dtype[Any]) -> Folded:
         folded = fold_affine(self)
         far = (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any()
         if folded.back is not None and not (far and dtype == np.float32):
-            # Centring costs a pass over the rows, needed only where float32 sums would lose digits.
+            # Centring costs a pass over the rows and is needed only if float32 sums would lose digits.
             offset = folded.offset - folded.center @ folded.readout
             folded.center, folded.offset = None, offset
         weights = folded.cast(partial(np.ascontiguousarray, dtype=dtype))
-        weights.back = folded.back  # the strength multiplies this factor before it is rounded
+        weights.back = folded.back  # kept in float64: multiplied by the strength before rounding
         return weights
 
     def _apply(self, X: Floats, out: Floats) -> bool:
@@ -71,7 +71,7 @@ class AffineMap(CorrectionMap):
         if k == 0:
             return copy_rows(X, out)
         weights: Folded = self._prepared(X.dtype)
-        if weights.back is None:  # a (d, d) matrix: the edits themselves
+        if weights.back is None:  # the readout is (d, d) and gives the edits directly
             return self._apply_blocks(X, weights, None, out)
         back = np.ascontiguousarray(self.strength * weights.back, dtype=X.dtype)
         in_order = X.flags.c_contiguous and out.flags.c_contiguous
@@ -96,7 +96,7 @@ class AffineMap(CorrectionMap):
         for start in range(0, len(X), block):
             rows = X[start : start + block]
             centred = rows if weights.center is None else rows - weights.center
-            # A BLAS is many times faster at matrix times vector than at matrix times one column.
+            # BLAS is many times faster for matrix times vector than for matrix times one column.
             coefficient = (centred @ weights.readout[:, 0])[:, None] if k == 1 else centred @ weights.readout
             coefficient += weights.offset
             finite &= bool(np.isfinite(coefficient).all())
@@ -107,7 +107,7 @@ class AffineMap(CorrectionMap):
         return finite
 
     def as_posterior(self) -> PosteriorMap:
-        """Return the map as a map with posteriors, whose edits are all equal."""
+        """Return the map as a posterior map with equal edits for all sources."""
         population = require_population(self)
         means = population.means
         linear, bias = population.scores(means, self.center, self.scale)
@@ -129,19 +129,19 @@ class AffineMap(CorrectionMap):
         return f"affine, {k} direction{'s' * (k > 1)}" if k else "identity"
 
 
-BLOCK_NUMBERS = 2**18  # in the products of one block of rows, which stay in cache
+BLOCK_NUMBERS = 2**18  # size of the products of one block of rows, which should fit into the cache
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PosteriorMap(CorrectionMap):
-    """Edits of K sources, weighted by the posterior of the source, which the map computes from the row.
+    """Edits of K sources, weighted by the posterior probability of each source given the row.
 
         h' = h + Σ_s p_s(h) E_s(h),   p = softmax((h G)² w + h L + b),   E_s(h) = (e_s + h D_s) O
 
     in standardised coordinates h. The scores are log-densities of Gaussians with unequal covariances, up to a
-    common term: squares of a few linear combinations, and a linear part.
+    common term; they consist of squares of a few linear combinations and a linear part.
 
-    If the source cannot be read, all probabilities are equal and every row moves by the mean of the edits.
+    If rows do not reveal the source, all probabilities are equal and each row moves by the mean edit.
 
     Attributes
     ----------
@@ -151,15 +151,15 @@ class PosteriorMap(CorrectionMap):
     linear, bias : (K, d), (K,)
         L and b: the linear part of the scores.
     edit, edit_offset : (K, d, r), (K, r)
-        D_s and e_s: the edit of a row of each source along ``direction``.
+        D_s and e_s: the edit for rows of each source along ``direction``.
     direction : (r, d) or None
         O, rows in the span of the contrasts; None: the identity, r = d.
     unseen_whiten, unseen_means : (d, j), (K, j), or None
-        The coordinates in which rows are compared with the fitted devices, and the means of these devices.
+        Coordinates for comparing rows with the fitted devices, and the devices' means in them.
     unseen_edit, unseen_offset : (d, r), (r,), or None
-        The edit for rows of devices that were not in the fit, like ``edit`` and ``edit_offset``.
+        The edit for rows of unseen devices, in the form of ``edit`` and ``edit_offset``.
     unseen_odds : (1,) or None
-        The log likelihood ratio of such a device to the fitted devices at which both have equal odds.
+        The log likelihood ratio (unseen device to fitted devices) at which both have probability one half.
     """
 
     square: Floats
@@ -197,7 +197,7 @@ class PosteriorMap(CorrectionMap):
 
     @property
     def rank(self) -> int:
-        """Dimension of the space that rows move in."""
+        """Dimension of the space of edits."""
         return int(self.edit.shape[2])
 
     def as_posterior(self) -> PosteriorMap:
@@ -205,7 +205,7 @@ class PosteriorMap(CorrectionMap):
         return self
 
     def posterior(self, X: Any) -> Floats:
-        """Return the probability of each source for every row, (n, K); columns as ``info.source_names``."""
+        """Return the probability of each source for each row, (n, K); sources as in ``info.source_names``."""
         weights: Folded = self._prepared(np.dtype(np.float64))
         return blend(np.asarray(X, dtype=np.float64) @ weights.first, weights)[0]
 
@@ -223,7 +223,7 @@ class PosteriorMap(CorrectionMap):
 
         def correct(block: slice) -> bool:
             rows = X[block]
-            with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach other threads
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller's setting has no effect here
                 centred = rows if weights.center is None else rows - weights.center
                 _, edit = blend(centred @ weights.first, weights)
                 if strength != 1:
@@ -234,22 +234,21 @@ class PosteriorMap(CorrectionMap):
         return on_blocks(correct, len(X), max(1, BLOCK_NUMBERS // (weights.first.shape[1] + 2 * X.shape[1])))
 
     def _weights(self, dtype: np.dtype[Any]) -> Folded:
-        """Return the folded weights in one type; float64 rows are not centred, to save a pass."""
+        """Return the folded weights in one type; in float64 they need no centring, which saves a pass."""
         folded = fold_spread(self)
         folded = uncentred(folded) if dtype == np.float64 else folded
         return folded.cast(partial(np.ascontiguousarray, dtype=dtype))
 
     def _describe(self) -> str:
         n = self.rank
-        fades = "" if self.unseen_odds is None else ", and one for devices that were not in the fit"
+        fades = "" if self.unseen_odds is None else ", and one edit for unseen devices"
         return f"edits of {len(self.bias)} sources read from the row, in {n} direction{'s' * (n != 1)}{fades}"
 
 
 def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
-    """Return posteriors, (n, K), and blended edits, (n, r), from the products of rows, overwriting them.
+    """Return posteriors, (n, K), and blended edits, (n, r), from ``products``, which is overwritten.
 
-    The posterior is that of the fitted devices; edits also include the edit for unknown devices, if there is
-    one.
+    The posterior covers the fitted devices. The blended edits include the edit for unseen devices, if any.
     """
     q, K = weights.square_weight.shape
     products += weights.constant
@@ -269,17 +268,17 @@ def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
 
 
 def unseen_share(products: Floats, weights: Folded) -> Floats:
-    """Return the probability of a device that was not in the fit, (n, 1), from the products of rows."""
+    """Return the probability of an unseen device, (n, 1), from the products of rows."""
     K = weights.square_weight.shape[1]
     readings = products[:, -len(weights.unseen_weight) - K : -K]
-    # Of every known device, and of an unknown one.
+    # Log-odds against each known device, then zero for the unseen device itself.
     odds = np.zeros((len(products), K + 1), dtype=products.dtype)
     np.subtract(-products[:, -K:], (np.square(readings) @ weights.unseen_weight)[:, None], out=odds[:, :K])
     return softmax(odds)[:, K:]
 
 
 def softmax(scores: Floats) -> Floats:
-    """Return probabilities from log-likelihoods up to a constant, (n, K), in place."""
+    """Turn log-likelihoods (n, K), known up to a constant, into probabilities in place; return them."""
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)

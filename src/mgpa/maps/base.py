@@ -1,4 +1,4 @@
-"""The base of all maps: provenance, checks, strength, tokens, files and exports."""
+"""Base class of all maps: provenance, checks, strength, tokens, files and exports."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Floats = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorrectionMap:
-    """Base of all stored corrections: x ↦ x + strength · displacement(x).
+    """Base class of all stored corrections: x ↦ x + strength · displacement(x).
 
     Attributes
     ----------
     center, scale : arrays of shape (d,)
-        The standardisation of the fit. Input and output have the units of the user.
+        The standardisation of the fit. Input and output are in the user's units.
     strength : float
-        Factor of the displacement; 1 is the fitted correction, and values above 1 overshoot it.
+        Factor of the displacement; 1 applies the fitted correction, and larger values overshoot.
     info : MapInfo
         Provenance: method, parameters, fitting-data fingerprint, encoder, versions, notes.
     coordinates : Coordinates or None
@@ -59,17 +59,17 @@ class CorrectionMap:
     coordinates: Coordinates | None = None
     fitted: FittedRange | None = None
     population: Population | None = None
-    # Prepared forms (per dtype, per torch device); rebuilt on demand, never copied or stored.
+    # Prepared weights (per dtype and torch device), rebuilt on demand, never copied or stored.
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
     kind: ClassVar[str]
     source_blind: ClassVar[bool] = True
-    # Its arrays besides center and scale, by their axes: a letter is one size everywhere, d that of features.
+    # Axes of all arrays except center and scale; each letter is one size, and d is the number of features.
     shapes: ClassVar[dict[str, str]]
     tensor_names: ClassVar[tuple[str, ...]]
-    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = ()  # of each group all are there, or none
+    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = ()  # groups of arrays that are present together
     scalar_names: ClassVar[tuple[str, ...]]
-    no_export: ClassVar[str] = ""  # why a map has no torch module and no ONNX form
+    no_export: ClassVar[str] = ""  # the reason if a map has no torch module and no ONNX form
 
     def __init_subclass__(cls) -> None:
         optional = set(chain(*cls.optional_tensors))
@@ -84,7 +84,7 @@ class CorrectionMap:
 
     @property
     def tensors(self) -> dict[str, Floats]:
-        """The map's arrays by name."""
+        """The arrays of the map by name."""
         names = (*self.tensor_names, *chain(*self.optional_tensors))
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
@@ -95,48 +95,48 @@ class CorrectionMap:
 
     @property
     def n_raw(self) -> int:
-        """Number of raw features; without coordinates, that of the embedding."""
+        """Number of raw features; without coordinates, the number of embedding features."""
         return self.n_features if self.coordinates is None else self.coordinates.n_raw
 
     @property
     def varies(self) -> NDArray[np.bool_]:
-        """The features that varied in the fit, shape (d,): all except ``info.constant_features``."""
+        """Mask of the features that varied in the fit, (d,): all except ``info.constant_features``."""
         varies = np.ones(self.n_features, dtype=bool)
         varies[list(self.info.constant_features)] = False
         return varies
 
     def with_strength(self, strength: float) -> Self:
-        """Return the same map with another strength (absolute, not relative to the present one)."""
+        """Return the same map with another strength, which replaces the present one."""
         other = replace(self, strength=float(strength))
-        # What was prepared for numpy does not depend on the strength.
+        # Weights prepared for numpy do not depend on the strength.
         other._cache.update({k: v for k, v in self._cache.items() if isinstance(k, np.dtype)})
         return other
 
     def with_notes(self, notes: str) -> Self:
-        """Return the same map with free text, which is stored and shown by :meth:`summary`."""
+        """Return the same map with notes: free text that is stored and shown by :meth:`summary`."""
         return replace(self, info=replace(self.info, notes=str(notes)))
 
     def with_coordinates(self, coordinates: Coordinates | None) -> Self:
-        """Return the same map with the coordinates of its embeddings, which are stored with it."""
+        """Return the same map with the coordinates of its embeddings, which are stored with the map."""
         return replace(self, coordinates=coordinates)
 
     def from_raw(self, X: Any, **options: Any) -> Any:
-        """Return corrected embeddings of raw features; ``options`` go to :meth:`transform`."""
+        """Return corrected embeddings of raw features; ``options`` are passed to :meth:`transform`."""
         if self.coordinates is None:
-            raise ValueError("This map has no coordinates: it corrects the features as they are (transform).")
+            raise ValueError("This map has no coordinates; correct the features themselves with transform.")
         if hasattr(X, "columns"):
             require_names(self.info, tuple(X.columns), self.n_raw)
         return self.transform(self.coordinates.transform(X), **options)
 
     def transform(self, X: Any, *, strength: float | None = None, out: Floats | None = None) -> Any:
-        """Correct embeddings; no source label is needed or accepted. Returns the type and kind of X.
+        """Correct embeddings without source labels; the result has the type of X.
 
         Parameters
         ----------
-        X : array of shape (n, d) or (d,), or (n, t, d) where the map was fitted on tokens
+        X : array of shape (n, d) or (d,), or (n, t, d) if the map was fitted on tokens
             numpy array, anything numpy can read (a pandas frame, a list), or a torch tensor.
         strength : float or None
-            Apply this strength instead of the map's own.
+            Strength to apply instead of the map's own.
         out : array of shape (n, d) or None
             Output array: a numpy array of the type of X, or X itself. If X has NaN or infinite values,
             nothing is written; if a correction overflows, the array is only partly written.
@@ -156,12 +156,12 @@ class CorrectionMap:
         ``dtype`` is the type of the future rows. Returns this map.
         """
         X = as_float_matrix(self.center[None].astype(dtype))
-        if self.source_blind:  # maps by source have nothing to prepare
+        if self.source_blind:  # source-aware maps have nothing to prepare
             self._apply(X, np.empty_like(X))
         return self
 
     def _correct(self, X: Any, apply: Callable[[Floats, Floats], bool], out: Any) -> Any:
-        """Correct arrays by ``apply`` and tensors by the map's torch module or, without one, on the CPU."""
+        """Correct arrays with ``apply``, and tensors with the torch module or, without one, on the CPU."""
         if self._takes_tokens(X):
             if out is not None:
                 raise TypeError("out is for rows (n, d); tokens are corrected into a new array. Omit out.")
@@ -197,7 +197,7 @@ class CorrectionMap:
         return self._cache[device]
 
     def _run(self, X: Any, apply: Callable[[Floats, Floats], bool], out: Floats | None = None) -> Floats:
-        """Check rows, correct them by ``apply``, and raise if the result is not finite."""
+        """Check rows, correct them with ``apply``, and raise if the result is not finite."""
         columns = getattr(X, "columns", None)
         if columns is not None:
             require_names(self.info, tuple(columns), self.n_features)
@@ -211,7 +211,7 @@ class CorrectionMap:
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
                     finite = apply(X, out) if self.strength else copy_rows(X, out)
-            except np.linalg.LinAlgError:  # an eigenvalue routine met NaN
+            except np.linalg.LinAlgError:  # raised by eigenvalue routines for NaN
                 finite = False
             if not finite:
                 require_finite(X, "X")
@@ -221,14 +221,14 @@ class CorrectionMap:
         return out
 
     def _apply(self, X: Floats, out: Floats) -> bool:
-        """Write corrected rows into ``out``, which may be X itself.
+        """Write the corrected rows into ``out`` (which may be X).
 
         Returns False if any edit is not finite, which indicates invalid input.
         """
         raise NotImplementedError
 
     def _weights(self, dtype: np.dtype[Any]) -> Any:
-        """Return the weights in the form and type in which they are applied."""
+        """Return the weights in the form used for application, in this type."""
         raise NotImplementedError
 
     def _prepared(self, dtype: np.dtype[Any]) -> Any:
@@ -237,17 +237,17 @@ class CorrectionMap:
         return self._cache[dtype]
 
     def displacement(self, X: Any, **options: Any) -> Floats:
-        """Return how far each row moves, in standardised coordinates: (transform(X) - X) / scale.
+        """Return the displacement of each row in standardised coordinates: (transform(X) - X) / scale.
 
-        ``options`` go to :meth:`transform`; a source-aware map needs ``source`` there.
+        ``options`` are passed to :meth:`transform`; a source-aware map needs ``source``.
         """
         X = as_float_matrix(X, n_features=self.n_features)
         return np.asarray((self.transform(X, **options) - X) / self.scale)
 
     def check(self, X: Any, source: Any = None) -> RowCheck:
-        """Check whether rows are like those that the map was fitted on.
+        """Check whether rows resemble the fitting rows of the map.
 
-        ``X`` are uncorrected rows, as for :meth:`transform`, and ``source`` their sources, if known. Names
+        ``X`` has uncorrected rows, as for :meth:`transform`; ``source`` has their sources, if known. Sources
         that were not in the fit are reported. The result prints as sentences and has ``ok`` and
         ``to_dict()``.
 
@@ -270,9 +270,10 @@ class CorrectionMap:
         return np.zeros(len(X))
 
     def monitor(self, *, window: int = 200, rate: float = 1e-3) -> Monitor:
-        """Return a monitor of a stream of rows, which detects unknown devices and broken features.
+        """Return a monitor that detects unknown devices and broken features in a stream of rows.
 
-        ``rate`` is the share of windows of ``window`` rows with a false alarm for new participants.
+        ``rate`` is the false-alarm rate for new participants: the share of windows (of ``window`` rows) with
+        an alarm.
 
         Examples
         --------
@@ -286,7 +287,7 @@ class CorrectionMap:
         return Monitor(self, window=window, rate=rate)
 
     def adapt(self, X: Any, name: str = "new", *, n_participants: int = 1) -> CorrectionMap:
-        """Return this map with one more device, from a batch of its rows without labels.
+        """Return this map with one more device, fitted on a batch of unlabelled rows of that device.
 
         The level of the device and its gains (up to 1024 features) are estimated, and its rows are mapped to
         the level of the corrected rows of the fitted devices. The batch is assumed to have the same mix of
@@ -318,10 +319,10 @@ class CorrectionMap:
         return adaptation.adapt(self, X, name, n_participants)
 
     def add_source(self, name: str, pairs: Any, *, known: str) -> CorrectionMap:
-        """Return this map with one more device, from a few events that a fitted device also recorded.
+        """Return this map with one more device, fitted on a few events that a fitted device also recorded.
 
-        This makes no assumption about content. The level is shrunk toward that of the fitted devices, and
-        gains and rotations are corrected if left-out pairs support this.
+        No assumption about content is needed. The level is shrunk toward the fitted devices, and gains and
+        rotations are corrected if left-out pairs support this.
 
         Parameters
         ----------
@@ -335,12 +336,12 @@ class CorrectionMap:
         return adaptation.add_source(self, name, pairs, known)
 
     def as_posterior(self) -> PosteriorMap:
-        """Return the map as edits of its sources, weighted by the posterior; other kinds raise MapError."""
+        """Return the map as a :class:`PosteriorMap`; maps of other kinds raise MapError."""
         kind = type(self).__name__
         raise MapError(f"A {kind} cannot take another device; adapt a map of MGPA() or ClosedFormMGPA().")
 
     def save(self, path: Given, *, overwrite: bool = True) -> Place:
-        """Write the map to one safetensors file, atomically: the file is complete or absent.
+        """Write the map to one safetensors file; the file is written completely or not at all.
 
         ``path`` may be a URL such as ``s3://bucket/adapter.safetensors``. Unless ``overwrite`` is set, an
         existing file raises an error.
@@ -350,7 +351,7 @@ class CorrectionMap:
         return write_map(self, as_place(path), overwrite=overwrite)
 
     def to_torch(self) -> Any:
-        """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
+        """Return the map as a ``torch.nn.Module`` that is differentiable in X but not in its weights."""
         if self.no_export:
             raise MapError(f"{self.no_export} transform(tensor) corrects tensors on the CPU.")
         try:
@@ -368,10 +369,10 @@ class CorrectionMap:
         return write_onnx(self, Path(path))
 
     def summary(self) -> str:
-        """Return a few lines on the kind of map, its fitting data and its correction."""
+        """Return a short description of the map, its fitting data and its correction."""
         heading, facts = self.facts()
         if "found" in facts:
-            facts["found"] = facts["found"].replace("; ", "\n" + " " * 14)  # one finding per line
+            facts["found"] = facts["found"].replace("; ", "\n" + " " * 14)  # one result per line
         lines = [heading, *(f"  {k:<12}{v}" for k, v in facts.items())]
         return "\n".join([f"Doubtful: {printable(self.info.doubt)}", *lines] if self.info.doubt else lines)
 
@@ -379,7 +380,7 @@ class CorrectionMap:
         return facts_html(*self.facts())
 
     def facts(self) -> tuple[str, dict[str, str]]:
-        """Return a title line, and the facts of :meth:`summary` by name."""
+        """Return the title line and the named facts of :meth:`summary`."""
         where = ""
         if self.coordinates is not None:
             n, whole = self.coordinates.n_coordinates, self.coordinates.components is None

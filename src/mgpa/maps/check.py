@@ -1,4 +1,4 @@
-"""Checks whether new rows are like the fitting rows of a map, by stored quantiles; results in sentences."""
+"""Check whether new rows resemble the fitting rows of a map, and report the result in sentences."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Floats = NDArray[Any]
 
 LEVELS = (0.01, 0.5, 0.99)
 FAR = 0.95
-MOST_FAR = 0.2  # share of rows beyond the distance of 95 % of the fitting rows that is not drift yet
+MOST_FAR = 0.2  # drift if a larger share of rows is farther out than 95 % of the fitting rows
 MOST_OUTSIDE = 0.01
-LEAST_SPREAD = 0.01  # standard deviation, in units of a feature's range; about .2 in the fitting rows
-MOST_ODD = 0.05  # share of rows outside a feature's range, widened by half of it on both sides
+LEAST_SPREAD = 0.01  # smallest standard deviation, in units of a feature's range; fitting rows have about .2
+MOST_ODD = 0.05  # share of rows outside a feature's range, after widening the range by half on both sides
 CANNOT_TELL = "This map cannot recognise devices that were not in its fit: it has no population of devices."
 
 
@@ -32,10 +32,10 @@ class FittedRange:
     Attributes
     ----------
     features : (3, d)
-        Quantiles .01, .5 and .99 of every feature.
+        Quantiles .01, .5 and .99 of each feature.
     distance : (3,)
-        Of the rows' distances from the medians, in units of the features' ranges: the quantile .95, the
-        largest, and the number of rows these were computed from.
+        Distances of rows from the medians, in units of the features' ranges: the .95 quantile, the maximum,
+        and the number of rows used.
     """
 
     features: Floats
@@ -55,7 +55,7 @@ class FittedRange:
         return cls(features, np.array([np.quantile(distance, FAR), distance.max(), len(rows)]))
 
     def shares(self, rows: Floats) -> tuple[Floats, NDArray[np.bool_], float]:
-        """Return the share of rows beyond each feature's range, the rows outside, and the share far out."""
+        """Return the share of rows beyond each feature's range, a mask of outside rows, and the far share."""
         low, _, high = self.features
         margin = (high - low) / 2
         odd = ((low - margin > rows) | (high + margin < rows)).mean(axis=0)
@@ -64,7 +64,7 @@ class FittedRange:
 
 
 def row_distance(rows: Floats, features: Floats) -> Floats:
-    """Return the root mean square over features of (row - median) / range; constant features do not count."""
+    """Return the root mean square of (row - median) / range over the features that vary."""
     low, middle, high = features
     varies = high > low
     scaled = (rows[:, varies] - middle[varies]) / (high - low)[varies]
@@ -75,18 +75,18 @@ def row_distance(rows: Floats, features: Floats) -> Floats:
 class RowCheck:
     """The result of :meth:`mgpa.maps.CorrectionMap.check`; prints as sentences.
 
-    ``n_outside`` rows are farther from the medians than any fitting row sampled; ``far_share`` of them are
-    beyond 95 % of the fitting rows (.05 without drift). ``features`` are outside their fitted range in more
-    than 5 % of the rows. Sources ``unseen`` were not in the fit. ``problems`` has a sentence for each
-    problem, and ``not_checked`` names checks that were not possible.
+    ``n_outside`` is the number of rows farther from the medians than any sampled fitting row; ``far_share``
+    is the share of rows farther out than 95 % of the fitting rows (.05 without drift). ``features`` are
+    outside their fitted range in more than 5 % of the rows. ``unseen`` sources were not in the fit.
+    ``problems`` has one sentence for each problem, and ``not_checked`` names checks that were not possible.
 
-    ``devices`` has an entry for every named source, or one for all rows: the most similar fitted device
-    (``nearest``), the distance from it as a multiple of the distance between fitted devices (``distance``),
-    the log10 likelihood ratio of an unknown device to the fitted devices (``log10_evidence``), the share of
-    single rows that look unknown (``rows``), the share that the map moves by its edit for unknown devices
-    (``moved_as_unknown``), and whether there is an ``alarm``. Batches of a fitted device with new
-    participants give an alarm in at most one of a thousand cases. ``broken`` are the positions of features
-    that are dead, scaled or flipped.
+    ``devices`` has one entry for each named source, or one for all rows: the most similar fitted device
+    (``nearest``), the distance to this device as a multiple of the distance between fitted devices
+    (``distance``), the log10 likelihood ratio of an unknown device to the fitted devices
+    (``log10_evidence``), the share of single rows that look unknown (``rows``), the share of rows that the
+    map moves by its edit for unknown devices (``moved_as_unknown``), and whether there is an ``alarm``.
+    Batches of new participants on a fitted device give an alarm in at most one of a thousand cases.
+    ``broken`` lists the positions of dead, scaled or flipped features.
     """
 
     n_rows: int
@@ -101,7 +101,7 @@ class RowCheck:
 
     @property
     def unknown_device(self) -> bool:
-        """Whether rows come from a device that was not in the fit."""
+        """Whether rows come from a device outside the fit."""
         return any(entry["alarm"] for entry in self.devices)
 
     @property
@@ -135,7 +135,7 @@ def check_rows(
 ) -> RowCheck:
     """Compare rows with the fitting rows; see :meth:`mgpa.maps.CorrectionMap.check`.
 
-    ``as_unknown`` are the probabilities by which the map moves rows as those of an unknown device.
+    ``as_unknown`` has, for each row, the probability of an unknown device by which the map weights its edits.
     """
     given: NDArray[Any] | None = None
     unseen: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ def check_rows(
         given, unseen = np.array(names)[codes], tuple(name for name in names if name not in info.source_names)
         problems = _unseen_sources(unseen, info)
     if fitted is None:
-        reason = "This map holds no ranges of its fitting rows, so rows cannot be checked. Fit it again."
+        reason = "This map has no ranges of its fitting rows, so rows cannot be checked. Fit it again."
         return RowCheck(len(X), unseen=unseen, problems=(*problems, reason))
     if not len(X):
         return RowCheck(0, unseen=unseen, problems=tuple(problems))
@@ -176,7 +176,7 @@ def check_rows(
 
 
 def _unseen_sources(unseen: tuple[str, ...], info: Any) -> list[str]:
-    """Return the sentence about sources that were not in the fit, if there are any."""
+    """Return a sentence about sources that were not in the fit, or an empty list."""
     if not unseen:
         return []
     named = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
@@ -187,7 +187,7 @@ def _unseen_sources(unseen: tuple[str, ...], info: Any) -> list[str]:
 def _drift(
     X: Floats, fitted: FittedRange, outside: NDArray[np.bool_], far: float, most: Floats
 ) -> Iterator[str]:
-    """Yield sentences about rows outside the fitted range; ``most`` are shares that are still usual."""
+    """Yield sentences about rows outside the fitted range; ``most`` has the largest normal shares."""
     if outside.sum() > len(X) * max(MOST_OUTSIDE, 3 / fitted.distance[2], most[0]):
         first = int(np.flatnonzero(outside)[0])
         share = f"{int(outside.sum())} of {len(X)} rows ({outside.mean():.1%})"
@@ -202,7 +202,7 @@ def _drift(
 
 
 def _outside_features(features: dict[str, float]) -> list[str]:
-    """Return the sentence about features that leave their fitted range, if there are any."""
+    """Return a sentence about features that leave their fitted range, or an empty list."""
     if not features:
         return []
     worst = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in list(features.items())[:3])
@@ -211,7 +211,7 @@ def _outside_features(features: dict[str, float]) -> list[str]:
 
 
 def _apart(X: Floats, population: Population, given: NDArray[Any] | None) -> Floats:
-    """Return rows about the mean of their device: the named device, or the most similar one."""
+    """Return rows minus the mean of their device (the named device, or else the most similar one)."""
     W = population.read(X)
     labels = np.zeros(len(X)) if given is None else given
     if given is None and population.evidence(W, mixed=True).mixture:
@@ -231,9 +231,9 @@ def check_devices(
     *,
     mixed: bool = True,
 ) -> tuple[tuple[dict[str, Any], ...], list[str]]:
-    """Return the evidence on devices, for every source if sources are given, and as sentences.
+    """Return the evidence about devices as entries and as sentences, by source if sources are given.
 
-    Without ``given``, rows may be ``mixed`` from several devices.
+    Without ``given``, rows may come from several devices (``mixed``).
     """
     W = population.read(X)
     groups = [("", np.arange(len(W)))]
@@ -265,15 +265,15 @@ def check_devices(
             words.append(_unknown(named, any_device, nearest, population, float(as_unknown[rows].mean())))
         elif evidence.alarm(rate):
             words.append(
-                f"Rows named {label!r} are not like those of {label!r} in the fit, but like {nearest!r}."
+                f"Rows named {label!r} resemble the fitted rows of {nearest!r}, not those of {label!r}."
             )
     return tuple(entries), words
 
 
 def _unknown(named: str, evidence: Evidence, nearest: str, population: Population, moved: float) -> str:
-    """Return the sentence about rows that no device in the fit explains.
+    """Return the sentence about rows that no fitted device explains.
 
-    ``moved`` is the share of them that the map moves as rows of an unknown device.
+    ``moved`` is the share of these rows that the map moves by its edit for unknown devices.
     """
     times = f"{evidence.distance / evidence.typical:.2g}"
     how_far = "as far" if times == "1" else f"{times} times as far"
@@ -281,10 +281,10 @@ def _unknown(named: str, evidence: Evidence, nearest: str, population: Populatio
     advice = "The correction may do harm: adapt the map to these rows, or use a model of uncorrected rows."
     if moved >= MOST_ODD:
         advice = (
-            f"{moved:.0%} of them are moved by the map's edit for unknown devices. Pairs with a known device "
-            "may do better, and so may adapting the map to these rows."
+            f"{moved:.0%} of them are moved by the map's edit for unknown devices. For a better correction, "
+            "record pairs with a known device or adapt the map to these rows."
         )
-    caution = " With two devices in the fit, little is known of how a third may differ." if few else ""
+    caution = " With only two fitted devices, little is known about how a third may differ." if few else ""
     return (
         f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most "
         f"like {nearest!r}, but {how_far} from it as fitted devices are from each other. "

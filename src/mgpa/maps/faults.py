@@ -1,4 +1,4 @@
-"""Broken features, detected from the spread of rows."""
+"""Detect broken features from the spread of rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .population import Population, shape_of
 
 Floats = NDArray[Any]
 
-DEAD, CHANGED = 0.03, 1.6  # standard deviation as a multiple of the fitted one
-# The spread is that of batches of one participant; rows of many differ from it a little, and often clearly.
+DEAD, CHANGED = 0.03, 1.6  # limits of a feature's standard deviation, as a multiple of that in the fit
+# Smallest gain that is reported: batches of many participants clearly differ a little from those of one.
 LEAST_SCALED = 1.2
-MOST_LEFT = 3.0  # times the fitted variance, after signs are changed back
+MOST_LEFT = 3.0  # largest variance after restoring signs, as a multiple of the fitted variance
 
 
 @dataclass(frozen=True)
 class Faults:
-    """Problems in the spread of a batch, by positions of features.
+    """Problems in the spread of a batch, by feature position.
 
-    ``z`` has three numbers in standard deviations over batches of held-out participants: the spread of all
-    coordinates, that of the smaller axes relative to the larger axes (which shows flipped, dead and noisy
-    features), and that of the larger axes.
+    ``z`` has three z-scores relative to batches of held-out participants: the spread of all coordinates, the
+    spread along smaller axes relative to larger axes (which detects flipped, dead and noisy features), and
+    the spread along larger axes.
     """
 
     n_rows: int
@@ -37,7 +37,7 @@ class Faults:
     limit: float
 
     def sentences(self, name: Any) -> list[str]:
-        """Return the problems as sentences; ``name`` returns the name of a feature from its position."""
+        """Return the problems as sentences; ``name`` turns a feature position into a name."""
         words = []
 
         def listed(positions: tuple[int, ...]) -> str:
@@ -54,18 +54,16 @@ class Faults:
                 why = f"{listed(self.flipped)} look flipped"
             words.append(f"Features do not vary together as in the fit: {why}.")
         if min(self.z[1], -abs(self.z[2])) < -2.0 * self.limit and abs(self.z[0]) <= self.limit:
-            words.append(
-                "Variance is distributed over the axes otherwise than in the fit (filters, reference?)."
-            )
+            words.append("The distribution of variance over axes differs from the fit (filters, reference?).")
         if self.scaled:
             words.append(f"Scaled: {listed(self.scaled)}, relative to the others.")
         return words
 
 
 def find_faults(population: Population, X: Floats, apart: Floats | None = None) -> Faults:
-    """Return what is wrong with the spread of rows: dead, scaled or flipped features, or noise.
+    """Return problems in the spread of rows: dead, scaled, flipped or noisy features.
 
-    ``apart`` are the rows about the means of their devices, where there may be several.
+    ``apart`` has the rows minus the means of their devices, for rows of several devices.
     """
     apart = X - X.mean(axis=0) if apart is None else apart
     spread = 0.5 * np.log(np.maximum(apart.var(axis=0, ddof=1), np.finfo(np.float64).tiny))
@@ -94,7 +92,7 @@ def find_faults(population: Population, X: Floats, apart: Floats | None = None) 
 
 
 def flips(apart: Floats, whiten: Floats, skip: NDArray[np.bool_], most: int = 512) -> NDArray[np.bool_]:
-    """Return the features whose change of sign makes centred rows vary as in the fit, one after another."""
+    """Return a mask of features with flipped signs, found by greedy search for the covariance of the fit."""
     d = apart.shape[1]
     signs = np.ones(d)
     if d > most:
@@ -102,12 +100,12 @@ def flips(apart: Floats, whiten: Floats, skip: NDArray[np.bool_], most: int = 51
     joint = (whiten @ whiten.T) * (apart.T @ apart / len(apart))
     own = np.diag(joint).copy()
     for _ in range(d):
-        gain = signs * (joint @ signs) - own  # what each adds to the distance by how it varies with others
+        gain = signs * (joint @ signs) - own  # each feature's contribution through its covariances
         worst = int(np.argmax(np.where(skip, -np.inf, gain)))
         if gain[worst] <= 1e-9 * own.sum():
             break
         signs[worst] *= -1.0
     if signs @ joint @ signs > MOST_LEFT * whiten.shape[1]:
-        return signs > 1  # changes of sign do not explain it
+        return signs > 1  # flipped signs do not explain the difference: return no feature
     flipped = signs < 0
     return flipped if 2 * flipped.sum() <= d else ~flipped

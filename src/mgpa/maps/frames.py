@@ -1,9 +1,9 @@
-"""How rows vary on each device: what shows a device of other gains or rotations, apart from its mean.
+"""Detect devices with other gains or rotations from the covariance of rows, independently of their mean.
 
-In the frame of a known device its rows have unit variance along every axis. There, rows of a device with
-other gains or rotations vary more, above all along the axes of little variance. A batch that varies more than
-usual is compared with what participants differ by, and with what known devices' rows show in each other's
-frames.
+The frame of a known device is the set of coordinates in which its rows have unit variance along each axis.
+Rows of a device with other gains or rotations have larger variance in this frame, especially along axes with
+little variance. The excess variance of a batch is compared with its variation between participants and with
+the variance of known devices in each other's frames.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .densities import log_density, log_density_unseen
 
 Floats = NDArray[Any]
 
-WINDOW = 50  # rows in the windows that frames are fitted on
-LEAST_APART = 2.0  # logarithm of the odds by which rows of known devices are told apart
-NEAREST_ROWS = 0.8  # share of a batch that its spread is of: the others may be outliers
+WINDOW = 50  # rows per window for estimating the variation of frames
+LEAST_APART = 2.0  # smallest expected log-odds at which rows of known devices count as separable
+NEAREST_ROWS = 0.8  # share of rows, nearest to the median, used for the spread; the rest may be outliers
 
 
 def spread_of_rows(W: Floats, top: int) -> Floats:
-    """Return logarithms of rows' mean squares about their median: of the larger axes, and of the others."""
+    """Return the log mean square of rows around their median, for larger axes and for smaller axes."""
     apart = np.square(W - np.median(W, axis=0))
     most = int(np.ceil(NEAREST_ROWS * len(W)))
     parts = (apart[:, :top], apart[:, top:])
@@ -33,14 +33,14 @@ def spread_of_rows(W: Floats, top: int) -> Floats:
 
 
 def log_densities(W: Floats, means: Floats, frames: Floats) -> Floats:
-    """Return log-densities of rows as each device's, (K, n), up to a constant."""
+    """Return the log-density of each row under each device, (K, n), up to a constant."""
     sizes = np.linalg.slogdet(frames)[1]
     squares = [np.sum(((W - mean) @ frame) ** 2, axis=1) for mean, frame in zip(means, frames, strict=True)]
     return np.asarray(sizes[:, None] - 0.5 * np.stack(squares))
 
 
 def spread_in_own_frames(W: Floats, means: Floats, frames: Floats, top: int) -> Floats:
-    """Return the spread of rows of several devices, each about its device's median and in its frame."""
+    """Return the spread of rows of several devices, each row in the frame of its likeliest device."""
     device = log_densities(W, means, frames).argmax(axis=0)
     apart = np.empty_like(W)
     for s in np.unique(device):
@@ -50,11 +50,12 @@ def spread_in_own_frames(W: Floats, means: Floats, frames: Floats, top: int) -> 
 
 
 def log_evidence(more: Floats, scatter: Floats, n_rows: int, n_participants: float) -> Floats:
-    """Return logarithms of how many times likelier an unseen device is than each known one.
+    """Return the log likelihood ratio of an unseen device to each known device, from the spread of a batch.
 
-    ``more`` (K, g) is how much more than usual a batch varies in their frames, ``scatter`` (2, g, g) what
-    participants' windows vary by and what unseen devices add. Less than usual is no evidence: a batch of one
-    content may vary little.
+    ``more`` (K, g) is the excess log spread of the batch in the frame of each known device. ``scatter``
+    (2, g, g) has the covariance of log spreads between windows of participants, and the covariance that
+    unseen devices add. Spreads below the usual one give no evidence, because a batch of uniform content may
+    vary little.
     """
     more = np.maximum(more, 0.0)
     known = scatter[0] * max(1.0, WINDOW / n_rows)
@@ -63,10 +64,10 @@ def log_evidence(more: Floats, scatter: Floats, n_rows: int, n_participants: flo
 
 
 def assignment(W: Floats, means: Floats, frames: Floats) -> float:
-    """Return how clearly each row belongs to one device, as a share of what rows of known devices show.
+    """Return how clearly rows belong to one known device, relative to the expectation for known devices.
 
-    That is the mean logarithm of how many times likelier the likeliest device makes a row than the next one
-    does, over its expectation for rows of the likeliest. Devices that overlap cannot tell: infinite.
+    The result is the mean log likelihood ratio of the likeliest to the second likeliest device, divided by
+    its expectation for rows of the likeliest device; it is infinite if the known devices overlap.
     """
     densities, sizes = log_densities(W, means, frames), np.linalg.slogdet(frames)[1]
     second, first = np.sort(densities, axis=0)[-2:]

@@ -1,4 +1,4 @@
-"""What a map says about itself: its provenance, in fields and in words."""
+"""Provenance of a map, as fields and in words."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from ..errors import first_few
 if TYPE_CHECKING:
     from .base import CorrectionMap
 
-# The classes of maps by the names that files use; filled as the classes are defined.
+# Map classes by their names in files; each class registers itself when defined.
 KINDS: dict[str, type[CorrectionMap]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapInfo:
-    """The provenance of a map. It never changes a corrected row; names and tokens only reject other input.
+    """The provenance of a map.
 
-    A :class:`~mgpa.maps.RoutedMap` also finds its sources here.
+    Provenance never changes corrected rows; feature names and token counts only reject unsuitable input. A
+    :class:`~mgpa.maps.RoutedMap` also reads its sources from here.
 
     Attributes
     ----------
     parameters, changed : dict, tuple of str
-        The estimator's settings, and the names of those that were not its defaults.
+        All settings of the estimator, and the names of those that differ from the defaults.
     feature_names : tuple of str or None
-        Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
+        Names of the features, if known. With coordinates, names of the raw features if their number matches.
     people : tuple of str
-        Digests of the names of the participants it was fitted on.
+        Hashes of the names of the fitting participants.
     row_sample : str
-        Digests of some of their rows, as :func:`mgpa.tables.rows.encode_sample` writes them.
+        Hashes of a sample of the fitting rows, written by :func:`mgpa.tables.rows.encode_sample`.
     n_tokens, token_layout : int or None, {"mean", "joint"}
-        Tokens per row in the fit, and what the map's features are: the tokens' mean, or all tokens one after
-        another.
+        Number of tokens per row in the fit, and whether the map's features are the token mean or all tokens
+        concatenated.
     constant_features : tuple of int
-        Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
-        they do not count in the size that movement is relative to.
+        Positions of features that did not vary in the fit. Their scale is 1, they are never edited, and they
+        are ignored in the row size to which movement is relative.
     source_column : str
-        What the user's table called the sources ("hospital"); empty if unknown.
+        Name of the source column in the user's table, such as "hospital"; empty if unknown.
     signals : dict
-        How the signals were recorded and prepared: channels, rate, window, band, baseline, reference.
+        Recording and preparation of the signals: channels, rate, window, band, baseline, reference.
     evidence : str
-        What the fit found before it acted, and whether it did.
+        The evidence for an effect in the fitting data, and whether a correction was applied.
     doubt : str
-        What is doubtful about the pairs; :meth:`CorrectionMap.summary` begins with it.
+        Doubts about the pairs; shown first in :meth:`CorrectionMap.summary`.
     reference : str
-        The source that rows are moved to; empty if that is the mean of all sources, or for methods without a
-        reference.
+        The source to which rows are moved; empty if rows move to the mean of all sources, or for methods
+        without a reference.
     """
 
     method: str = ""
@@ -76,7 +77,7 @@ class MapInfo:
     reference: str = ""
 
     def facts(self, n_features: int, *, coordinates: str) -> dict[str, str]:
-        """Return provenance in words, by what it says; empty where nothing is known."""
+        """Return the provenance as named texts, empty for unknown facts."""
         names = f": {first_few(self.feature_names, 5)}" if self.feature_names else ""
         constant = f"; {len(self.constant_features)} constant in the fit" if self.constant_features else ""
         counts = {"rows": self.n_rows, "contrasts": self.n_contrasts}
@@ -108,7 +109,7 @@ def gate_words(info: MapInfo) -> str:
 
 
 def signals_in_words(signals: dict[str, Any]) -> str:
-    """Return how signals were recorded and prepared.
+    """Return the recording and preparation of signals in words.
 
     Examples
     --------

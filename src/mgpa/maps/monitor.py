@@ -1,4 +1,4 @@
-"""Monitor of a stream of rows of one device: detects unknown devices and broken features."""
+"""Detect unknown devices and broken features in a stream of rows from one device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = NDArray[Any]
 
 @dataclass(frozen=True)
 class MonitorState:
-    """Result for the rows so far; prints as sentences.
+    """The result for all rows so far; prints as sentences.
 
     ``nearest`` is the most similar fitted device, ``log10_evidence`` the log10 likelihood ratio of an unknown
     device to the fitted devices, and ``first_alarm`` the number of rows at the first alarm.
@@ -36,7 +36,7 @@ class MonitorState:
 
     @property
     def ok(self) -> bool:
-        """Whether no problem was found, now or earlier."""
+        """Whether no problem has been found so far."""
         return not self.problems and self.first_alarm is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,11 +51,11 @@ class MonitorState:
 
 
 class Monitor:
-    """Monitor of the rows of one device; made by :meth:`mgpa.maps.CorrectionMap.monitor`.
+    """Monitor for the rows of one device, created by :meth:`mgpa.maps.CorrectionMap.monitor`.
 
-    The last ``window`` rows and the last ten windows are compared with the fitted devices, and the spread of
-    the last window with the usual spread for new participants. For a fitted device with new participants, at
-    most a share ``rate`` of windows gives an alarm.
+    The monitor compares the last ``window`` rows and the last ten windows with the fitted devices, and the
+    spread of the last window with the usual spread for new participants. For new participants on a fitted
+    device, at most a share ``rate`` of windows gives an alarm.
     """
 
     def __init__(self, m: CorrectionMap, *, window: int = 200, rate: float = RATE) -> None:
@@ -79,7 +79,7 @@ class Monitor:
         self._rows = np.concatenate([self._rows, rows])[-10 * self.window :]
         self._n += len(rows)
         population, names = self.map.population, self.map.info.source_names
-        assert population is not None  # asked in __init__
+        assert population is not None  # checked in __init__
         if len(self._rows) < FEWEST_ROWS:
             return MonitorState(self._n, first_alarm=self._first)
         last = self._rows[-self.window :]

@@ -1,18 +1,18 @@
-"""Tests whether rows come from a fitted device or from another device of the same population.
+"""Test whether rows come from a fitted device or from another device of the same population.
 
-In coordinates w whitened within sources, the mean of n rows of a known device s is μ_s plus effects of people
-and content. The mean of another device varies around the mean of the known devices, with the additional
-covariance B between devices:
+In coordinates w whitened within sources, the mean of n rows of a known device s is μ_s plus effects of
+participants and content. The mean of an unseen device varies around the mean of the known devices, with the
+additional covariance B between devices:
 
-    known:  t_ν(μ_s, P + I δ/n)          unseen:  t₅(μ̄, P + q B + I δ/n),  q = 1/4, 1, 4 alike.
+    known:  t_ν(μ_s, P + I δ/n)          unseen:  t₅(μ̄, P + q B + I δ/n),  q = 1/4, 1, 4 equally likely.
 
-P is the covariance of participants' means, ν its degrees of freedom, δ ≥ 1 what rows in a row have in common.
-The likelihood ratio is an e-value: where a known device was used it exceeds 1 / α at any time with a
-probability of α at most. So does its mean with the e-value of how rows vary (:mod:`.frames`). A batch of
-other content is not another device: along the axes that hold most of the rows' variance, a mean may move by
-:data:`CONTENT` before it counts.
+P is the covariance of participants' means, ν its degrees of freedom, and δ ≥ 1 accounts for the correlation
+of consecutive rows. The likelihood ratio is an e-value: for a known device, the probability that it ever
+exceeds 1 / α is at most α. The same holds for its mean with the e-value of the covariance of rows
+(:mod:`.frames`). Because a batch with other content is not another device, a mean may move by
+:data:`CONTENT` along the axes with most of the variance before it counts as evidence.
 
-Everything here needs numpy alone.
+This module needs only numpy.
 """
 
 from __future__ import annotations
@@ -30,50 +30,50 @@ from .frames import assignment, log_evidence, spread_in_own_frames, spread_of_ro
 
 Floats = NDArray[Any]
 
-# A batch with the fitted content in other shares moves a whitened mean by sqrt(χ²) at most: two classes at
-# .2 instead of .5: .6; one of five classes at .84: 1.6, and participants differ in how.
+# Other proportions of the fitted content move a whitened mean by at most sqrt(χ²): by .6 for two classes at
+# 20 and 80 %, by 1.6 for one of five classes at 84 %, with variation between participants.
 CONTENT = 2.0
-RATE = 1e-3  # of false alarms: of a batch, or of a stream at any time
+RATE = 1e-3  # false-alarm rate for a batch, or for a stream at any time
 FEWEST_ROWS, FEWEST_FOR_FAULTS = 5, 20
-# Of fewer rows a second device is not expected; devices further apart are asked one by one.
+# A second device needs at least this share of rows; devices further apart are tested separately.
 FEW, APART = 0.05, 6.0
-MIXED = 0.3  # of the variance of a mixture of devices is that of one
-DECIDED = 0.3  # of how clearly rows of known devices belong to one of them, those of another device do
+MIXED = 0.3  # smallest share of a mixture's expected variance that still counts as a mixture
+DECIDED = 0.3  # smallest result of ``assignment`` for which rows count as a mixture of known devices
 TINY = 1e-12
-FAR_OUT = 2.0  # times the median distance, from where rows are drawn in before their spread is measured
-RUN = 10  # rows that may be alike because they follow each other
+FAR_OUT = 2.0  # rows beyond this multiple of the median distance are winsorised before measuring spread
+RUN = 10  # number of consecutive rows that may be correlated
 
 
 @dataclass(frozen=True)
 class Population:
-    """The devices and people of a fit, in whitened coordinates.
+    """The devices and participants of a fit, in whitened coordinates.
 
     Attributes
     ----------
     center, whiten : (d,), (d, k)
         w = (x - center) whiten.
     levels : (K, d)
-        Mean rows of the devices, in the order of ``info.source_names``; from pairs, for the same events.
+        Mean rows of the devices, in the order of ``info.source_names``; from pairs, means of the same events.
     people : (k, k)
-        P, the covariance of participants' means about their device's.
+        P, the covariance of participants' means around the mean of their device.
     spread, varies : (d,), (d,)
-        Log standard deviation of each feature within sources, and its variation between participants.
+        Log standard deviation of each feature within sources, and the variation of this between participants.
     gains : (K, d)
         Log standard deviation of each feature on each device; empty in older files, which have only levels.
-        frames, in_frame, frame_scatter : (K, k, k), (K, g), (2, g, g) What gives whitened rows of each device
-        unit variance along every axis, how much they vary then (:func:`~mgpa.maps.frames.spread_of_rows`),
-        and by what that differs: between participants' windows, and on other devices. Devices that were added
-        later have none, nor have older files.
+    frames, in_frame, frame_scatter : (K, k, k), (K, g), (2, g, g)
+        For each device, the matrix that gives its whitened rows unit variance along each axis; the spread of
+        these rows (:func:`~mgpa.maps.frames.spread_of_rows`); and the covariances of the spread, between
+        windows of participants and between devices. Missing for devices added later and in older files.
     usual : (2, 3)
-        Mean and standard deviation, over batches of held-out participants, of what :func:`shape_of` returns.
+        Mean and standard deviation of :func:`shape_of` over batches of held-out participants.
     limits : (3,)
-        Limits that one in a thousand batches of new participants exceeds: the shares of rows farther out than
-        all, or than most, fitting rows, and of rows outside the range of one feature.
+        Limits that one in a thousand batches of new participants exceeds: the share of rows farther out than
+        all fitting rows, farther out than most fitting rows, and outside the range of one feature.
     numbers : (6,)
-        ν; the length to which a row is winsorised; the number of axes with most of the variance; the number
+        ν; the length to which rows are winsorised; the number of axes with most of the variance; the number
         of participants; the number of standard deviations from ``usual`` that one in a thousand batches of
-        new participants exceeds; and the number of rows in the windows that replace unknown participants,
-        else 0.
+        new participants exceeds; and, if participants were unknown, the number of rows in the windows that
+        replace them (else 0).
     """
 
     center: Floats
@@ -116,17 +116,17 @@ class Population:
 
     @property
     def top(self) -> int:
-        """The number of first axes with most of the variance of rows."""
+        """The number of leading axes with most of the variance of rows."""
         return int(self.numbers[2])
 
     @cached_property
     def means(self) -> Floats:
-        """The devices' levels in whitened coordinates, (K, k)."""
+        """The levels of the devices in whitened coordinates, (K, k)."""
         return self.read(self.levels)
 
     @cached_property
     def between(self) -> Floats:
-        """B, the covariance between devices: that of the known devices, plus an isotropic part."""
+        """B, the covariance between devices: the covariance of the known devices plus an isotropic part."""
         return spread_of(self.means)
 
     def read(self, X: Floats) -> Floats:
@@ -135,14 +135,14 @@ class Population:
 
     @cached_property
     def back(self) -> Floats:
-        """The inverse of ``whiten`` (k, d): back to rows along the axes in which features vary together."""
+        """The pseudoinverse of ``whiten``, (k, d), which maps whitened coordinates back to rows."""
         scale = np.exp(self.spread)
         return np.asarray(np.linalg.pinv(self.whiten * scale[:, None]) * scale)
 
     def scores(self, means: Floats, center: Floats, scale: Floats) -> tuple[Floats, Floats]:
-        """Return linear scores of devices at these whitened means, relative to the first: weights and bias.
+        """Return weights and bias of linear scores for devices with these means, relative to the first.
 
-        The scores apply to rows standardised by ``center`` and ``scale``.
+        ``means`` are whitened. The scores apply to rows standardised by ``center`` and ``scale``.
         """
         covariance = np.eye(means.shape[1]) + self.people
         weights = np.linalg.solve(covariance, (means - means[0]).T)  # (k, K)
@@ -157,24 +157,24 @@ class Population:
         return middle, np.minimum(1.0, self.numbers[1] / np.maximum(away, TINY))
 
     def level(self, W: Floats) -> tuple[Floats, float]:
-        """Return the winsorised mean of whitened rows, and its effective number of independent rows."""
+        """Return the winsorised mean of whitened rows and the effective number of independent rows."""
         middle, weight = self.weights(W)
         return middle + weight @ (W - middle) / len(W), len(W) / alike(W)
 
     def toward_known(self, level: Floats, noise: Floats) -> Floats:
-        """Return a device's level (d,), measured with this covariance (k, k), shrunk toward the population.
+        """Return a device's level (d,), shrunk toward the population.
 
-        The part of the measured level outside the whitened coordinates is kept, because rows hardly vary
-        there.
+        ``noise`` is the error covariance of the level in whitened coordinates, (k, k).
+        The part of the level outside the whitened coordinates is kept, because rows hardly vary there.
         """
         away = self.read(level[None])[0] - self.means.mean(axis=0)
         kept = self.between @ np.linalg.solve(self.between + noise, away)
         return np.asarray(level - (away - kept) @ self.back)
 
     def gain(self, rows: Floats, n_units: float) -> Floats:
-        """Return the logarithms of a device's standard deviations (d,), shrunk toward those of known ones.
+        """Return a device's log standard deviations (d,), shrunk toward those of the known devices.
 
-        The shrinkage depends on how much known devices differ, for each feature and in total, beyond
+        The shrinkage depends on the differences between known devices, for each feature and in total, beyond
         differences between participants and sampling error.
         """
         middle = self.gains.mean(axis=0)
@@ -183,7 +183,7 @@ class Population:
         by_chance = 0.0 if self.numbers[5] else self.varies**2 / max(1.0, float(self.numbers[3]))
         differ = self.gains.var(axis=0, ddof=1) - by_chance
         differ = np.maximum(BETWEEN * differ + (1.0 - BETWEEN) * differ[self.varies > 0].mean(), 0.0)
-        # Where participants are unknown, windows vary by their content, which a batch has more of.
+        # Windows that replace unknown participants vary in content; a longer batch averages over content.
         people = 0.0 if self.numbers[5] else self.varies**2 / n_units
         noise = people + alike(self.read(rows)) / len(rows) + TINY
         found = log_spread(rows, self.read(rows))
@@ -192,11 +192,11 @@ class Population:
         )
 
     def evidence(self, W: Floats, own: int | None = None, *, mixed: bool = False) -> Evidence:
-        """Return the evidence of whitened rows about their device.
+        """Return the evidence of whitened rows for an unknown device.
 
-        ``own`` is the named device. ``mixed`` rows may come from several known devices. If rows vary like a
-        mixture, the rows of each device are tested separately or, if devices overlap, their mean may lie
-        between the means of the devices.
+        ``own`` is the position of the named device. ``mixed`` rows may come from several known devices. If
+        rows vary like a mixture, the rows of each device are tested separately; if devices overlap, the mean
+        of all rows may lie between the means of the devices.
         """
         mean, n = self.level(W)
         which = slice(None) if own is None else slice(own, own + 1)
@@ -212,7 +212,7 @@ class Population:
         told = ~np.isnan(more).any(axis=1)
         if told.any() and len(W) >= FEWEST_FOR_FAULTS:
             by_spread = log_evidence(more[told], self.frame_scatter, len(W), float(self.numbers[3]))
-            # The mean of two e-values is one, whatever they have in common.
+            # The mean of two e-values is an e-value, even if they are dependent.
             log_e[told] = np.logaddexp(log_e[told], by_spread) - np.log(2.0)
         distances = np.linalg.norm(mean - self.means, axis=1)
         apart = np.linalg.norm(self.means[:, None] - self.means, axis=2)
@@ -221,7 +221,7 @@ class Population:
         return Evidence(len(W), float(log_e.min()), closest, float(distances.min()), typical)
 
     def _log_e(self, mean: Floats, n: float, centers: Floats) -> Floats:
-        """Return how much likelier an unseen device makes a mean of rows than devices at these centers."""
+        """Return the log likelihood ratio of an unseen device to devices at these centers, for a mean."""
         nu = float(self.numbers[0])
         known = self.people * (nu - 2.0) / nu + np.eye(len(mean)) / n
         gaps = mean - centers
@@ -230,30 +230,30 @@ class Population:
         return np.asarray(self._as_unseen(mean[None], 1.0 / n) - log_density(gaps, known, nu))
 
     def _more_than_usual(self, W: Floats) -> Floats:
-        """Return how much more rows vary in each device's frame than its own usually do; NaN without one."""
+        """Return the log spread of rows minus its usual value, in each device's frame; NaN without frames."""
         more = np.full((len(self.means), max(1, len(self.frame_scatter[0]))), np.nan)
         for s, frame in enumerate(self.frames):
             more[s] = spread_of_rows(W @ frame, self.top) - self.in_frame[s]
         return more
 
     def _more_of_several(self, W: Floats) -> Floats:
-        """Return the same of rows of several devices, each in the frame of the likeliest one."""
+        """Return the log spread of rows minus its usual value, each row in its likeliest device's frame."""
         if len(self.frames) < len(self.means):
             return np.full(max(1, len(self.frame_scatter[0])), np.nan)
         spread = spread_in_own_frames(W, self.means, self.frames, self.top)
         return np.asarray(spread - self.in_frame.max(axis=0))
 
     def _nearest(self, W: Floats) -> NDArray[np.intp]:
-        """Return the device whose level each row is nearest to."""
+        """Return the device with the nearest level, for each row."""
         return np.asarray(np.linalg.norm(W[:, None] - self.means, axis=2).argmin(axis=1))
 
     def _present(self, W: Floats) -> NDArray[np.intp]:
-        """Return the devices that more than a few rows are nearest to."""
+        """Return the devices that are nearest to more than a few rows."""
         counts = np.bincount(self._nearest(W), minlength=len(self.means))
         return np.flatnonzero(counts > max(1.0, FEW * len(W)))
 
     def _most_of_parts(self, W: Floats, among: NDArray[np.intp]) -> Evidence | None:
-        """Return the strongest evidence of separate tests of each device's rows; None if devices overlap."""
+        """Return the strongest evidence of separate tests, one per device; None if devices overlap."""
         gaps = np.linalg.norm(self.means[among, None] - self.means[among], axis=2)
         if gaps[np.triu_indices(len(among), 1)].min() <= APART:
             return None
@@ -279,12 +279,12 @@ class Population:
         return middle, expected < 1.0 or seen > MIXED * expected
 
     def _as_unseen(self, W: Floats, noise: float) -> Floats:
-        """Return log-densities of means or rows of an unknown device from the population."""
+        """Return the log-density of means or rows for an unknown device from the population."""
         scatter = self.people + noise * np.eye(W.shape[1])
         return log_density_unseen(W - self.means.mean(axis=0), scatter, self.between)
 
     def row_evidence(self, W: Floats) -> Floats:
-        """Return the log-likelihood ratio of an unknown device to the best known device for every row."""
+        """Return the log likelihood ratio of an unknown device to the likeliest known device for each row."""
         nu = float(self.numbers[0])
         known = self.people * (nu - 2.0) / nu + np.eye(W.shape[1])
         as_known = np.max([log_density(W - mean, known, nu) for mean in self.means], axis=0)
@@ -293,37 +293,37 @@ class Population:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of a batch about its device.
+    """The evidence of a batch for an unknown device.
 
-    ``log_e`` is the logarithm of the e-value, the likelihood ratio of an unknown device to the known ones.
+    ``log_e`` is the logarithm of the e-value: the likelihood ratio of an unknown device to the known devices.
     """
 
     n_rows: int
     log_e: float
     nearest: int
     distance: float  # to the nearest known device, in standard deviations within sources
-    typical: float  # the same between two known devices
-    mixture: bool = False  # whether rows are of several known devices that do not overlap
+    typical: float  # typical distance between two known devices, in the same units
+    mixture: bool = False  # whether rows come from several known devices that do not overlap
 
     def alarm(self, rate: float = RATE) -> bool:
-        """Whether no known device explains the batch, at this rate of false alarms."""
+        """Whether no known device explains the batch, at the given false-alarm rate."""
         return bool(self.log_e > -np.log(rate))
 
 
 def log_spread(X: Floats, W: Floats) -> Floats:
-    """Return the log standard deviations of features, with distant rows (whitened: W) winsorised."""
+    """Return the log standard deviation of each feature, with outlying rows winsorised by whitened rows W."""
     apart = (X - np.median(X, axis=0)) * far_out_weights(W)[:, None]
     return np.asarray(0.5 * np.log(np.maximum(apart.var(axis=0, ddof=1), np.finfo(np.float64).tiny)))
 
 
 def far_out_weights(W: Floats) -> Floats:
-    """Return how far rows are drawn in toward their median: 1 is not at all."""
+    """Return factors that shrink outlying rows toward the median (1: no shrinkage)."""
     away = np.linalg.norm(W - np.median(W, axis=0), axis=1)
     return np.asarray(np.minimum(1.0, FAR_OUT * np.median(away) / np.maximum(away, TINY)))
 
 
 def alike(W: Floats) -> float:
-    """Return the correlation of consecutive rows: the variance of means of runs over that of single rows."""
+    """Return the variance inflation of means over consecutive rows (1: independent rows)."""
     run = min(RUN, len(W) // 4)
     if run < 2:
         return 1.0
@@ -334,9 +334,10 @@ def alike(W: Floats) -> float:
 
 
 def shape_of(W: Floats, top: int) -> Floats:
-    """Return three logarithms of the spread of whitened rows about their mean.
+    """Return three measures of the log spread of whitened rows around their mean.
 
-    They are for all coordinates, for the smaller axes relative to the larger axes, and for the larger axes.
+    They are the spread of all coordinates, of the smaller axes relative to the larger axes, and of the larger
+    axes.
     """
     squares = np.square(W - W.mean(axis=0)) * (len(W) / max(1, len(W) - 1)) + np.finfo(np.float64).tiny
     large = np.log(squares[:, :top].mean(axis=1)).mean()

@@ -1,4 +1,4 @@
-"""One affine correction for each source, for rows with known source."""
+"""Affine corrections by source, for rows with known source."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .validation import require_shape
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RoutedMap(CorrectionMap):
-    """x' = x - strength · ((x - center) G_s + offset_s) for a row of source s.
+    """A source-aware map: x' = x - strength · ((x - center) G_s + offset_s) for a row of source s.
 
-    Alignment methods (CORAL, FEATMAP, ComBat, …) need the source of each row. Labels are compared as text, so
-    that 1 and "1" are the same source before and after storing.
+    Alignment methods (CORAL, FEATMAP, ComBat, …) use such maps. Labels are compared as text, so that 1 and
+    "1" are the same source before and after storing.
 
     Attributes
     ----------
@@ -51,17 +51,17 @@ class RoutedMap(CorrectionMap):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Names of the sources it can correct."""
+        """Names of the sources that this map can correct."""
         return self.info.source_names
 
     @cached_property
     def moves(self) -> NDArray[np.bool_]:
-        """Which sources' rows the map changes."""
+        """Mask of the sources with rows that the map changes."""
         still = [not (G.any() or offset.any()) for G, offset in zip(self.readout, self.offset, strict=True)]
         return ~np.array(still)
 
     def for_source(self, source: Any) -> AffineMap:
-        """Return the correction of one source as a map without labels, for one known device."""
+        """Return the correction of one source as a map that needs no labels, for one known device."""
         i = int(self.route(source, 1)[0])
         d, G = self.n_features, self.readout[i]
         return AffineMap(
@@ -77,11 +77,11 @@ class RoutedMap(CorrectionMap):
         )
 
     def route(self, source: Any, n: int) -> NDArray[np.int64]:
-        """Return the position of each row's source among :attr:`sources`; one label may hold for all rows."""
+        """Return the position of each row's source in :attr:`sources`; one label may stand for all rows."""
         if source is None:
             raise ValueError(
                 f"{self.info.method or 'This correction'} is source-aware: pass source=, one label per row "
-                f"({', '.join(self.sources)}). Where sources are unknown at application, use a source-blind "
+                f"({', '.join(self.sources)}). If sources are unknown at application, use a source-blind "
                 "method."
             )
         if isinstance(source, (str, bytes, int, float, np.generic)):
@@ -91,8 +91,8 @@ class RoutedMap(CorrectionMap):
         unseen = [name for name in names if name not in self.sources]
         if unseen:
             raise ValueError(
-                f"source has labels that were not in the fit: {', '.join(map(repr, unseen[:4]))}; there is "
-                f"no correction for them. Fitted on {', '.join(map(repr, self.sources))}."
+                f"source has labels that were not in the fit: {', '.join(map(repr, unseen[:4]))}. This map "
+                f"corrects only {', '.join(map(repr, self.sources))}."
             )
         return np.array([self.sources.index(name) for name in names], dtype=np.int64)[codes]
 
@@ -101,7 +101,7 @@ class RoutedMap(CorrectionMap):
     ) -> Any:
         """Correct embeddings with known sources: one label per row, or one for all rows.
 
-        The other parameters are as for every map.
+        The other parameters are those of :meth:`CorrectionMap.transform`.
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, source=source, out=out)

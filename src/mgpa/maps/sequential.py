@@ -1,4 +1,4 @@
-"""Maps of stages, where any number of first stages is a map: Algorithm 1, and the baseline IGBP."""
+"""Maps made of consecutive stages: Algorithm 1 of the paper and the baseline IGBP."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Array = Any  # numpy array or torch tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SequentialMap(CorrectionMap):
-    """A map of consecutive stages: any number of first stages is a map, and the last stage may be partial.
+    """A map of consecutive stages; the first n stages are also a map, and the last stage may be partial.
 
     Attributes
     ----------
     fraction : float in [0, 1]
-        The part of the last stage that is applied.
+        The fraction of the last stage to apply.
     """
 
     fraction: float = 1.0
 
-    stage_tensors: ClassVar[tuple[str, ...]]  # those with an axis S, of stages
+    stage_tensors: ClassVar[tuple[str, ...]]  # the arrays with a stage axis S
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -51,14 +51,14 @@ class SequentialMap(CorrectionMap):
             raise TypeError("A single stage is not a map; take a prefix such as m[:13].")
         start, stop, step = stages.indices(len(self))
         if start != 0 or step != 1:
-            raise ValueError("Only prefixes such as m[:13] are maps: later stages rely on the earlier ones.")
+            raise ValueError("Only prefixes such as m[:13] are maps: later stages depend on earlier stages.")
         return self.prefix(stop)
 
     def prefix(self, n_stages: int, fraction: float = 1.0) -> Self:
-        """Return the first ``n_stages`` stages, with a factor ``fraction`` for the last stage.
+        """Return a map of the first ``n_stages`` stages, with ``fraction`` of the last stage.
 
-        The fraction is relative to this map: half of a last stage with fraction one half is a quarter of the
-        stage.
+        The fraction is relative to this map: one half of a last stage that is itself applied by one half
+        gives a quarter of the stage.
         """
         if not isinstance(n_stages, (int, np.integer)) or not 0 <= n_stages <= len(self):
             raise ValueError(f"n_stages is {n_stages}; this map has {len(self)} stages.")
@@ -75,10 +75,10 @@ class SequentialMap(CorrectionMap):
         self, X: Any, *, strength: float | None = None, n_stages: int | None = None, fraction: float = 1.0,
         out: Floats | None = None,
     ) -> Any:  # fmt: skip
-        """Correct embeddings with this map, or with its first ``n_stages`` stages, the last by ``fraction``.
+        """Correct embeddings, optionally with the first ``n_stages`` stages and ``fraction`` of the last one.
 
-        ``X``, ``strength`` and ``out`` are as for every map. To apply a prefix many times, store it:
-        ``m.prefix(n_stages, fraction)``.
+        ``X``, ``strength`` and ``out`` are those of :meth:`CorrectionMap.transform`. To apply a prefix many
+        times, store ``m.prefix(n_stages, fraction)``.
         """
         if n_stages is None and fraction == 1.0:
             return super().transform(X, strength=strength, out=out)
@@ -86,9 +86,9 @@ class SequentialMap(CorrectionMap):
         return part.transform(X, strength=strength, out=out)
 
     def stage_movement(self, X: Any, scale: Floats | None = None) -> NDArray[np.float64]:
-        """Return ‖H' - H‖_F over the rows of X after 1, 2, … stages, in standardised coordinates.
+        """Return the movement ‖H' - H‖_F of the rows of X after 1, 2, … stages, in standardised coordinates.
 
-        ``scale`` is another standardisation to measure in, in place of the map's own.
+        ``scale`` replaces the map's own standardisation.
         """
         X = as_float_matrix(X, n_features=self.n_features)
         squares = np.zeros(len(self))
@@ -97,9 +97,9 @@ class SequentialMap(CorrectionMap):
         return np.asarray(self.strength * np.sqrt(squares))
 
     def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
-        """Add the rows' squared displacements after each stage, at full strength, to ``squares``.
+        """Add the squared displacements of rows after each stage, at strength 1, to ``squares``.
 
-        ``ratio`` multiplies each coordinate of the displacements; None: 1.
+        ``ratio`` multiplies each coordinate of the displacements; None means 1.
         """
         raise NotImplementedError
 
@@ -107,12 +107,12 @@ class SequentialMap(CorrectionMap):
         return "" if self.fraction == 1 else f", {self.fraction:.3g} of the last"
 
 
-# How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
+# Tolerance for orthonormality of a stored basis: float32 rounding, as in the paper's own loader.
 ORTHONORMAL_TOLERANCE = 2e-5
 
 
 def is_orthonormal(basis: Floats) -> bool:
-    """Return whether the columns of a (d, r) matrix are orthonormal, up to the rounding of float32."""
+    """Return whether the columns of a (d, r) matrix are orthonormal, up to float32 rounding."""
     d, r = basis.shape
     B = basis.astype(np.float64)
     return r <= d and bool(np.abs(B.T @ B - np.eye(r)).max(initial=0.0) <= ORTHONORMAL_TOLERANCE)
@@ -120,7 +120,7 @@ def is_orthonormal(basis: Floats) -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StagedMap(SequentialMap):
-    """A sequence of critic-guided stages, each a bounded step inside the gate (Algorithm 1, replay).
+    """A sequence of critic-guided stages; each stage is a bounded step inside the gate (Algorithm 1, replay).
 
     Attributes
     ----------
@@ -136,8 +136,8 @@ class StagedMap(SequentialMap):
         the preserved complement, so the target does not change with the edit. The shapes are (S, 0, d) and
         (S, 0) if targets are scores at the anchored point.
     anchor_readout, anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None
-        G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. Its scores in a
-        stage are the targets.
+        G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. The scores at
+        this point are the targets of a stage.
     start_readout, start_offset : (d, r), (r,), or both None
         The first stage is the closed form, z = h G + c in gate coordinates.
     damping, radius, stabilizer : float
@@ -198,7 +198,7 @@ class StagedMap(SequentialMap):
 
     @property
     def rank(self) -> int:
-        """Dimension of the subspace the map may edit."""
+        """Dimension of the subspace that the map may edit."""
         return int(self.basis.shape[1])
 
     def _weights(self, dtype: np.dtype[Any]) -> Replay:
@@ -221,24 +221,24 @@ class StagedMap(SequentialMap):
         if S == 0 or self.rank == 0:
             return "identity"
         critics = [f"{L} linear"] * bool(L) + [f"{N} by a network of {H} units"] * bool(N)
-        first = "" if self.start_readout is None else ", the first of them the closed form"
+        first = "" if self.start_readout is None else ", the first is the closed form"
         stages = f"{S} stage{'s' * (S != 1)}{self._last()}{first}"
         return f"{stages}, in a gate of rank {self.rank}; scores per stage: {', '.join(critics)}"
 
 
-# A row whose squared gradient is at most this (every hidden unit that matters is off) is not moved.
+# Rows with a squared gradient up to this value are not moved: all relevant hidden units are off.
 FLAT = 1e-12
-# Hidden units of a block of rows: about a megabyte, which stays in cache between the passes over it.
+# Number of hidden-unit values in a block of rows: about a megabyte, which stays in the cache.
 BLOCK_NUMBERS = 2**18
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ProjectiveMap(SequentialMap):
-    """A sequence of one-hidden-layer ReLU networks; stage by stage h ← h - f ∇f / ‖∇f‖².
+    """A sequence of one-hidden-layer ReLU networks; each stage computes h ← h - f ∇f / ‖∇f‖².
 
-    h is the standardised row and f the margin between its two largest logits, so that one step ends where a
-    linear f would be zero. With two sources, f is their logit difference, whose sign cancels in the step.
-    Steps are not bounded, and all directions may be edited.
+    Here h is the standardised row and f the margin between its two largest logits; for a linear f, one step
+    reaches zero margin. With two sources, f is the logit difference, and its sign cancels in the step. Steps
+    are not bounded, and all directions may be edited.
 
     Attributes
     ----------
@@ -284,7 +284,7 @@ class ProjectiveMap(SequentialMap):
         return finite and bool(np.isfinite(out).all())
 
     def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats]]:
-        """Yield blocks of rows, the stage done, and their standardised displacement after it."""
+        """Yield each block of rows, stage number, and standardised displacement after this stage."""
         weights = (getattr(self, name).astype(X.dtype, copy=False) for name in self.stage_tensors)
         stages = list(zip(*weights, strict=True))
         center, inverse_scale = self.center.astype(X.dtype), (1.0 / self.scale).astype(X.dtype)
@@ -302,21 +302,21 @@ class ProjectiveMap(SequentialMap):
 
 
 def project(h: Array, W1: Array, b1: Array, W2: Array, b2: Array, *, fraction: float = 1.0) -> Array:
-    """Return rows h with the linearised margin taken to zero, or ``fraction`` of the way."""
+    """Return rows h after a step that takes the linearised margin to zero, or ``fraction`` of the step."""
     xp, K = namespace(h), len(W2)
     u = h @ W1.T + b1
-    pick = cast([[-1.0, 1.0]], u)  # of two logits, the order changes the sign of margin and gradient alike
+    pick = cast([[-1.0, 1.0]], u)  # the order of two logits changes the signs of both margin and gradient
     if K > 2:
         logits = (u * (u > 0)) @ W2.T + b2
         positions, one = cast(list(range(K)), u), cast([1.0], u)
         first = logits.argmax(1)[:, None] == positions
         second = xp.where(first, -np.inf, logits).argmax(1)[:, None] == positions
         pick = first * one - second * one
-    slope = (u > 0) * (pick @ W2)  # the margin's derivative by u
+    slope = (u > 0) * (pick @ W2)  # the derivative of the margin with respect to u
     margin = (slope * u).sum(1) + pick @ b2
     gradient = slope @ W1
     length2 = (gradient * gradient).sum(1)
-    # Flat rows get a harmless 1, so that 0 / 0 does not reach a derivative.
+    # Rows without gradient get the value 1, so that 0 / 0 does not reach a derivative.
     flat = length2 <= FLAT
     step = xp.where(flat, 0.0, margin) / xp.where(flat, 1.0, length2)
     return h - (fraction * step)[:, None] * gradient

@@ -1,4 +1,4 @@
-"""Checks of the arrays and provenance of a map, and of data frames for a map."""
+"""Check the arrays and provenance of a map, and the columns of data frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def require_arrays(m: CorrectionMap) -> None:
-    """Raise unless arrays and numbers are finite and fit together; freeze the arrays."""
+    """Raise unless arrays and numbers are finite and consistent; make the arrays read-only."""
     for group in m.optional_tensors:
         absent = [name for name in group if getattr(m, name) is None]
         if absent and len(absent) < len(group):
@@ -26,7 +26,7 @@ def require_arrays(m: CorrectionMap) -> None:
         if not np.isfinite(array).all():
             raise MapError(f"{name} holds NaN or infinite values.")
         if array.flags.writeable or not array.flags.c_contiguous or array.base is not None:
-            # C order, so that a reloaded map rounds exactly as this one; a copy, so that it stays frozen.
+            # In C order, so that a reloaded map rounds identically; a copy, so that it stays unchanged.
             array = np.array(array, order="C")
             array.flags.writeable = False
         object.__setattr__(m, name, array)
@@ -44,7 +44,7 @@ def require_arrays(m: CorrectionMap) -> None:
 
 
 def _require_shapes(m: CorrectionMap) -> None:
-    """Raise unless every array has the axes that ``shapes`` says."""
+    """Raise unless each array has the shape given in ``shapes``."""
     sizes = {"d": m.n_features}
     for name, array in m.tensors.items():
         forms = [form.split() for form in m.shapes.get(name, "d").split(" or ")]
@@ -56,14 +56,14 @@ def _require_shapes(m: CorrectionMap) -> None:
 
 
 def require_shape(m: CorrectionMap, name: str, shape: tuple[int, ...]) -> None:
-    """Raise unless an array has this shape."""
+    """Raise unless an array of the map has this shape."""
     actual = getattr(m, name).shape
     if actual != shape:
         raise MapError(f"{name} has shape {actual}; expected {shape}.")
 
 
 def require_info(m: CorrectionMap) -> None:
-    """Raise unless names, tokens, ranges and coordinates fit this number of features."""
+    """Raise unless names, tokens, ranges and coordinates match the number of features."""
     d, info = m.n_features, m.info
     if info.feature_names is not None and len(info.feature_names) not in (d, m.n_raw):
         raise MapError(f"{len(info.feature_names)} feature names for {d} features.")
@@ -86,11 +86,11 @@ def require_info(m: CorrectionMap) -> None:
 
 
 def require_names(info: MapInfo, columns: tuple[Any, ...], width: int) -> None:
-    """Raise unless the columns of a frame are the features of the fit, in order."""
+    """Raise unless the columns of a data frame are the features of the fit, in order."""
     names = info.feature_names
     if names is not None and len(names) == width and columns != names:
         here = first_few(list(map(str, columns)), 4)
         raise ValueError(
             f"X has columns {here} but the map was fitted on {first_few(names, 4)}; reorder or select "
-            "columns to match. Of a Table, pass table.X."
+            "columns to match. For a Table, pass table.X."
         )

@@ -1,1 +1,1 @@
-"""Maps in files: one safetensors file per map, and folders written by the code of the paper's authors."""
+"""Read and write maps: one safetensors file per map, or folders written by the paper's original code."""

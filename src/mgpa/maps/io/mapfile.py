@@ -1,4 +1,4 @@
-"""Maps in files: one safetensors file per map, written atomically and checked in full when read.
+"""Read and write maps as safetensors files, written atomically and checked completely when read.
 
 The tensors are the arrays of the map and of its coordinates. The metadata contain the rest as one JSON text
 (``mgpa``) and a checksum of this text and of all tensors (``sha256``). Files are not trusted: reading one
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 Floats = NDArray[Any]
 
 FORMAT_VERSION = 7
-# What a map may hold besides its own arrays: the prefix of its arrays' names, and its class.
+# Optional parts of a map: the prefix of their array names, and their class.
 PARTS: dict[str, tuple[str, Any]] = {
     "coordinates": ("coordinates.", Coordinates),
     "fitted": ("fitted.", FittedRange),
     "population": ("population.", Population),
 }
 
-# Bounds on what an unknown file can make us allocate; real maps stay far below all of them.
+# Limits on memory for an untrusted file; real maps are far below them.
 MAX_HEADER_BYTES = 2**24
 MAX_FILE_BYTES = 2**32
 MAX_DEPTH = 16
@@ -60,7 +60,7 @@ _INFO_TYPES = {name: _json_types(hint) for name, hint in get_type_hints(MapInfo)
 
 
 def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
-    """Write a map atomically: ``path`` always holds a complete file, new or old.
+    """Write a map atomically, so that ``path`` always holds a complete file, new or old.
 
     The folder must exist. Unless ``overwrite`` is set, an existing file raises a FileExistsError.
     """
@@ -75,7 +75,7 @@ def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
 
 
 def read_map(path: Place) -> CorrectionMap:
-    """Read a map written by :func:`write_map`; anything but a complete, unchanged map is a MapError."""
+    """Read a map written by :func:`write_map`; raise a MapError unless it is complete and unchanged."""
     if not path.exists():
         raise no_such_file(path)
     try:
@@ -86,13 +86,13 @@ def read_map(path: Place) -> CorrectionMap:
         raise MapError(str(error)) from None
     except OSError as error:
         raise MapError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    # One kind of error for every bad file is the promise, and a file can be bad in three parsers' ways.
+    # All bad files must raise a MapError, whichever of three parsers fails.
     except Exception as error:
-        raise MapError(f"{path}: damaged, or not a map file at all.") from error
+        raise MapError(f"{path}: damaged, or not a map file.") from error
 
 
 def _encode(m: CorrectionMap) -> bytes:
-    # safetensors copies memory as it lies, whatever the strides say.
+    # safetensors copies memory without regard to strides.
     tensors = {name: np.ascontiguousarray(values) for name, values in m.tensors.items()}
     for name, (prefix, kind) in PARTS.items():
         if (part := getattr(m, name)) is not None:
@@ -110,10 +110,10 @@ def _encode(m: CorrectionMap) -> bytes:
             "info": vars(m.info),
         }
     )
-    _info(document["info"])  # better to fail now than when the file is read
+    _info(document["info"])  # fail now rather than when the file is read
     text = _canonical(document)
     content = safetensors.save(tensors)
-    # safetensors shuffles metadata keys; writing them here makes equal maps equal files.
+    # safetensors orders metadata keys randomly; with a fixed order, equal maps give equal files.
     n = 8 + int.from_bytes(content[:8], "little")
     metadata = {"mgpa": text, "sha256": _digest(text, tensors)}
     header = _canonical({"__metadata__": metadata, **json.loads(content[8:n])}).encode()
@@ -146,7 +146,7 @@ def _decode(path: Place) -> CorrectionMap:
 
 
 def _read_verified(path: Place) -> tuple[dict[str, Any], dict[str, Floats]]:
-    """Return the description and the arrays of a file, after their checksum."""
+    """Return the description and the arrays of a file after verifying the checksum."""
     if not path.is_file():
         raise MapError("not a regular file.")
     with path.open("rb") as stream:
@@ -158,22 +158,22 @@ def _read_verified(path: Place) -> tuple[dict[str, Any], dict[str, Floats]]:
             raise MapError(f"truncated or not a map file ({size} bytes).")
         header = stream.read(header_bytes)
         metadata = json.loads(header).get("__metadata__")
-        # Before the tensors: a safetensors file of something else may be large.
+        # Checked before reading tensors, because other safetensors files may be large.
         if not isinstance(metadata, dict) or metadata.keys() != {"mgpa", "sha256"}:
             raise MapError("a safetensors file, but not one written by mgpa.")
         text = metadata["mgpa"]
         document = json.loads(text)
         _require_readable(document.get("format"))
         tensors = safetensors.load(prefix + header + stream.read(size - 8 - header_bytes))
-    # Only the one text we would write ourselves is accepted. That leaves no room for repeated keys, NaN,
-    # endless integers or nesting deeper than printing can follow.
+    # Accept only the canonical text that this library writes. This excludes repeated keys, NaN, huge integers
+    # and excessive nesting.
     if _canonical(_plain(document)) != text or _digest(text, tensors) != metadata["sha256"]:
         raise MapError("damaged: its content does not match its checksum.")
     return document, tensors
 
 
 def _require_readable(version: Any) -> None:
-    """Raise unless this library reads files of the version."""
+    """Raise unless this library can read files of the version."""
     if type(version) is not int or not 0 < version < 2**31:
         raise MapError("damaged: it states no file format.")
     if version > FORMAT_VERSION:
@@ -184,7 +184,7 @@ def _require_readable(version: Any) -> None:
 
 
 def _path_to_affine(document: dict[str, Any], tensors: dict[str, Floats]) -> None:
-    """Convert a "path" of earlier versions to an affine map; directions were rows, the last partial."""
+    """Convert a "path" map of earlier versions (directions in rows, partial last one) to an affine map."""
     fraction = document["scalars"].pop("fraction")
     if not 0.0 <= fraction <= 1.0:
         raise MapError(f"fraction must lie in [0, 1]; got {fraction!r}.")
@@ -194,7 +194,7 @@ def _path_to_affine(document: dict[str, Any], tensors: dict[str, Floats]) -> Non
 
 
 def _info(stored: dict[str, Any]) -> MapInfo:
-    """Return provenance from its JSON form; older versions may lack fields."""
+    """Return the provenance from its JSON form; files of older versions may lack fields."""
     for name, value in stored.items():
         expected, item_type = _INFO_TYPES.get(name), int if name == "constant_features" else str
         wrong = expected is None or isinstance(value, bool) or not isinstance(value, expected)
@@ -224,14 +224,14 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _canonical(document: Any) -> str:
-    # Keys keep their order: parameters are listed in the order of the estimator's signature.
+    # Keys keep their order, because parameters are listed in the order of the estimator's signature.
     return json.dumps(document, separators=(",", ":"), allow_nan=False)
 
 
 def map_digest(m: CorrectionMap) -> str:
     """Return a checksum of the numbers that define a map and its movement.
 
-    It is equal for maps that differ only in their provenance.
+    Maps that differ only in their provenance have equal checksums.
     """
     scalars = [float(getattr(m, name)) for name in m.scalar_names]
     routes = () if m.source_blind else m.info.source_names

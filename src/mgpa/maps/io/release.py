@@ -1,8 +1,8 @@
-"""Maps stored by the code of the paper's authors: a folder with ``model.json`` and ``model.npz``.
+"""Read maps stored by the paper's original code: folders with ``model.json`` and ``model.npz``.
 
-These adapters expect standardised coordinates, and the folder does not contain the standardisation, so the
-maps have center 0 and scale 1. Folders are not trusted: no pickles, no paths outside the folder, and bounded
-sizes. The map checks whether its arrays fit together.
+These models expect standardised rows, and the folder does not contain the standardisation, so the maps have
+center 0 and scale 1. Folders are not trusted: pickles and paths outside the folder are refused, and sizes are
+limited. The map itself checks that its arrays are consistent.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ..sequential import ORTHONORMAL_TOLERANCE, StagedMap, is_orthonormal
 
 SCHEMA = "mgpa-release-model-v1"
 
-# The real files are a few megabytes; these bound what a prepared one can make us allocate.
+# Limits on memory for an untrusted folder; real files have a few megabytes.
 MAX_JSON_BYTES = 2**24
 MAX_ARRAY_BYTES = 2**31
 MAX_FEATURES = 2**20
 
 
 def read_release(folder: Path) -> CorrectionMap:
-    """Open a model written by the authors' code: an AffineMap or a StagedMap of standardised features.
+    """Read a model written by the original code as an AffineMap or a StagedMap of standardised features.
 
-    ``folder`` has ``model.json`` and the array file it names. Missing, damaged, inconsistent or other files
-    raise a MapError.
+    ``folder`` contains ``model.json`` and the array file named in it. Missing, damaged, inconsistent or
+    foreign files raise a MapError.
     """
     try:
         return _read(folder)
     except MapError as error:
         raise MapError(f"{folder}: {error}") from error.__cause__
-    # Missing keys, wrong types, bad zips, impossible sizes: whichever it is, the folder is not a model.
+    # Missing keys, wrong types, bad zips and impossible sizes all mean that the folder is not a model.
     except Exception as error:
         raise MapError(f"{folder}: damaged, or not a stored model.") from error
 
@@ -65,7 +65,7 @@ def _read(folder: Path) -> CorrectionMap:
     d = model["state"]["n_features_in_"]
     if type(d) is not int or not 0 < d <= MAX_FEATURES or len(model["state"]["basis_"]) != d:
         raise MapError(f"n_features_in_ must be the length of basis_, an integer from 1 to {MAX_FEATURES}.")
-    with np.errstate(all="ignore"):  # overflow shows as values the map refuses
+    with np.errstate(all="ignore"):  # overflow gives values that the map refuses
         return read(model, d)
 
 
@@ -79,7 +79,7 @@ def _content(folder: Path, name: str, limit: int) -> bytes:
 
 
 def _decoder(content: bytes) -> Callable[[dict[str, Any]], Any]:
-    """Return a function for ``json.loads`` that replaces references by arrays and fields."""
+    """Return an object hook for ``json.loads`` that replaces references by arrays and fields."""
     total = 0
 
     def count(n_bytes: int) -> None:
@@ -89,7 +89,7 @@ def _decoder(content: bytes) -> Callable[[dict[str, Any]], Any]:
             raise MapError(f"its arrays unpack to more than {MAX_ARRAY_BYTES} bytes.")
 
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        # zipfile stops reading a member at its declared size, so the declared sizes are a bound.
+        # zipfile stops reading a member at its declared size, so the declared sizes limit the memory.
         count(sum(member.file_size for member in archive.infolist()))
     arrays = np.load(io.BytesIO(content), allow_pickle=False)
 
@@ -99,7 +99,7 @@ def _decoder(content: bytes) -> Callable[[dict[str, Any]], Any]:
         if "__array__" not in node:
             return node["fields"] if "__record__" in node else node
         array = arrays[node["__array__"]]
-        count(array.nbytes)  # per reference: a thousand stages may all name one large array
+        count(array.nbytes)  # counted per reference, because many stages may refer to one large array
         if array.dtype not in (np.float32, np.float64):
             raise MapError(f"array {node['__array__']} is {array.dtype}; expected float32 or float64.")
         return array
@@ -108,7 +108,7 @@ def _decoder(content: bytes) -> Callable[[dict[str, Any]], Any]:
 
 
 def _closed_form(model: dict[str, Any], d: int) -> AffineMap:
-    """Return x' = x - Bδ (δ'C⁻¹δ)⁻¹ δ'C⁻¹ (B'x - anchor(x)), whose coefficient is affine in x."""
+    """Return the affine map x' = x - Bδ (δ'C⁻¹δ)⁻¹ δ'C⁻¹ (B'x - anchor(x)), in which anchor is affine."""
     names = "basis_", "complement_", "direction_", "metric_inverse_", "anchor_coef_", "anchor_intercept_"
     arrays = (np.asarray(model["state"][name], np.float64) for name in names)
     B, complement, delta, inverse, coefficients, intercept = arrays
@@ -138,9 +138,9 @@ def _iterative(model: dict[str, Any], d: int) -> StagedMap:
     names = ("damping", "floor", "max_step")
     settings = {tuple(stage[name] for name in names) for stage in stages or [model["parameters"]]}
     if len(settings) > 1:
-        raise MapError(f"its stages differ in {', '.join(names)}; a map has one of each.")
+        raise MapError(f"its stages differ in {', '.join(names)}; all stages of a map must agree.")
     damping, stabilizer, max_step = (float(value) for value in settings.pop())
-    # Of every stage, the kinds of its critics, then of their anchors.
+    # The kinds of critics, then of their anchors, in each stage.
     kinds = {tuple(critic["kind"] for critic in (*stage["full"], *stage["anchors"])) for stage in stages}
     first = next(iter(kinds), ())
     N = int("gelu" in first)
@@ -151,7 +151,7 @@ def _iterative(model: dict[str, Any], d: int) -> StagedMap:
         raise MapError("its stages edit different subspaces; a map has one gate.")
 
     def stack(part: str, critics: slice, i: int, *shape: int) -> Floats:
-        """Return the i-th weights of these critics of every stage; of no critics, (S, 0, *shape)."""
+        """Return the i-th weights of these critics in all stages, or (S, 0, *shape) without critics."""
         values = np.array([[critic["weights"][i] for critic in stage[part][critics]] for stage in stages])
         return values if values.size else np.zeros((S, 0, *shape), np.float32)
 
@@ -162,12 +162,12 @@ def _iterative(model: dict[str, Any], d: int) -> StagedMap:
         last, last_bias = np.diff(last, axis=1), np.diff(last_bias, axis=1)
     anchor_weight = stack("anchors", slice(None), 0, d)
     for stage, weight in zip(stages, anchor_weight, strict=True):
-        # Their anchors read q, the part of the input outside the anchor basis; ours read the input.
+        # Stored anchors are functions of q, the input outside the anchor basis; those of a map, of the input.
         A, coefficients = stage["anchor_basis"].astype(np.float64), weight.astype(np.float64)
         if not is_orthonormal(A):
             raise MapError("its anchor basis is not orthonormal.")
         reading = coefficients - (coefficients @ A) @ A.T
-        # An anchor that is not frozen reads the current row: the same only if edits do not reach it.
+        # An anchor that is not frozen depends on the current row; edits must not change its value.
         reach = np.abs(reading @ basis).max(initial=0.0)
         if not stage["frozen_original_q"] and reach > ORTHONORMAL_TOLERANCE * np.linalg.norm(coefficients):
             raise MapError("its anchors move with the edit; it cannot be a map.")
