@@ -428,7 +428,7 @@ def test_a_source_that_was_not_in_the_fit_is_measured_wherever_there_are_three()
     assert {"A_u a", "A_u b", "A_u c"} <= {
         name for name in ("A_u a", "A_u b", "A_u c") if result["mgpa"].has(name)
     }
-    assert "On a source that was not in the fit, heads refitted on the others reach " in result.verdict()[1]
+    assert "On a source outside the fit, heads refitted on the other sources reach " in result.verdict()[1]
     assert not audit.run(recorded(12, rows=8), ["leace"], **QUICK)["leace"].has("A_u")
 
 

@@ -244,8 +244,8 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     assert result.verdict("leaked")[0].startswith(f"Not held out: it was fitted on {len(judged)} of the")
     # One fit that keeps silent does not hide another that was found out.
     assert list(result["mixed"].fitted_on) == judged
-    assert "It was fitted elsewhere, perhaps on these" in " ".join(result.verdict("silent"))
-    assert "It was fitted elsewhere, perhaps on these" in " ".join(result.verdict("head"))
+    assert "The map was fitted before this audit, perhaps on these" in " ".join(result.verdict("silent"))
+    assert "The map was fitted before this audit, perhaps on these" in " ".join(result.verdict("head"))
     assert "fitted elsewhere" not in " ".join(result.verdict("honest"))
 
 

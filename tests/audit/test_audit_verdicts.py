@@ -156,8 +156,9 @@ def test_the_floor_explains_what_is_left():
     assert [result[name].floor_explains for name in methods] == [True, False]  # LEACE has no gate
     lines = findings(result, "mgpa")
     assert "still readable" in source_of(result, "mgpa")
-    (floor,) = [line for line in lines if line.startswith("Floor: readers of what the gate preserves reach")]
-    assert floor.endswith("Pairs of more participants can show more directions, and may lower it.")
+    start = "Floor: readers of the part that the gate preserves reach"
+    (floor,) = [line for line in lines if line.startswith(start)]
+    assert floor.endswith("Pairs of more participants can add directions and may lower the floor.")
 
 
 def test_source_aware_methods_compete_among_themselves():

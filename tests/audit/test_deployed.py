@@ -115,7 +115,7 @@ def test_a_method_that_does_nothing_in_some_folds_says_so():
     assert not any("did nothing" in line for line in found.verdict())
     for cell in found["leace"].cells[:2]:
         cell["movement"][:] = 0.0
-    assert f"LEACE did nothing in 2 of {len(found['leace'].cells)} fits" in " ".join(found.verdict())
+    assert f"LEACE changed no rows in 2 of {len(found['leace'].cells)} fits" in " ".join(found.verdict())
 
 
 def test_pairs_of_another_table_rotate_without_those_who_are_scored(table, tmp_path):

@@ -362,7 +362,7 @@ def test_adapting_is_refused_with_a_reason(world, m):
     for wrong, message in (
         (lambda: m.adapt(rows[:3]), "X has 3 rows"),
         (lambda: m.adapt(rows, "B1"), "is a device of the fit"),
-        (lambda: m.add_source("C", (rows, rows[:4]), known="B0"), "the same events in both"),
+        (lambda: m.add_source("C", (rows, rows[:4]), known="B0"), "the same events on both devices"),
         (lambda: m.add_source("C", (rows, rows), known="Z"), "fitted on B0, B1, B2, B3"),
     ):
         with pytest.raises(ValueError, match=message):

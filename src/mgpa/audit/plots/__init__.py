@@ -1,7 +1,7 @@
-"""Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
+"""Draw publication-ready figures of an audit; each function takes the audit and returns the figure.
 
-Every figure is as wide as a column or a page of most journals. A method has the same colour and marker
-everywhere, by its name (:func:`colour_of`); source-aware methods are hollow.
+Figures have the width of a column or a page of most journals. Each method has the same colour and marker in
+all figures (:func:`colour_of`); source-aware methods have hollow markers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ..diagnostics import PairCheck
     from ..result import Audit
 
-# Rows of a cloud that are drawn: enough to see the shape.
+# Number of rows to draw in each cloud: enough to see the shape.
 CLOUD_ROWS = 800
-# Metrics whose differences are drawn, as far as they were measured.
+# Metrics to draw differences of, if they were measured.
 DIFFERENCES = ("S", "home", "away", "RMSEP_home", "RMSEP_away", "T_f", "T_r", "RMSEP_r")
 
 __all__ = [
@@ -41,9 +41,9 @@ __all__ = [
 
 
 def plot_tradeoff(audit: Audit) -> Any:
-    """Draw source accessibility against the task: left is less source, up is more task.
+    """Draw task performance (y axis) against source AUROC (x axis) for each method.
 
-    The task is T_f, or R² of numbers; without labels, the movement M stands in its place.
+    Task performance is T_f, or R² for numeric labels. Without labels, the y axis shows the movement M.
     """
     y = next((m for m in ("T_f", "R2_f") if m in audit.metrics), "M")
     up = METRICS[y]
@@ -54,13 +54,13 @@ def plot_tradeoff(audit: Audit) -> Any:
             ex, ey = audit.tabled[name]["S"], audit.tabled[name][y]
             draw.whisker(ax, _paired(audit, name, "S"), ey.value, look)
             draw.whisker(ax, ex.value, _paired(audit, name, y), look)
-            # Where methods coincide, the earlier ones are larger, so that all are seen.
+            # Earlier markers are larger, so that all remain visible if methods coincide.
             above = sum(abs(ex.value - px) + abs(ey.value - py) < 0.004 for px, py in places)
             title, size = f"{look.label}\nS {ex}\n{y} {ey}", 5.5 + 3 * above
             points(ax, ex.value, ey.value, look, title, ms=size, zorder=4 - 0.1 * above)
             places.append((ex.value, ey.value))
         ax.margins(0.09)
-        if up.unit == "AUROC":  # no tick where no AUROC can be, and no small change that looks large
+        if up.unit == "AUROC":  # no ticks above 1, and no small change that looks large
             low, high = ax.get_ylim()
             high = min(max(high, low + 0.1), 1.01)
             ax.set_ylim(min(low, high - 0.1), high)
@@ -78,7 +78,7 @@ def plot_tradeoff(audit: Audit) -> Any:
 
 
 def _paired(audit: Audit, name: str, metric: str) -> Estimate:
-    """Return a value with the paired interval of its difference from the identity."""
+    """Return a method's value with the paired interval of its difference from the identity."""
     shown, before = audit.tabled[name][metric], audit.tabled["identity"][metric].value
     if name == "identity" or metric not in audit.metrics:
         return shown
@@ -87,9 +87,9 @@ def _paired(audit: Audit, name: str, metric: str) -> Estimate:
 
 
 def plot_differences(audit: Audit) -> Any:
-    """Draw each method's differences from the identity: the source, and what existing and new heads notice.
+    """Draw the differences of each method from the identity, for the source and for existing and new heads.
 
-    Intervals are paired over participants; heads are those that tables show.
+    Intervals are paired over participants. The heads are those shown in tables.
     """
     names = audit.methods[1:]
     if not names:
@@ -117,7 +117,7 @@ def plot_differences(audit: Audit) -> Any:
 
 
 def plot_readers(audit: Audit) -> Any:
-    """Draw every reader's source AUROC before (grey) and after each method; the best has a ring."""
+    """Draw the source AUROC of each reader before (grey) and after correction; the best has a ring."""
     styles, before = looks(audit), audit["identity"].reader_means()
     names = audit.methods[1:] or audit.methods
     readers = [reader_name(reader) for reader in audit["identity"].readers]
@@ -147,12 +147,12 @@ def plot_readers(audit: Audit) -> Any:
 
 
 def _width(columns: int, names: float = 0.6) -> float:
-    """Return the width of a figure of so many panels: of one or two a column's, so that phones show all."""
+    """Return the width of a figure: a column for one or two panels (to fit on phones), else a page."""
     return COLUMN if columns * 1.4 + names <= 1.05 * COLUMN else PAGE
 
 
 def plot_association(audit: Audit) -> Any:
-    """Draw the shortcut head's AUROC over the association ξ of source and label; markers are the minima."""
+    """Draw the AUROC of the shortcut head over the association ξ of source and label, marking minima."""
     xi = np.linspace(-1, 1, 81)
     with style():
         figure, [ax] = canvas(COLUMN, 0.86 * COLUMN)
@@ -174,20 +174,20 @@ def plot_association(audit: Audit) -> Any:
 
 
 def plot_participants(audit: Audit, metric: str = "S") -> Any:
-    """Draw a metric of every participant without (left) and with (right) each method, and their means.
+    """Draw a metric for each participant and the mean, without (left) and with (right) each method.
 
-    For metrics that compare participants with each other, no participant has a value of their own: S of
-    those with one source each, T_f of those with one label each.
+    Metrics that compare participants have no values for single participants: S if each participant has one
+    source, T_f if each has one label.
     """
     names, styles = audit.methods[1:], looks(audit)
     if not names:
         raise ValueError("plot_participants needs a method besides the identity.")
     before = audit["identity"].by_participant(metric)
-    here = np.flatnonzero(np.isfinite(before))  # in mixed designs some have no such value
+    here = np.flatnonzero(np.isfinite(before))  # in mixed designs some participants have no value
     if audit["identity"].compares_units(metric, here):
         raise ValueError(
-            f"{metric} compares participants in this design, so no participant has a value to draw. Draw "
-            "M or A_f; in a mixed design also S_travelled."
+            f"{metric} compares participants in this design, so single participants have no values. Draw "
+            "M or A_f, or in a mixed design S_travelled."
         )
     before, people = before[here], [audit["identity"].participants[i] for i in here]
     with style():
@@ -217,7 +217,7 @@ def plot_participants(audit: Audit, metric: str = "S") -> Any:
 
 
 def _has_own(audit: Audit, metric: str) -> bool:
-    """Return whether a metric was measured of every method, within participants."""
+    """Return whether all methods have values of a metric for single participants."""
     if not all(result.has(metric) for result in audit.results.values()):
         return False
     here = np.flatnonzero(np.isfinite(audit["identity"].by_participant(metric)))
@@ -225,21 +225,21 @@ def _has_own(audit: Audit, metric: str) -> bool:
 
 
 def plot_embedding(audit: Audit) -> Any:
-    """Draw EVAL rows before and after, by source, along their two leading directions before."""
+    """Draw EVAL rows before and after correction, by source, along two leading directions of the former."""
     clouds = {name: audit[name].cells[0]["picture"] for name in audit.methods}
     styles, (sources, codes) = looks(audit), np.unique(audit.picture_source, return_inverse=True)
-    # The same frame for all, or a method that shrinks the cloud would not be seen to.
+    # All panels share their limits, so that shrinkage is visible.
     everything = np.concatenate(list(clouds.values()))
     low, high = everything.min(axis=0), everything.max(axis=0)
     margin = 0.04 * (high - low).max()
     with style():
         rows = -(-len(clouds) // 4)
-        columns = -(-len(clouds) // rows)  # five are three and two
+        columns = -(-len(clouds) // rows)  # for example, five panels as three and two
         wide = _width(columns, 0.0)
         tall = wide / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
         figure, panels = canvas(wide, tall + 0.2, len(clouds), columns, extra=0.35)
         for (name, cloud), ax in zip(clouds.items(), panels, strict=True):
-            # In turns, or the source drawn last would hide the others.
+            # Points of sources are interleaved, because the last source would cover the others.
             order = np.random.default_rng(0).permutation(len(cloud))[:CLOUD_ROWS]
             colors = [source_colours(sources)[str(source)] for source in sources]
             shades = [colors[i] for i in codes[order]]
@@ -259,9 +259,9 @@ def plot_embedding(audit: Audit) -> Any:
 
 
 def plot_pairs(source: Audit | PairCheck) -> Any:
-    """Draw what pairs show: held-out coverage by rank, of the pairs and of permuted pairs.
+    """Draw the held-out coverage of pairs and of permuted pairs, by gate rank.
 
-    ``source`` is an audit whose fitting rows have pairs, or what :func:`mgpa.audit.check_pairs` returned.
+    ``source`` is an audit with pairs among its fitting rows, or the result of :func:`mgpa.audit.check_pairs`.
     """
     check: Any = source.check_pairs() if hasattr(source, "check_pairs") else source
     if check is None:
@@ -287,7 +287,7 @@ def plot_pairs(source: Audit | PairCheck) -> Any:
     return figure
 
 
-#: Every chart of an audit by its name.
+#: Charts of an audit by name.
 CHARTS: dict[str, Callable[..., Any]] = {
     "tradeoff": plot_tradeoff,
     "differences": plot_differences,
@@ -301,24 +301,24 @@ CHARTS: dict[str, Callable[..., Any]] = {
 
 
 def plot(audit: Audit, chart: str = "tradeoff", *arguments: Any) -> Any:
-    """Draw a chart by its name, with the audit's warnings on it."""
+    """Draw the named chart with the audit's warnings below it."""
     if chart not in CHARTS:
         raise ValueError(f"No chart {chart!r}. Charts: {', '.join(CHARTS)}.")
     figure, marks = CHARTS[chart](audit, *arguments), ", ".join(warnings(audit))
     if marks:
         line = 0.12 / figure.get_figheight()
         figure.get_layout_engine().set(rect=(0, line, 1, 1 - line))  # room below the axes' labels
-        # The report has badges instead and leaves this out of its charts, by its gid.
+        # The report shows badges instead, and removes this text by its gid.
         figure.text(0.995, 0.005, marks, ha="right", va="bottom", fontsize=6, color="#b00020", gid="stamp")
     return figure
 
 
 def draw_all(audit: Audit) -> dict[str, Any]:
-    """Return a figure of every chart that applies to an audit, by their names."""
+    """Return figures of all charts that apply to an audit, by name."""
     several = len(audit.methods) > 1
     applies = {
         **dict.fromkeys(("tradeoff", "differences", "readers"), several),
-        "participants": False,  # drawn below, of what participants have a value of their own
+        "participants": False,  # drawn below, for metrics with values of single participants
         "association": "worst" in audit.metrics,
         "pairs": audit.pairs is not None,
         "gate": named_gate(audit) is not None,
@@ -327,7 +327,7 @@ def draw_all(audit: Audit) -> dict[str, Any]:
     for name, metrics in (("participants", ("S", "S_travelled")), ("participants_task", ("T_f",))):
         for metric in [m for m in metrics if several and _has_own(audit, m)][:1]:
             figures[name] = plot(audit, "participants", metric)
-    for figure in figures.values():  # laid out once, however often they are written
+    for figure in figures.values():  # computed once, so that all files have the same layout
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
     return figures
@@ -336,7 +336,7 @@ def draw_all(audit: Audit) -> dict[str, Any]:
 def save_figures(
     figures: Mapping[str, Any], folder: Any, formats: Sequence[str] = ("pdf", "svg", "png")
 ) -> list[Path]:
-    """Write figures to a folder by their names, in every format, and return the paths."""
+    """Write named figures to a folder in the given formats; return the paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return [

@@ -1,4 +1,4 @@
-"""What all figures share: settings, canvas, the marks of a method, and names beside marks."""
+"""Shared parts of figures: settings, canvas, markers of methods, labels and legends."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ..result import Audit
 
 COLUMN, PAGE = 3.4, 7.0
-# Characters of a method's name in a chart.
+# Maximum number of characters of a method's name in a chart.
 LONGEST = 22
 INK, MUTED, FAINT, GRID = "#1a1a1a", "#595959", "#d9d9d9", "#ececec"
-# Lines at the AUROC of guessing, and at the value without correction.
+# Styles of the lines at chance level and at the uncorrected value.
 CHANCE = {"color": MUTED, "ls": ":", "lw": 0.9}
 BEFORE = {"color": COLORS[0], "ls": (0, (4, 3)), "lw": 0.7, "zorder": 1}
 SETTINGS = {
-    # What the journals ask for, if it is installed; the last, which is always, fills in signs.
+    # Fonts required by journals, if installed; the last font is always available and supplies symbols.
     "font.family": ["sans-serif", "DejaVu Sans"],
     "font.sans-serif": ["Arial", "Helvetica", "Liberation Sans", "DejaVu Sans"],
     "mathtext.fontset": "stixsans", "font.size": 7.5, "axes.labelsize": 7.5, "axes.titlesize": 7.5,
@@ -44,7 +44,7 @@ SETTINGS = {
 
 
 def style() -> AbstractContextManager[Any]:
-    """Return the settings all figures are drawn and saved with, as a context."""
+    """Return a context with the settings for drawing and saving figures."""
     try:
         import matplotlib
     except ImportError:
@@ -58,7 +58,7 @@ def _figure_class() -> Any:
     from matplotlib.figure import Figure
 
     class AuditFigure(Figure):
-        """A figure that saves with :func:`style`'s fonts, and shows in notebooks."""
+        """A figure that is saved with the fonts of :func:`style` and displayed in notebooks."""
 
         def savefig(self, fname: Any, **options: Any) -> None:
             with style():
@@ -75,7 +75,7 @@ def _figure_class() -> Any:
 def canvas(
     width: float, height: float, count: int = 1, columns: int = 1, extra: float = 0, **options: Any
 ) -> tuple[Any, NDArray[Any]]:
-    """Return a figure and ``count`` axes in that many columns: ``height`` for every row, ``extra`` once."""
+    """Return a figure and ``count`` axes; its height is ``height`` per row of axes plus ``extra``."""
     n_rows = -(-count // columns)
     figure = _figure_class()(figsize=(width, n_rows * height + extra), layout="constrained")
     made = figure.subplots(n_rows, columns, squeeze=False, **options).ravel()
@@ -85,26 +85,26 @@ def canvas(
 
 
 def figure_bytes(figure: Any, kind: str = "svg", **options: Any) -> bytes:
-    """Return a figure as a file of that kind (svg, pdf, png): the same bytes for the same figure."""
+    """Return the bytes of a figure as svg, pdf or png; equal figures give equal bytes."""
     stream = BytesIO()
-    # Without this, the same figure would give files that differ in their date.
+    # Without these settings, files of equal figures would differ in their date.
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     figure.savefig(stream, format=kind, metadata=undated.get(kind), **options)
     file = stream.getvalue()
-    # matplotlib names clip paths by all digits of where they are. The last digits of a layout depend on where
-    # its parts lie in memory.
+    # matplotlib derives names of clip paths from all digits of their positions. The last digits of a layout
+    # depend on memory addresses.
     for i, clip in enumerate(re.findall(rb'<clipPath id="(\w+)"', file) if kind == "svg" else ()):
         file = file.replace(clip, b"clip%d" % i)
     return file
 
 
 def plain(text: str) -> str:
-    """Escape text for matplotlib: dollar signs are shown, not read as math."""
+    """Escape dollar signs, which matplotlib would read as math."""
     return printable(text).replace("$", r"\$")
 
 
 def axis_label(metric: Metric) -> str:
-    """Return a metric's title and unit without math, so that it stays text in SVG."""
+    """Return the title and unit of a metric without math, so that they remain text in SVG."""
     return re.sub(r" \$\w_\w\$", "", metric.axis).replace("$", "").replace("^2", "²")
 
 
@@ -120,12 +120,12 @@ class Look(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The label escaped for matplotlib, and shortened if it is long."""
+        """The label, escaped for matplotlib and shortened if it is long."""
         return plain(self.label if len(self.label) <= LONGEST else f"{self.label[: LONGEST - 1]}…")
 
 
 def looks(audit: Audit) -> dict[str, Look]:
-    """Return each method's label, colour and marker, by its name."""
+    """Return the label, colour and marker of each method, by name."""
     styles = {}
     for name, (color, marker) in places(audit.methods).items():
         hollow = not audit[name].source_blind
@@ -135,9 +135,10 @@ def looks(audit: Audit) -> dict[str, Look]:
 
 
 def mark(artist: Any, titles: str | Iterable[str], method: str = "", people: Iterable[int] = ()) -> None:
-    """Attach data to a mark, for tooltips and highlights of the report.
+    """Attach data to an artist, for tooltips and highlighting in the report.
 
-    That is a text for each of its points, or one for all; its method; and the participants of its points.
+    ``titles`` is one text per point, or one for all; ``method`` is a name; ``people`` has the participants of
+    the points.
     """
     marks = vars(artist.get_figure(root=True)).setdefault("mgpa_marks", {})
     artist.set_gid(f"mark{len(marks)}")
@@ -148,27 +149,27 @@ def mark(artist: Any, titles: str | Iterable[str], method: str = "", people: Ite
 def points(
     ax: Any, x: Any, y: Any, look: Look, titles: Any = "", people: Iterable[int] = (), **options: Any
 ) -> None:
-    """Draw a method's markers, with data for tooltips."""
+    """Draw the markers of a method, with data for tooltips."""
     default = {"ms": 5.0, "mfc": look.face, "mec": look.color, "mew": 1.1, "zorder": 3, "ls": "none"}
     (line,) = ax.plot(x, y, **default | {"marker": look.marker} | options)
     mark(line, titles or look.label, look.name, people)
 
 
 def whisker(ax: Any, x: Any, y: Any, look: Look) -> None:
-    """Draw an interval; of x and y, one is an Estimate and the other a number."""
+    """Draw an interval; one of x and y is an Estimate, the other a number."""
     x, y = ([v.low, v.high] if isinstance(v, Estimate) else [v, v] for v in (x, y))
     (line,) = ax.plot(x, y, color=look.color, lw=0.9, zorder=2)
     mark(line, look.label, look.name)
 
 
 def grid(ax: Any, axis: str) -> None:
-    """Draw faint lines behind everything."""
+    """Draw faint grid lines behind all other parts."""
     ax.grid(axis=axis, color=GRID, lw=0.6)
     ax.set_axisbelow(True)
 
 
 def rows(ax: Any) -> None:
-    """Hide the y axis of a chart whose rows are names."""
+    """Hide the y axis of a chart with one named method per row."""
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     grid(ax, "x")

@@ -1,4 +1,4 @@
-"""The gate, feature by feature: scalp maps, a curve over numbers, or bars."""
+"""Draw how freely a gate lets each feature change, as scalp maps, a curve or bars."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .palette import COLORS
 if TYPE_CHECKING:
     from ..result import Audit
 
-# Features with names of their own, and scalp maps.
+# Limits on the number of features in a chart and of scalp maps.
 SHOWN_FEATURES, SHOWN_BANDS = 20, 6
 
 
 def named_gate(audit: Audit) -> str | None:
-    """Return the method whose gate has the fewest directions, of those with named features."""
+    """Return the method with the smallest gate over named features, or None."""
     ranks = {}
     for name, result in audit.results.items():
         names = result.provenance[0].feature_names if result.provenance else None
@@ -32,14 +32,14 @@ def named_gate(audit: Audit) -> str | None:
 
 
 def plot_gate(audit: Audit) -> Any:
-    """Draw how freely a gate lets each named feature change, from 0 (not at all) to 1.
+    """Draw the share of each named feature's variation that a gate lets change, from 0 to 1.
 
-    Scalp maps of channels by band, a curve over numbers such as wavelengths, or bars; of several methods, for
-    the gate with the fewest directions.
+    The chart has scalp maps of channels by band, a curve over numeric names such as wavelengths, or bars. If
+    several methods have gates, the gate with the fewest directions is drawn.
     """
     method = named_gate(audit)
     if method is None:
-        raise ValueError("No method has a gate over features with names; plot_gate has nothing to draw.")
+        raise ValueError("No method has a gate over named features, so plot_gate has nothing to draw.")
     basis, names = audit[method].facts[0]["gate_basis"], audit[method].provenance[0].feature_names or ()
     free, scalps = np.square(basis).sum(axis=1), _bands(names)
     means = {band: free[[*channels.values()]].mean() for band, channels in scalps.items()}
@@ -64,9 +64,9 @@ def plot_gate(audit: Audit) -> Any:
 
 
 def _bands(names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return where each band's channels are among features called "Fz alpha"; nothing if they are not.
+    """Return channel positions by band for features named like "Fz alpha"; empty for other names.
 
-    Nothing either if MNE is not installed, or does not know a channel's place.
+    Also empty if MNE is not installed or a channel's position is unknown.
     """
     parts = [re.fullmatch(r"([A-Za-z]+\d*[zh]?)[ _:/-]+(.+)", name) for name in names]
     bands: dict[str, dict[str, int]] = {}
@@ -90,7 +90,7 @@ def _montage() -> Any:
 
 
 def _scalp_maps(figure: Any, panels: list[Any], bands: dict[str, dict[str, int]], free: NDArray[Any]) -> None:
-    """Draw a scalp for each band, with one scale of colours for all."""
+    """Draw one scalp map per band with a common colour scale."""
     import mne
 
     for ax, (band, channels) in zip(panels, bands.items(), strict=True):
@@ -106,7 +106,7 @@ def _scalp_maps(figure: Any, panels: list[Any], bands: dict[str, dict[str, int]]
 
 
 def _by_feature(ax: Any, names: list[str], free: NDArray[Any]) -> None:
-    """Draw a curve over features whose names are numbers, in one unit; of others, bars of the freest."""
+    """Draw a curve over features with numeric names in one unit; otherwise bars of the freest features."""
     numbers = [re.fullmatch(r"(-?\d+(?:\.\d+)?) ?([a-zA-Zµ]*)", name) for name in names]
     unit = {n[2] if n else None for n in numbers}
     if len(names) > 2 and len(unit) == 1 and None not in unit:

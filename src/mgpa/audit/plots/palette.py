@@ -1,7 +1,7 @@
-"""One colour and marker for each method, by its name, and one colour for each source.
+"""Colours and markers of methods, by name, and colours of sources.
 
-Neighbours in a chart stay apart with protanopia and deuteranopia too: the smallest CIELAB distance is 29
-between methods and 32 between sources. Every colour has at least 3:1 against its background.
+Colours remain distinguishable with protanopia and deuteranopia: the smallest CIELAB distance is 29 between
+methods and 32 between sources. Each colour has a contrast of at least 3:1 to its background.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from ...baselines.registry import canonical_name
 
-# The first is the identity's; the dark ones are for dark pages, in the same order.
+# The first colour is that of the identity; the dark-mode colours have the same order.
 COLORS = ("#444444", "#006ed7", "#c77700", "#0b9e6c", "#b565a7", "#7a4312", "#3b1c6c")
 DARK_COLORS = ("#d5d9df", "#7f87ff", "#f0a51e", "#2ee88f", "#a377b1", "#a8682e", "#6f45ff")
 SOURCE_COLORS = ("#0a9396", "#9b2226", "#a88a10", "#2b22b8", "#6d8df0", "#16123a")
 DARK_SOURCE_COLORS = ("#6ff0e6", "#d4566f", "#a8820c", "#6a55f0", "#8a9ff2", "#f6f08c")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 
-# A family shares a colour; markers tell its members apart.
+# Methods of one family share a colour and have different markers.
 _FAMILIES = {
     "identity": (0, "o"), "mgpa": (1, "s"), "closed_form_mgpa": (6, "D"), "iterative_mgpa": (4, "P"),
     "leace": (2, "^"), "oracle_leace": (2, "v"), "quadratic_leace": (2, "<"), "splince": (2, ">"),
@@ -32,14 +32,14 @@ _FAMILIES = {
 
 
 def colour_of(method: str, dark: bool = False) -> str:
-    """Return a method's colour: the same in every chart, whatever else is drawn.
+    """Return the colour of a method, which is the same in all charts.
 
     Parameters
     ----------
     method : str
-        A name as in :func:`mgpa.baselines.list_methods`; any other name gets a colour from its letters.
+        A name from :func:`mgpa.baselines.list_methods`; other names get a colour computed from the name.
     dark : bool, default=False
-        The colour for dark pages.
+        Return the colour for dark pages.
 
     Returns
     -------
@@ -59,12 +59,12 @@ def colour_of(method: str, dark: bool = False) -> str:
 
 
 def marker_of(method: str) -> str:
-    """Return a method's marker, as matplotlib names it."""
+    """Return the matplotlib marker of a method."""
     return _place(method)[1]
 
 
 def _place(method: str) -> tuple[int, str]:
-    """Return the position of a method's colour, and its marker."""
+    """Return the colour position and the marker of a method."""
     key = canonical_name(method)
     if key in _FAMILIES:
         return _FAMILIES[key]
@@ -73,10 +73,10 @@ def _place(method: str) -> tuple[int, str]:
 
 
 def places(methods: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """Return the colour's position and the marker of methods that share a chart.
+    """Return colour positions and markers for the methods of one chart.
 
-    Listed methods keep theirs. Two of the user's own whose names give the same get different ones; which,
-    depends on their names, not on their order.
+    Listed methods keep their fixed colours and markers. If the names of a user's methods give equal colours,
+    one of them gets another; the result does not depend on the order of methods.
     """
     chosen = {name: _place(name) for name in methods}
     taken = {place for name, place in chosen.items() if canonical_name(name) in _FAMILIES}
@@ -91,19 +91,19 @@ def places(methods: Iterable[str]) -> dict[str, tuple[int, str]]:
 
 
 def source_colours(sources: Iterable[object], dark: bool = False) -> dict[str, str]:
-    """Return a colour for each source, in alphabetical order: the same whichever row comes first.
+    """Return a colour for each source, assigned in alphabetical order.
 
     Parameters
     ----------
     sources : iterable
-        Names of sources; repeated ones count once.
+        Names of sources, possibly repeated.
     dark : bool, default=False
-        The colours for dark pages.
+        Return the colours for dark pages.
 
     Returns
     -------
     dict
-        From each source's name to its colour; more than six sources share colours.
+        Colours by source name; with more than six sources, colours repeat.
 
     See Also
     --------

@@ -1,7 +1,7 @@
-"""An audit as one HTML file that opens offline, and in a notebook.
+"""Report an audit as one HTML file that opens offline, or in a notebook.
 
-The HTML has the verdict, every number and every chart in it without a script; the script highlights, sorts
-and changes the theme. Names of methods, sources and participants are other people's text, and are escaped.
+The HTML shows the verdict, all numbers and all charts without a script; the script only highlights, sorts and
+changes the theme. Names of methods, sources and participants come from users and are escaped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..method_result import MethodResult
     from ..result import Audit
 
-# Charts of one fit, which is the first fold's where there are folds.
+# Charts that show one fit (with folds, the fit of the first fold).
 ONE_FIT = ("gate", "embedding")
 # Colours of outcomes in the table of differences.
 JUDGED = {"improved": "good", "kept": "good", "suffered": "bad", "unclear": "warn"}
@@ -45,10 +45,10 @@ def html_report(
     sections: Sequence[tuple[str, str, str]] = (),
     figures: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the whole report as one HTML document.
+    """Return the report as one HTML document.
 
-    ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``figures``, what
-    :func:`mgpa.audit.plots.draw_all` returned, are drawn unless passed.
+    ``sections`` adds your own sections: (id, heading, HTML), inserted unchanged. ``figures`` is the result of
+    :func:`mgpa.audit.plots.draw_all`, which is called by default.
     """
     s = audit.settings
     figures = draw_all(audit) if figures is None else figures
@@ -95,7 +95,7 @@ def html_report(
 
 
 def inline_verdict(audit: Audit) -> str:
-    """Return the verdict and tables for a notebook, the rest collapsed, without script."""
+    """Return the verdict and tables as HTML for a notebook, without a script; details are collapsed."""
     *before, second, third = map(sentence, words.verdict(audit))
     first = " ".join(before)
     return (
@@ -105,7 +105,7 @@ def inline_verdict(audit: Audit) -> str:
 
 
 def _tiles(audit: Audit) -> str:
-    """Return at most four numbers of the first leader; without leaders, of the first method in the tables."""
+    """Return up to four key numbers of the leading method or, without leaders, of the first in the tables."""
     names, leaders = words.ranking(audit)
     if not names:
         return ""
@@ -131,7 +131,7 @@ def _tiles(audit: Audit) -> str:
 
 
 def _methods(audit: Audit) -> str:
-    """Return what each method did, the best first."""
+    """Return the findings on each method, the best first."""
     return "".join(
         f'<article class="card"><h3>{method_html(audit, m)}</h3>{bullets(words.findings(audit, m))}</article>'
         for m in words.ranking(audit)[0]
@@ -139,7 +139,7 @@ def _methods(audit: Audit) -> str:
 
 
 def _bar(audit: Audit) -> str:
-    """Return buttons that highlight a method, and a list of participants."""
+    """Return buttons that highlight methods, and a list of participants."""
     buttons = "".join(
         f'<button type="button" data-choose="{escape(name)}" aria-pressed="false">{method_html(audit, name)}'
         "</button>"
@@ -162,7 +162,7 @@ def _figure(audit: Audit, name: str, figure: Any) -> str:
     how += " Only the first fold is shown." if name in ONE_FIT and audit.settings.splits > 1 else ""
     more, check = "", audit.pairs if name == "pairs" else None
     if check is not None:
-        facts = f"<details><summary>What this rests on</summary>{_facts(check.facts)}</details>"
+        facts = f"<details><summary>Basis of these numbers</summary>{_facts(check.facts)}</details>"
         more = f"<p>{escape(check.verdict)}</p>{facts}"
     kind = "card narrow" if figure.get_figwidth() < 4 else "card"
     return (
@@ -173,7 +173,7 @@ def _figure(audit: Audit, name: str, figure: Any) -> str:
 
 
 def _confounding(audit: Audit) -> str:
-    """Return how source and label are associated in the fitting rows."""
+    """Return the association of source and label in the fitting rows, and the parts of differences."""
     labels = list(dict.fromkeys(label for row in audit.counts.values() for label in row))
     rows = [[source, *(row.get(label, 0) for label in labels)] for source, row in audit.counts.items()]
     table = plain_table(["Source", *labels], rows, "Fitting rows") if rows else ""
@@ -186,13 +186,13 @@ def _confounding(audit: Audit) -> str:
         for row in split
     ]
     caption = "Difference from the mean of all sources, in standard deviations of a feature"
-    note = "Measurement is what pairs show; sampling is the rest, such as other participants or other labels."
+    note = "Measurement: estimated from pairs. Sampling: the rest, such as other participants or labels."
     more = bullets([note]) + plain_table(["Source", *parts], differences, caption) if differences else ""
     return bullets([words.confounding(audit)]) + table + more
 
 
 def _settings(audit: Audit) -> str:
-    """Return the roles, the settings that are not defaults, and the fitted maps."""
+    """Return the roles, the settings that differ from defaults, and the fitted maps."""
     s, readers = audit.settings, audit["identity"].readers
     bank = [f"{len(readers)}: {reader_summary(readers)}", words.missing_networks(audit)]
     facts = {
@@ -214,7 +214,7 @@ def _settings(audit: Audit) -> str:
 
 
 def _roles(audit: Audit) -> str:
-    """Return how many participants have which role: in numbers, and as a bar for every fold."""
+    """Return the number of participants in each role, as numbers and as one bar per fold."""
     s = audit.settings
     turns = s.turns or {(role,): n for role, n in s.participants.items() if s.splits == 1}
     groups = sorted(turns.items(), key=lambda group: ([role != "EVAL" for role in group[0]], group[0]))
@@ -234,13 +234,13 @@ def _roles(audit: Audit) -> str:
         numbers = [[w, *getattr(s, w).values()] for w in ("rows", "participants")]
         return bar + plain_table(["", *s.rows], numbers, "Roles")
     turn = f"{s.folds} folds" if s.folds > 1 else f"{s.splits} splits"
-    turn += f", dealt {s.repeats} times (the first is drawn)" if s.repeats > 1 else ""
+    turn += f", divided {s.repeats} times (first division shown)" if s.repeats > 1 else ""
     once = f"{s.rows['EVAL']} rows of {words.units(audit)}, each EVAL once, in {turn}"
     return bullets([f"{once}; other roles rotate."]) + bar
 
 
 def _fits(audit: Audit) -> str:
-    """Return each fit's gate and how far the fit moved rows, where a method was fitted several times."""
+    """Return the gate and the movement of each fit, for methods that were fitted several times."""
     rows = []
     for name, result in audit.results.items():
         gates = [facts.get("gate_basis") for facts in result.facts]
@@ -252,12 +252,12 @@ def _fits(audit: Audit) -> str:
             shares = facts.get("contrast_coverage"), facts.get("gate_coverage"), cell["movement"].mean()
             rank = 0 if gate is None else gate.shape[1]
             rows.append([f"{label(name)}, {place}", rank, *map(_percent, shares)])
-    head = ["Fit", "Gate rank", "Contrast energy in it, FIT", "the same, VAL", "Rows moved by"]
-    return plain_table(head, rows, "The gate of each fit, and how far the fit moved rows") if rows else ""
+    head = ["Fit", "Gate rank", "Contrast energy in gate, FIT", "Contrast energy in gate, VAL", "Movement"]
+    return plain_table(head, rows, "Gate and movement of rows in each fit") if rows else ""
 
 
 def _places(audit: Audit, result: MethodResult) -> Iterator[str]:
-    """Yield the fold and number of each fit of a method, as far as there are several of either."""
+    """Yield the name of each fit of a method: its fold and number, if there are several."""
     folds, seen = audit.settings.splits, Counter[int]()
     for fit in result.cell_fits:
         seen[fit] += 1
@@ -266,30 +266,30 @@ def _places(audit: Audit, result: MethodResult) -> Iterator[str]:
 
 
 def _percent(share: Any) -> str:
-    """Return a share in percent; a dash where it is unknown."""
+    """Return a share in percent, or a dash if it is unknown."""
     return "–" if share is None else f"{100 * float(share):.1f} %"
 
 
 def _facts(facts: Mapping[str, str]) -> str:
-    """Return named facts as a list, without empty ones."""
+    """Return named facts as an HTML list, without empty facts."""
     entries = (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text)
     return f"<dl>{''.join(entries)}</dl>"
 
 
 def _tables(audit: Audit) -> str:
-    """Return the estimates, and their differences from the identity."""
+    """Return the tables of estimates and of differences from the identity."""
     return _table(audit) + (_table(audit, differences=True) if audit.changes else "")
 
 
 def _by_source(audit: Audit) -> str:
-    """Return the metrics of single sources and directions of transfer, folded: a column for each method."""
+    """Return a collapsed table of metrics by source and direction of transfer, one column per method."""
     rows = [[m, *(minus(str(audit[name].estimate(m))) for name in audit.methods)] for m in audit.details]
     table = plain_table(["", *map(label, audit.methods)], rows, "Means with 95 % intervals")
     return f"<details><summary>Source by source</summary>{table}</details>" if rows else ""
 
 
 def _table(audit: Audit, differences: bool = False) -> str:
-    """Return the estimates, or their differences from the identity, as a table that sorts."""
+    """Return a sortable table of the estimates, or of their differences from the identity."""
     estimates = audit.changes if differences else audit.tabled
     metrics = audit.metrics if differences else audit.columns
     leaders = {name for group in words.ranking(audit)[1] for name in group}
@@ -318,17 +318,17 @@ def _table(audit: Audit, differences: bool = False) -> str:
 
 
 def _caption(audit: Audit, differences: bool) -> str:
-    """Return what a table shows, and how it was measured."""
+    """Return the caption of a table: its content and how it was measured."""
     if not differences:
         notes = (words.readers_note(audit), words.shortcut_note(audit), words.decoder_note(audit))
         return " ".join(["Means with 95 % intervals.", *filter(None, notes)])
     caption = f"Differences from the identity, paired over {audit.design.plural}, with 95 % intervals"
-    together = "; of S, in brackets, those that hold for all methods at once" * (len(audit.methods) > 2)
+    together = "; for S, brackets give intervals that hold for all methods jointly" * (len(audit.methods) > 2)
     return f"{caption}{together}."
 
 
 def _estimate(audit: Audit, name: str, metric: str, e: Estimate) -> str:
-    """Return a value with its interval and the upper end of the chance level."""
+    """Return the table cell of a value, its interval and the upper limit of chance."""
     chance = words.class_chance(audit, metric)
     if metric == "S" and name in audit.results:
         chance = f"chance level up to {number(audit[name].chance.high)}"
@@ -336,7 +336,7 @@ def _estimate(audit: Audit, name: str, metric: str, e: Estimate) -> str:
 
 
 def _difference(audit: Audit, name: str, metric: str, e: Estimate) -> str:
-    """Return a difference with its interval and what became of the metric."""
+    """Return the table cell of a difference, its interval and the outcome of the metric."""
     together = audit.simultaneous.get(name, {}).get(metric) if metric == "S" else None
     below = [] if together is None else [f"({f'{together:+.3f}'.partition(' ')[2]})"]
     outcome = str(audit.outcome(name, metric)) if METRICS[metric].better != "neither" else ""
@@ -344,7 +344,7 @@ def _difference(audit: Audit, name: str, metric: str, e: Estimate) -> str:
 
 
 def _cell(e: Estimate, shown: str, kind: str, *below: str) -> str:
-    """Return a cell: the value, its interval in one line, and further lines below."""
+    """Return a table cell: the value, its interval, and further lines."""
     value, _, interval = minus(shown).partition(" ")
     lines = [unbroken(text) for text in (interval, *map(minus, below)) if text]
     return (
@@ -354,19 +354,19 @@ def _cell(e: Estimate, shown: str, kind: str, *below: str) -> str:
 
 
 def explained() -> dict[str, str]:
-    """Return what every metric says, in a sentence or two."""
+    """Return one or two sentences on the meaning of each metric."""
     groups = json.loads(_read("metrics.json")).values()
     return {name: text for group in groups for name, text in group.items()}
 
 
 def _glossary(audit: Audit) -> str:
-    """Return the metrics of this audit with what they say."""
+    """Return the metrics of this audit and their meanings."""
     entries = ((m, text) for m, text in explained().items() if m in audit.columns)
     return "".join(f"<dt>{subscript(m)}</dt><dd>{subscript(text)}</dd>" for m, text in entries)
 
 
 def plain_table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """Return a plain table; the first cell of a row is its name."""
+    """Return a plain HTML table; the first cell of each row is a row header."""
     body = "".join(
         f'<tr><th scope="row">{escape(str(name))}</th>'
         + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
@@ -380,13 +380,13 @@ def plain_table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str
 
 
 def _scrolling(caption: str, table: str) -> str:
-    """Return a table that scrolls by itself where the page is narrow."""
+    """Return a table in a box that scrolls on narrow pages."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">{table}</div>'
 
 
 def method_html(audit: Audit, name: str) -> str:
-    """Return a method's name with a dot of its colour before it."""
-    if name in audit.decoders:  # which charts do not show
+    """Return the name of a method after a dot in its colour."""
+    if name in audit.decoders:  # charts do not show these comparators
         return escape(label(name))
     look = draw.looks(audit)[name]
     kind = f"key m{COLORS.index(look.color)}{' hollow' if look.hollow else ''}"
@@ -399,24 +399,24 @@ def minus(numbers: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return escaped text with minus signs, and intervals without line breaks."""
+    """Return escaped text with minus signs and without line breaks inside intervals."""
     text = re.sub(r"(?<![\w.])-(?=[.\d])", "−", text)
     text = re.sub(r"(?<=\bS) (?=[.\d])", "\N{NO-BREAK SPACE}", text)
     return subscript(unbroken(text))
 
 
 def unbroken(text: str) -> str:
-    """Return text whose intervals stay in one line."""
+    """Return text without line breaks inside intervals."""
     return re.sub(r"\[[^\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
 def subscript(text: str) -> str:
-    """Return escaped text in which T_f, A_r, I_Q and the like have subscripts."""
+    """Return escaped text with subscripts in names such as T_f, A_r and I_Q."""
     return re.sub(r"\b(A|T|RMSEP|bias|shift|R2|I)_([frpuQR])\b", r"\1<sub>\2</sub>", escape(text))
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """Return sentences as a list."""
+    """Return sentences as an HTML list."""
     return f"<ul>{''.join(f'<li>{sentence(line)}</li>' for line in lines)}</ul>"
 
 
@@ -431,12 +431,12 @@ def _style_sheet() -> str:
 
 
 def captions() -> dict[str, tuple[str, str]]:
-    """Return the charts' titles and captions, in the order of the page."""
+    """Return titles and captions of the charts in page order."""
     return json.loads(_read("captions.json"))  # type: ignore[no-any-return]
 
 
 def _fill(template: str, filled: Mapping[str, str]) -> str:
-    """Return a template with every placeholder replaced, in one pass: text that looks like one stays text."""
+    """Return a template with its placeholders filled in one pass; placeholders in values are not filled."""
     return re.sub(r"\{\{(\w+)\}\}", lambda hole: filled[hole[1]], _read(template))
 
 

@@ -1,4 +1,4 @@
-"""Figures as SVG in a page: colours of its theme, tooltips, and marks that can be highlighted."""
+"""Convert figures to SVG for the report: theme colours, tooltips, and marks that can be highlighted."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from xml.etree import ElementTree
 from ..plots import drawing as draw
 from ..plots.palette import COLORS, SOURCE_COLORS
 
-# Colours of figures, by the names they have in the style sheet.
+# Colours of figures, by their names in the style sheet.
 VARIABLES = {
     **{color: f"m{i}" for i, color in enumerate(COLORS)},
     **{color: f"s{i}" for i, color in enumerate(SOURCE_COLORS)},
     draw.INK: "ink", draw.MUTED: "muted", draw.FAINT: "line", draw.GRID: "grid", "#ffffff": "card",
     "#000000": "ink",
 }  # fmt: skip
-# Digits of coordinates after the second, and colours.
+# Patterns of surplus digits of coordinates, and of colours.
 DIGITS, HEX = re.compile(r"(\.\d\d)\d+"), re.compile(r"#[0-9a-f]{6}")
 
 
 def svg(figure: Any, name: str, title: str) -> str:
-    """Return a figure as an SVG element: colours of the theme, tooltips, and marks that can be highlighted.
+    """Return a figure as an SVG element with theme colours, tooltips, and marks that can be highlighted.
 
-    Its ids begin with ``name``; ``title`` is for screen readers.
+    Element ids begin with ``name``; ``title`` is for screen readers.
     """
     file = draw.figure_bytes(figure, transparent=True)
     return themed(file, name, title, vars(figure).get("mgpa_marks", {}))
 
 
 def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return an SVG by matplotlib in the form of :func:`svg`; ``marks`` has the tooltips by ids."""
+    """Convert an SVG file of matplotlib to the form of :func:`svg`; ``marks`` has tooltips by id."""
     root = ElementTree.fromstring(stored)
     for parent in list(root.iter()):
         for child in list(parent):
@@ -47,7 +47,7 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
             key = long_key.rpartition("}")[2]
             if key in ("d", "x", "y"):
                 value = DIGITS.sub(r"\1", value)
-            elif key == "id":  # nothing refers to other ids than those of paths
+            elif key == "id":  # only ids of paths are referred to
                 value = f"{name}-{value}" if element.tag in ("path", "clipPath", "image") else ""
             elif key == "href":
                 value = f"#{name}-{value[1:]}" if value.startswith("#") else value
@@ -69,7 +69,7 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
 
 
 def _tell(element: ElementTree.Element, titles: Sequence[str], method: str, people: Sequence[int]) -> None:
-    """Put tooltips into a mark's points, and say whose they are."""
+    """Add tooltips, method and participants to the points of a mark."""
     if method:
         element.set("data-method", method)
     uses = [child for child in element.iter() if child.tag.endswith("use")]

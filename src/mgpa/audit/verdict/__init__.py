@@ -1,7 +1,7 @@
-"""The audit in words: headline, effect of each method, certainty, next steps.
+"""Report an audit in words: headline, effect of each method, certainty, next steps.
 
-:mod:`~mgpa.audit.verdict.decisions` decides from intervals which methods lead. Findings are data
-(:class:`Finding`); every kind of finding has one template, which all outputs use.
+:mod:`~mgpa.audit.verdict.decisions` uses intervals to decide which methods lead. Findings are data
+(:class:`Finding`); each kind of finding has one sentence template for all outputs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .requirements import participants_needed, read_requirement, unmet
 if TYPE_CHECKING:
     from ..result import Audit
 
-# Characters of a printed table, and the columns that come first in it.
+# Width of a printed table in characters, and its first columns.
 LINE = 110
 FIRST = ("S", "home", "away", "RMSEP_home", "RMSEP_away", "T_f", "M")
 
@@ -52,20 +52,20 @@ __all__ = [
 def verdict(audit: Audit) -> list[str]:
     """Return three lines: source information in the embeddings, effects of the best methods, certainty.
 
-    Doubts about the pairs come first.
+    If the pairs are doubtful, this is stated first.
     """
     before, main, rest = conclude(audit)
     return [*map(str, before), sentences([*main, *rest]), certainty(audit)]
 
 
 def headline(audit: Audit) -> str:
-    """Return what the embeddings reveal, and what the leading methods did."""
+    """Return the first sentences: source information in the embeddings, effects of the leading methods."""
     before, main, _ = conclude(audit)
     return sentences([*before, *main])
 
 
 def below_headline(audit: Audit) -> str:
-    """Return the rest of the verdict, without the warnings, which reports show as badges."""
+    """Return the other sentences of the verdict; warnings are omitted, as reports show them as badges."""
     return " ".join(filter(None, [sentences(conclude(audit).rest), certainty(audit, warn=False)]))
 
 
@@ -75,25 +75,25 @@ def sentences(found: list[Finding]) -> str:
 
 
 def conclusions(audit: Audit) -> list[Finding]:
-    """Return what the verdict rests on, as data: one finding for every sentence."""
+    """Return the findings behind the verdict, one for each sentence."""
     before, main, rest = conclude(audit)
     return [*before, *main, *rest, *repeated(audit)]
 
 
 def findings(audit: Audit, method: str) -> list[str]:
-    """Return what a method did: to heads, to the source, to the rows; and what to try next."""
+    """Return sentences on a method: its effects on heads, source and rows, and the next step."""
     return [str(finding) for finding in card(audit, method)]
 
 
 def text(audit: Audit, *, verbose: bool = False) -> str:
-    """Return three lines of verdict and one table; with ``verbose``, every column and every sentence."""
+    """Return the verdict (three lines) and one table; with ``verbose``, all columns and sentences."""
     lines = [*verdict(audit), "", *table_lines(audit, everything=verbose)]
     lines += in_detail(audit) if verbose else decoder_lines(audit)
     return printable("\n".join(lines), lines=True)
 
 
 def in_detail(audit: Audit) -> list[str]:
-    """Return every sentence about every method, the best first, and every caveat and note."""
+    """Return all sentences about all methods, the best first, then all caveats and notes."""
     lines: list[str] = []
     for name in ranking(audit)[0]:
         lines += ["", label(name), *(f"  {finding}" for finding in card(audit, name))]
@@ -102,7 +102,7 @@ def in_detail(audit: Audit) -> list[str]:
 
 
 def decoder_lines(audit: Audit) -> list[str]:
-    """Return a line for each end-to-end comparator: its scores beside those of heads on uncorrected rows."""
+    """Return one line per end-to-end comparator with its scores and those of heads on uncorrected rows."""
     lines, before = [""] if audit.decoders else [], audit.estimates["identity"]
     for name in audit.decoders:
         scores = (
@@ -115,7 +115,7 @@ def decoder_lines(audit: Audit) -> list[str]:
 
 
 def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
-    """Return the table of estimates; only the columns that fit a line, unless ``everything``."""
+    """Return the lines of the table of estimates; without ``everything``, only columns that fit a line."""
     names = [*audit.tabled] if everything else [*audit.methods]
     blocks = _blocks(_columns(audit, names), ("", "", "method", *map(printable, names)))
     lines: list[str] = []
@@ -125,7 +125,7 @@ def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
 
 
 def _columns(audit: Audit, names: list[str]) -> list[Column]:
-    """Return the columns of numbers: two lines of words, the name and what is wanted, a line per method."""
+    """Return the columns of numbers: metric name, desired direction, then one line per method."""
     columns: list[Column] = []
     outcome = audit.settings.outcome
     leading = (outcome, "control", *FIRST) if outcome == "worst" else FIRST
@@ -142,7 +142,7 @@ def _columns(audit: Audit, names: list[str]) -> list[Column]:
 
 
 def _blocks(columns: list[Column], first: Column) -> list[list[Column]]:
-    """Return the columns in blocks that fit a line, each with the column of names before it."""
+    """Return the columns in blocks that fit a line; each block begins with the column of names."""
     blocks: list[list[Column]] = [[first]]
     for column in columns:
         used = sum(2 + max(map(len, c)) for c in blocks[-1])

@@ -1,4 +1,4 @@
-"""What one method did, as findings: to heads, to the source, to the rows; and what to try next."""
+"""Findings on one method: its effects on heads, source and rows, and the next step."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .finding import Change, Finding
 if TYPE_CHECKING:
     from ..result import Audit
 
-#: What users' heads would notice, in the order in which it is said.
+#: Metrics of heads, in the order of the sentences.
 HEADS = ("home", "away", "RMSEP_home", "RMSEP_away", "bias_f", "T_f", "T_r", "RMSEP_r", "A_u", "RMSEP_u",
          "shift_f", "flips")  # fmt: skip
-#: What became of a metric, in words.
+#: Outcomes of a metric, in words.
 OUTCOMES = {"improved": "better", "kept": "kept", "suffered": "worse", "unclear": "not clearly different"}
-#: Metrics of existing heads of all sources, also where tables show those of one.
+#: Metrics that average over existing heads of all sources, even if tables show heads of one source.
 OF_ALL = ("bias_f", "shift_f", "flips", "output_change")
-# Directions of transfer that are listed one by one.
+# Maximum number of directions of transfer to list.
 MOST_DIRECTIONS = 6
-# Classes that are listed one by one, where a method changes them by more than this apart.
+# Maximum number of classes to list, and the difference between their changes from which they are listed.
 MOST_CLASSES, UNEVEN = 6, 0.03
-# Changes that are listed with the intervals that contain the fit.
+# Maximum number of changes to list with intervals that include the variation of the fit.
 MOST_REFITTED = 4
 
 
 def card(audit: Audit, method: str) -> list[Finding]:
-    """Return what a method did, a finding for every sentence."""
+    """Return the findings on a method, one for each sentence."""
     if method == "identity":
         return [uncorrected(audit)]
     result = audit[method]
@@ -55,7 +55,7 @@ def card(audit: Audit, method: str) -> list[Finding]:
 
 
 def change(audit: Audit, method: str, metric: str) -> Change:
-    """Return a metric before and after; of a method that serves one source, of the heads of that source."""
+    """Return a metric before and after correction; with a reference, for heads of the reference source."""
     served, heads = of_decoder(audit, method, metric)
     heads = "all sources" if audit.decoder and metric in OF_ALL else heads
     before, after = (audit[name].estimate(served).value for name in ("identity", method))
@@ -63,7 +63,7 @@ def change(audit: Audit, method: str, metric: str) -> Change:
 
 
 def _caution(audit: Audit, method: str) -> list[Finding]:
-    """Return findings if a method had no evidence, or was not held out."""
+    """Return findings if a method found no evidence or was not held out."""
     result, people = audit[method], audit.design.plural
     missing = [str(fit["missing_evidence"]) for fit in result.facts if "missing_evidence" in fit]
     fits = f" in {len(missing)} of {len(result.facts)} fits" if len(result.facts) > 1 else ""
@@ -79,7 +79,7 @@ def _caution(audit: Audit, method: str) -> list[Finding]:
 
 
 def _of_heads(audit: Audit, method: str, metric: str) -> Finding:
-    """Return what became of a metric of heads, and how sure that is."""
+    """Return the change of a head metric and its certainty."""
     outcome, known, chance = str(audit.outcome(method, metric)), METRICS[metric], class_chance(audit, metric)
     facts: dict[str, object] = {
         "subject": known.subject[0].upper() + known.subject[1:], "metric": metric,
@@ -93,7 +93,7 @@ def _of_heads(audit: Audit, method: str, metric: str) -> Finding:
 
 
 def _source(audit: Audit, method: str) -> Finding:
-    """Return whether the source can be read, compared with what the best reader reaches by chance."""
+    """Return whether readers recognise the source better than by chance."""
     chance, was = audit[method].chance, audit["identity"].chance.excluded
     outcome = str(audit.outcome(method, "S"))
     now = {
@@ -112,7 +112,7 @@ def _source(audit: Audit, method: str) -> Finding:
 
 
 def _by_direction(audit: Audit, method: str) -> list[Finding]:
-    """Return what existing heads do in every direction, where labels are numbers: a mean hides signs."""
+    """Return the errors of existing models by direction of transfer; a mean would hide opposite signs."""
     ways = audit["identity"].directions
     if "RMSEP_away" not in audit.metrics or len(ways) > MOST_DIRECTIONS:
         return []
@@ -125,9 +125,9 @@ def _by_direction(audit: Audit, method: str) -> list[Finding]:
 
 
 def _by_class(audit: Audit, method: str) -> list[Finding]:
-    """Return what existing heads get right of every class, where a method changes classes differently.
+    """Return the accuracy of existing heads by class, if a method affects classes differently.
 
-    These are heads of all sources, so nothing is said where other sentences are about those of a reference.
+    These are heads of all sources; nothing is returned if other sentences are about heads of a reference.
     """
     if audit[method].reference or audit.decoder:
         return []
@@ -140,7 +140,7 @@ def _by_class(audit: Audit, method: str) -> list[Finding]:
 
 
 def _beside_source(audit: Audit, method: str) -> list[Finding]:
-    """Return what is read besides the source of a row: of both views of an event, in bits, and who is who."""
+    """Return findings on both views of an event, on bits of information, and on participant identity."""
     found = []
     if "twin" in audit.metrics:
         found.append(Finding("twin", (method,), {"change": change(audit, method, "twin")}))
@@ -157,7 +157,7 @@ def _beside_source(audit: Audit, method: str) -> list[Finding]:
 
 
 def _with_the_fit(audit: Audit, method: str) -> list[Finding]:
-    """Return the intervals that contain the fit, if there were refits."""
+    """Return changes with intervals that include the variation of the fit, if there were refits."""
     again = audit.refitted.get(method)
     if not again:
         return []
@@ -168,7 +168,7 @@ def _with_the_fit(audit: Audit, method: str) -> list[Finding]:
 
 
 def _parts_of_S(audit: Audit, method: str) -> list[Finding]:
-    """Return S of participants with several sources, and of those with one, in a mixed design."""
+    """Return S of participants with several sources and with one source, in a mixed design."""
     parts = {"S_travelled": "with several sources", "S_stayed": "with one source each"}
     units = audit.design.plural.capitalize()
     return [
@@ -179,26 +179,26 @@ def _parts_of_S(audit: Audit, method: str) -> list[Finding]:
 
 
 def _worst(audit: Audit, method: str) -> list[Finding]:
-    """Return what a head reaches that learned a shortcut, at its worst association."""
+    """Return the AUROC of the shortcut head at its worst association."""
     if "worst" not in audit.metrics:
         return []
     return [Finding("worst", (method,), {"change": change(audit, method, "worst")})]
 
 
 def _floor(audit: Audit, method: str) -> list[Finding]:
-    """Return what readers of the preserved part reach, and that the gate sets S if it does."""
+    """Return the AUROC of readers of the preserved part, and whether this limits S."""
     result = audit[method]
     if not result.has("floor"):
         return []
     facts: dict[str, object] = {"floor": result.estimate("floor"), "units": audit.design.plural, "ranks": ""}
     ranks = [fact["gate_basis"].shape[1] for fact in result.facts if "gate_basis" in fact]
-    if audit.settings.folds > 1 and ranks:  # each fold has some of the pairs
+    if audit.settings.folds > 1 and ranks:  # each fold has only some of the pairs
         facts["ranks"] = f"; the folds' gates have rank {span(ranks)}"
     return [Finding("floor_explains" if result.floor_explains else "floor", (method,), facts)]
 
 
 def _linear_readers(audit: Audit, method: str) -> list[Finding]:
-    """Return what linear readers find of a source that can be read, and what to try if others find more."""
+    """Return the AUROC of linear readers, and advice if other readers reach more."""
     result = audit[method]
     if not (result.chance.excluded and result.has("L")):
         return []

@@ -1,4 +1,4 @@
-"""How sure an audit is: warnings, caveats that hold for every method, and what was measured how."""
+"""Certainty of an audit: warnings, caveats for all methods, and notes on measurement."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .requirements import participants_needed
 if TYPE_CHECKING:
     from ..result import Audit
 
-# Cramér's V from which an association is called strong.
+# Cramér's V above which an association is called strong.
 STRONG = 0.4
 
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
-    """Return one line on certainty: warnings, number of participants, how many more would help."""
+    """Return one line on certainty: warnings, number of participants, and number needed."""
     lines = [*warnings(audit).values()] if warn else []
     if not too_few(audit):
         lines.append(f"Intervals are over {_scored(audit)}.")
         lines += map(str, repeated(audit))
-        # Methods that reach chance level need no ranking by S.
+        # Methods at chance level are not ranked by S.
         leaders = ranking(audit)[1]
         readable = {name for group in leaders for name in group if audit[name].chance.excluded}
         questions = (e for e in participants_needed(audit) if readable & {*e["methods"]} or not leaders)
@@ -36,14 +36,14 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
 
 
 def _scored(audit: Audit) -> str:
-    """Return how many participants were scored, and how many of them S is of, if not all."""
+    """Return the number of scored participants, and of those in S if this is fewer."""
     n = int(audit["identity"].sample("S")[1].shape[1])
     return units(audit) + f" (S: {n})" * (n < audit.n_people)
 
 
 @once
 def warnings(audit: Audit) -> dict[str, str]:
-    """Return the warnings that every output shows: a sentence by a short badge."""
+    """Return the warnings for all outputs: sentences by short badge."""
     s, marks = audit.settings, {}
     if s.preliminary:
         few = missing_networks(audit) or "few, briefly trained readers"
@@ -54,9 +54,9 @@ def warnings(audit: Audit) -> dict[str, str]:
     if s.corrected_by:
         marks["Corrected before"] = (
             f"The rows were already corrected (by map {s.corrected_by}), perhaps by a map fitted on these "
-            f"{audit.design.plural}. Audit the table it was applied to, and pass the map as a method."
+            f"{audit.design.plural}. Audit the uncorrected table, and pass the map as a method."
         )
-    # Rows in two roles look as if every method had seen EVAL participants; the cause is said below.
+    # Duplicate rows make all methods look as if fitted on EVAL participants; their warning follows below.
     leaked = [label(name) for name, result in audit.results.items() if result.fitted_on]
     if leaked and not (s.duplicates and len(leaked) == len(audit.methods)):
         was = "were" if len(leaked) > 1 else "was"
@@ -74,14 +74,14 @@ def warnings(audit: Audit) -> dict[str, str]:
 
 
 def missing_networks(audit: Audit) -> str:
-    """Return a note if no networks were among the readers, and why; else nothing."""
+    """Return a note with the reason if no networks were among the readers, else an empty text."""
     why = " (torch is not installed)" if audit.settings.no_networks else ""
     networks = any("gelu" in reader for reader in audit["identity"].readers)
     return "" if networks else f"no networks among the readers{why}"
 
 
 def caveats(audit: Audit) -> list[str]:
-    """Return the caveats that hold for every method."""
+    """Return the caveats that hold for all methods."""
     return [
         *warnings(audit).values(),
         audit.design.sentence,
@@ -98,7 +98,7 @@ def caveats(audit: Audit) -> list[str]:
 
 
 def _who_was_fitted_on(audit: Audit) -> list[str]:
-    """Return who trained what was scored on whom."""
+    """Return sentences on which participants were used to train and to score."""
     s, people, lines = audit.settings, audit.design.plural, []
     nested = [f"{n} {role}" for role, n in s.one_source.items() if n]
     if nested and audit.design.kind == "crossed":
@@ -122,7 +122,7 @@ def _who_was_fitted_on(audit: Audit) -> list[str]:
 
 
 def trained_on_others(audit: Audit) -> str:
-    """Return what was surely trained on other participants than those it is scored on."""
+    """Return the parts (maps, readers, heads) that were certainly trained on other participants."""
     held_out = all(audit[name].fitted_on == () for name in audit.methods[1:])
     parts = [*["maps"] * (held_out and len(audit.methods) > 1), "readers"]
     parts += ["heads"] if audit.settings.task and not audit.settings.deployed else []
@@ -130,7 +130,7 @@ def trained_on_others(audit: Audit) -> str:
 
 
 def _association_in_scored_rows(audit: Audit) -> list[str]:
-    """Return a sentence if reading the label also reads part of the source; every row is scored in a fold."""
+    """Return a caveat if source and label are associated in scored rows, which lets labels reveal sources."""
     if audit.settings.folds == 1 or audit.design.kind != "crossed" or not audit.counts:
         return []
     v = cramers_v(audit.counts)
@@ -160,9 +160,9 @@ def _whose_head(audit: Audit) -> list[str]:
 
 
 def unseen_share(n: int) -> float:
-    """Return the largest share of all participants that n may leave out altogether, once in twenty times.
+    """Return the largest share of a population that a sample of n may miss completely (95 %).
 
-    A few who lose much are in no interval if none of them is among the n.
+    Intervals cannot show large losses of a few participants if the sample has none of them.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def unseen_share(n: int) -> float:
 
 
 def _unseen_losses(audit: Audit) -> list[str]:
-    """Return what "kept" does not exclude, if it is said of any method."""
+    """Return a caveat on losses of single participants, if any method has the outcome "kept"."""
     limited = [m for m in audit.metrics if METRICS[m].kept is not None]
     if not any(audit.outcome(name, m) == "kept" for name in audit.methods[1:] for m in limited):
         return []
@@ -197,11 +197,11 @@ def _chosen_here(audit: Audit) -> list[str]:
 
 
 def confounding(audit: Audit) -> str:
-    """Return how far source and label are associated in the fitting rows."""
+    """Return a sentence on the association of source and label in the fitting rows."""
     if not audit.settings.task:
         return "The table has no labels, so their association with the source was not measured."
     if not audit.counts and audit.settings.task == "classification":
-        return "The association of source and label in the rows that the maps were fitted on is not known."
+        return "The association of source and label in the fitting rows is not known."
     if not audit.counts:
         return "The labels are not classes, so their association with the source was not measured."
     v = cramers_v(audit.counts)
@@ -212,13 +212,13 @@ def confounding(audit: Audit) -> str:
 
 
 def class_chance(audit: Audit, metric: str) -> str:
-    """Return the balanced accuracy of guessing, in words; nothing for other metrics."""
+    """Return the chance level of balanced accuracy in words, or an empty text for other metrics."""
     guess = number(1 / len(audit.design.classes))
     return f"chance {guess}" if METRICS[metric].unit == "balanced accuracy" and audit.design.classes else ""
 
 
 def readers_note(audit: Audit) -> str:
-    """Return which readers were used, and S of the paper's readers alone."""
+    """Return a note on the readers used, and S of the paper's readers alone."""
     readers = audit["identity"].readers
     note = f"S: the best of {len(readers)} readers ({reader_summary(readers)})."
     note += f" There were {missing}." if (missing := missing_networks(audit)) else ""
@@ -227,12 +227,12 @@ def readers_note(audit: Audit) -> str:
     paper = {name: result.estimate("S_paper").value for name, result in audit.results.items()}
     alone = ", ".join(f"{printable(label(name))} {number(value)}" for name, value in paper.items())
     above = any(number(value) > number(audit[name].S) for name, value in paper.items())
-    why = " Choosing among fewer readers adds less luck, which is taken off, so S_paper may exceed S." * above
+    why = " S is corrected for the choice among more readers, so S_paper may exceed S." * above
     return f"{note} By the paper's readers alone (S_paper): {alone}.{why}"
 
 
 def shortcut_note(audit: Audit) -> str:
-    """Return which shortcut the heads behind ``worst`` learned."""
+    """Return a note on the shortcut learned by the heads behind ``worst``."""
     ways, origin = audit.settings.directions, audit.settings.directions_of
     if not ways:
         return f"worst and control were not measured: {origin}." if origin else ""
@@ -243,7 +243,7 @@ def shortcut_note(audit: Audit) -> str:
 
 
 def decoder_note(audit: Audit) -> str:
-    """Return whose heads the tables show, where methods take rows to one source."""
+    """Return a note on the source of the heads in tables, for methods with a reference."""
     every, shown = audit.estimates["identity"], audit.tabled["identity"]
     names = [m for m in audit.columns if m in every and shown[m] is not every[m]]
     return f"Existing heads ({', '.join(names)}): those trained on {audit.decoder} alone." if names else ""

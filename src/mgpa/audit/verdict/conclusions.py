@@ -1,4 +1,4 @@
-"""The verdict as findings: what the embeddings reveal, what the best methods did, what speaks against it."""
+"""Findings of the verdict: source information in the embeddings, effects of the best methods, caveats."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .finding import Finding
 if TYPE_CHECKING:
     from ..result import Audit
 
-#: What a method did, of one and of several.
+#: Effects of methods, as verbs in singular and plural.
 DEEDS = {
     "hides": ("lowers S to chance level", "lower S to chance level"),
     "lowers": ("lowers S", "lower S"),
     "keeps": ("keeps the task", "keep the task"),
 }
-#: Of what is above chance, the share that must be left for the verdict to say why.
+#: If a larger share of the above-chance S remains, the verdict explains why.
 MUCH = 0.5
 
 
 class Conclusions(NamedTuple):
-    """The verdict: what comes before any method, what the headline says of methods, and the rest."""
+    """The verdict in three parts: before any method, the headline on methods, and the rest."""
 
     before: list[Finding]
     main: list[Finding]
@@ -35,7 +35,7 @@ class Conclusions(NamedTuple):
 
 
 def conclude(audit: Audit) -> Conclusions:
-    """Return the findings that the verdict rests on, one for every sentence."""
+    """Return the findings behind the verdict, one for each sentence."""
     before = [*_doubts(audit), uncorrected(audit)]
     names, leaders = ranking(audit)
     if not names:
@@ -45,7 +45,7 @@ def conclude(audit: Audit) -> Conclusions:
     about = [name for group in leaders or (first.methods,) for name in group if name not in serving]
     main = [*_served(audit, serving), first, *_existing_heads(audit, about), *_of_no_use(audit, leaders)]
     at_home = _home_falls(audit)
-    # A loss with a method that leads is said first; that of another only warns of it.
+    # A loss with a leading method comes first; that of another method is only a warning.
     warns = first.kind == "nothing_to_remove" or (serving and not leaders)
     main = [*main, *at_home] if warns else [*at_home, *main]
     idle = [finding for name in names for finding in _idle(audit, name)]
@@ -54,18 +54,18 @@ def conclude(audit: Audit) -> Conclusions:
 
 
 def units(audit: Audit, n: int | None = None) -> str:
-    """Return a number of participants, with the user's word for them."""
+    """Return a number of participants with the user's word for them, such as "12 patients"."""
     n = audit.n_people if n is None else n
     return f"{n} {audit.design.unit if n == 1 else audit.design.plural}"
 
 
 def span(numbers: list[int]) -> str:
-    """Return the smallest and the largest of some numbers: "4 to 6", or "4" if they are equal."""
+    """Return the range of numbers as text: "4 to 6", or "4" if they are equal."""
     return " to ".join(map(str, dict.fromkeys([min(numbers), max(numbers)])))
 
 
 def value(audit: Audit, name: str, metric: str) -> str:
-    """Return a metric of a method as it is printed."""
+    """Return a metric of a method as printed."""
     return number(audit[name].estimate(metric).value)
 
 
@@ -80,13 +80,13 @@ def uncorrected(audit: Audit) -> Finding:
 
 
 def _doubts(audit: Audit) -> list[Finding]:
-    """Return what is doubtful about the pairs that methods were fitted on."""
+    """Return doubts about the pairs on which methods were fitted."""
     what = "" if audit.pairs is None else audit.pairs.doubt
     return [Finding("doubtful_pairs", facts={"what": what})] if what else []
 
 
 def _home_falls(audit: Audit) -> list[Finding]:
-    """Return a finding if existing heads lose on the source of their training, and which reference= helps."""
+    """Return a finding if existing heads lose on the source they were trained on, with advice."""
     name = decide.home_loss(audit)
     if not name:
         return []
@@ -100,14 +100,14 @@ def _home_falls(audit: Audit) -> list[Finding]:
         "change": f"{audit.contrast(name, metric=served):+.3f}",
         "reference": decide.most_harmed_home(audit, name),
     }
-    # Who has a reference knows of it; where nothing is to be removed, no correction is to be advised.
+    # No advice if a reference is already set or there is no effect to remove.
     advice = audit["identity"].chance.excluded and not any(audit[m].reference for m in audit.methods)
     advice = advice and decide.has_pairs(audit)
     return [Finding("home_falls_advice" if advice else "home_falls", (name,), facts)]
 
 
 def _leader(audit: Audit, group: tuple[str, ...]) -> Finding:
-    """Return what the leaders of a group did."""
+    """Return the finding on the leaders of a group."""
     metric, aware = audit.settings.outcome, "" if audit[group[0]].source_blind else "_aware"
     read = task_metric(audit) is not None and decide.task_is_read(audit)
     keeping = [name for name in group if read and not decide.below_mean(audit, name)]
@@ -125,7 +125,7 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> Finding:
 
 
 def _deed(audit: Audit, name: str, metric: str) -> str:
-    """Return what one method did to the metric that decides."""
+    """Return the effect of a method on the deciding metric, in words."""
     after = value(audit, name, metric)
     if metric != "S":
         return f"is best on {metric} ({after})"
@@ -137,7 +137,7 @@ def _deed(audit: Audit, name: str, metric: str) -> str:
 
 
 def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
-    """Return which methods did what: "both lower S", or "A lowers S to chance level; both keep the task"."""
+    """Return the effects of tied methods, such as "both lower S", "A lowers S …; both keep the task"."""
     shared = [deed for deed, who in deeds.items() if len(who) == len(group)]
     clauses = []
     for deed, who in deeds.items():
@@ -151,7 +151,7 @@ def _together(group: tuple[str, ...], deeds: dict[str, list[str]]) -> str:
 
 
 def _served(audit: Audit, names: tuple[str, ...]) -> list[Finding]:
-    """Return what the methods that serve existing heads best do for them, on other sources and at home."""
+    """Return a finding on the best methods for existing heads: effects on other sources and at home."""
     if not names:
         return []
     away, home = decide.away_metric(audit), decide.home_metric(audit)
@@ -167,7 +167,7 @@ def _served(audit: Audit, names: tuple[str, ...]) -> list[Finding]:
 
 
 def _existing_heads(audit: Audit, leaders: list[str]) -> list[Finding]:
-    """Return what existing heads gain or lose on other sources with the leaders, where that is clear."""
+    """Return clear gains or losses of existing heads on other sources with the leading methods."""
     metric = decide.away_metric(audit)
     changed: dict[tuple[str, str, str], list[str]] = {}
     for name in leaders if metric else []:
@@ -194,14 +194,14 @@ def _existing_heads(audit: Audit, leaders: list[str]) -> list[Finding]:
 
 
 def _of_no_use(audit: Audit, leaders: tuple[tuple[str, ...], ...]) -> list[Finding]:
-    """Return findings if heads do not read the task, or models are worse than the mean on a leader's rows."""
+    """Return findings if heads cannot decode the task, or if models predict worse than the mean."""
     if leaders and not decide.task_is_read(audit):
         return [Finding("unread_task", facts={"T_f": audit["identity"].estimate("T_f")})]
     return [finding for group in leaders for finding in _worse_than_mean(audit, group)]
 
 
 def _worse_than_mean(audit: Audit, group: tuple[str, ...]) -> list[Finding]:
-    """Return for which leaders existing regression models are worse than guessing the mean."""
+    """Return a finding if existing regression models predict worse than the mean after correction."""
     poor = tuple(name for name in group if decide.below_mean(audit, name))
     if not poor:
         return []
@@ -222,7 +222,7 @@ def _worse_than_mean(audit: Audit, group: tuple[str, ...]) -> list[Finding]:
 
 
 def _passed_over(audit: Audit) -> list[Finding]:
-    """Return the source-blind method with a better value than the leaders, and why it does not lead."""
+    """Return a finding on a source-blind method with a better value than the leaders, with the reason."""
     name, metric = decide.passed_over(audit), METRICS[audit.settings.outcome]
     if not name:
         return []
@@ -232,7 +232,7 @@ def _passed_over(audit: Audit) -> list[Finding]:
 
 
 def _reason(audit: Audit, name: str) -> str:
-    """Return in words why a method does not lead."""
+    """Return the reason why a method does not lead, in words."""
     task, metric = task_metric(audit), audit.settings.outcome
 
     def change(metric: str) -> str:
@@ -249,7 +249,7 @@ def _reason(audit: Audit, name: str) -> str:
 
 
 def _no_leader(audit: Audit, names: list[str]) -> Finding:
-    """Return why no method is best."""
+    """Return a finding that explains why no method is best."""
     if decide.too_few(audit):
         if audit.n_people >= TOO_FEW:
             return Finding("too_few_cell", facts={"needed": units(audit, TOO_FEW)})
@@ -273,7 +273,7 @@ def _no_leader(audit: Audit, names: list[str]) -> Finding:
 
 
 def _left(audit: Audit, names: list[str]) -> list[Finding]:
-    """Return on what a gate rests that leaves much of the source readable."""
+    """Return a finding on the pairs behind a gate that leaves the source clearly readable."""
     much = 0.5 + MUCH * (audit["identity"].S - 0.5)
     for name in names:
         result, fits = audit[name], [info for info in audit[name].provenance if info.gate_rank]
@@ -291,7 +291,7 @@ def _left(audit: Audit, names: list[str]) -> list[Finding]:
 
 
 def _idle(audit: Audit, name: str) -> list[Finding]:
-    """Return in how many fits a method that moved rows in others left them as they are."""
+    """Return a finding if a method changed no rows in some of its fits."""
     result, why = audit[name], ""
     n, of = sum(not cell["movement"].any() for cell in result.cells), len(result.cells)
     if not 0 < n < of:
@@ -303,13 +303,13 @@ def _idle(audit: Audit, name: str) -> list[Finding]:
 
 
 def _unseen(audit: Audit) -> list[Finding]:
-    """Return what heads reach on a source that was not in the fit, uncorrected and with each method."""
+    """Return a finding on heads applied to an unseen source, uncorrected and with each method."""
     identity = audit["identity"]
     metric = next((m for m in ("A_u", "RMSEP_u") if identity.has(m)), "")
     names = [name for name in audit.methods if metric and audit[name].has(metric)]
     if len(names) < 2:
         return []
-    # A method cannot be fitted without its reference: compared on the sources that all were scored on.
+    # Compare methods on common sources: a method cannot be fitted without its reference source.
     every = [way for way in identity.directions_of("unseen") if identity.has(f"{metric} {way}")]
     ways = [way for way in every if all(audit[name].has(f"{metric} {way}") for name in names)]
 
@@ -330,7 +330,7 @@ def _unseen(audit: Audit) -> list[Finding]:
 
 
 def repeated(audit: Audit) -> list[Finding]:
-    """Return how far the metric that decides depends on who was in which fold."""
+    """Return a finding on the variation of the deciding metric over random divisions into folds."""
     n, names = audit.settings.repeats, audit.methods[1:] or audit.methods
     if n < 2:
         return []

@@ -1,4 +1,4 @@
-"""Which methods lead, which are tied, and why a method does not: decisions from intervals, without words."""
+"""Decide from intervals which methods lead, which are tied, and why others do not lead."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Why a method does not lead, whatever its S.
+#: Reasons against a method, independent of its S.
 Reason = Literal["duplicates", "fitted_on", "harms", "unclear_task", "unclear_change", ""]
 
 
 def once(decide: Callable[[Audit], T]) -> Callable[[Audit], T]:
-    """Return a decision that is taken once for every audit: all outputs rest on it."""
+    """Cache a decision for each audit, so that all outputs use the same one."""
 
     @wraps(decide)
     def decided(audit: Audit) -> T:
@@ -29,7 +29,7 @@ def once(decide: Callable[[Audit], T]) -> Callable[[Audit], T]:
 
 
 def task_metric(audit: Audit) -> Metric | None:
-    """Return the metric that says whether a method kept the task; None without labels."""
+    """Return the metric that measures whether a method kept the task, or None without labels."""
     return next((METRICS[m] for m in ("T_f", "RMSEP_away") if m in audit.metrics), None)
 
 
@@ -41,24 +41,24 @@ def smallest_cell(audit: Audit) -> tuple[str, int]:
 
 @once
 def too_few(audit: Audit) -> bool:
-    """Return whether a cell has too few participants to conclude anything."""
+    """Return whether a cell has too few participants for a conclusion."""
     return smallest_cell(audit)[1] < TOO_FEW
 
 
 @once
 def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
-    """Return the methods, the best first, and the leaders: source-blind ones, then source-aware ones.
+    """Return the methods, the best first, and the leaders in two groups: source-blind and source-aware.
 
-    Leaders lowered S by .01 or more (or improved ``settings.outcome``, where a study names another metric)
-    and kept the task. One leader is better than the others by its interval; several are tied. Methods that
-    harmed the task come last. Source-aware methods use more information and compete among themselves. Too
-    few participants give no leaders.
+    Leaders lowered S by .01 or more (or improved ``settings.outcome``, if a study sets another metric) and
+    kept the task. A single leader is better than all other methods by its interval; several leaders are tied.
+    Methods that harmed the task come last. Source-aware methods use more information, so they are compared
+    only with each other. With too few participants, no method leads.
     """
     places = {"improved": 0, "kept": 0, None: 0, "unclear": 1, "suffered": 2}
     task, metric = task_metric(audit), METRICS[audit.settings.outcome]
 
     def place(name: str) -> tuple[int, bool, float]:
-        # Numbers of a map that was fitted on its EVAL participants do not count.
+        # Maps fitted on their EVAL participants do not count.
         last = 3 if audit[name].fitted_on else places[audit.outcome(name, task.name) if task else None]
         return last, not improves(audit, name), badness(audit, name)
 
@@ -73,39 +73,39 @@ def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
     )
 
 
-#: A smaller fall of S is of no use, however clear it is.
+#: Smaller decreases of S are of no practical use, even if significant.
 HARDLY = 0.01
 
 
 def improves(audit: Audit, name: str) -> bool:
-    """Return whether a method clearly improves the metric that methods compete for; S by .01 or more."""
+    """Return whether a method clearly improves the deciding metric (S by .01 or more)."""
     metric = audit.settings.outcome
     improved = audit.outcome(name, metric) == "improved"
     return improved and (metric != "S" or audit.contrast(name).value <= -HARDLY)
 
 
 def badness(audit: Audit, name: str) -> float:
-    """Return the metric that methods compete for, so that less is better."""
+    """Return the deciding metric with its sign chosen so that lower is better."""
     metric = METRICS[audit.settings.outcome]
     value = audit[name].estimate(metric.name).value
     return -value if metric.better == "higher" else value
 
 
 def beats(audit: Audit, a: str, b: str, metric: str) -> bool:
-    """Return whether a is better than b by its interval; of movement, whether it moves less."""
+    """Return whether the interval shows that a is better than b (for movement: moves less)."""
     sign = -1 if METRICS[metric.partition(" ")[0]].better == "higher" else 1
     try:
         change = audit.contrast(a, b, metric)
         return max(sign * change.low, sign * change.high) < 0
-    except ValueError:  # different numbers of fits have no paired difference
+    except ValueError:  # methods with different numbers of fits have no paired difference
         ends = [sorted((sign * e.low, sign * e.high)) for e in (audit[m].estimate(metric) for m in (a, b))]
         return ends[0][1] < ends[1][0]
 
 
 def passed_over(audit: Audit) -> str:
-    """Return the best source-blind method whose value is better than the leaders'; empty if there is none.
+    """Return the best source-blind method with a better value than the source-blind leaders.
 
-    Without source-blind leaders there is none.
+    Empty if no such method, or no source-blind leader, exists.
     """
     names, leaders = ranking(audit)
     leading = [name for group in leaders for name in group if audit[name].source_blind]
@@ -116,7 +116,7 @@ def passed_over(audit: Audit) -> str:
 
 
 def reason_against(audit: Audit, name: str) -> Reason:
-    """Return why a method does not lead, whatever its S; empty if it might."""
+    """Return the reason against a method leading, independent of its S; empty if it may lead."""
     if audit[name].fitted_on:
         return "duplicates" if audit.settings.duplicates else "fitted_on"
     task = task_metric(audit)
@@ -127,16 +127,16 @@ def reason_against(audit: Audit, name: str) -> Reason:
 
 
 def of_decoder(audit: Audit, name: str, metric: str) -> tuple[str, str]:
-    """Return a metric of existing heads as tables show it, and whose heads it is of; empty for a mean."""
+    """Return the name of a head metric as used in tables, and the source of the heads ("" for a mean)."""
     served = audit.served(name, metric)
     return served, "" if served == metric else audit[name].reference or audit.decoder
 
 
 def serving(audit: Audit) -> tuple[str, ...]:
-    """Return the source-blind methods that serve existing heads best: the best one, then those tied with it.
+    """Return the best source-blind method for existing heads, followed by methods tied with it.
 
-    With them heads do clearly better on other sources, and do not clearly lose at home. Empty if there is
-    none, or too few participants.
+    With these methods, heads clearly improve on other sources and do not clearly lose at home. Empty without
+    such methods or with too few participants.
     """
     metric = away_metric(audit)
     if not metric or too_few(audit):
@@ -158,7 +158,7 @@ def serving(audit: Audit) -> tuple[str, ...]:
 
 
 def loses_at_home(audit: Audit, name: str) -> bool:
-    """Return whether existing heads clearly lose on the source they were trained on, with a method."""
+    """Return whether, with a method, existing heads clearly lose on the source they were trained on."""
     metric = home_metric(audit)
     if not metric:
         return False
@@ -168,31 +168,31 @@ def loses_at_home(audit: Audit, name: str) -> bool:
 
 
 def home_loss(audit: Audit) -> str:
-    """Return the first method, of the leaders or else of all, with which existing heads clearly lose at home.
+    """Return the first method (of the leaders, else of all) with which existing heads clearly lose at home.
 
-    Empty if there is none; methods that were fitted on EVAL participants do not count.
+    Empty without such a method; methods fitted on EVAL participants do not count.
     """
     names, leaders = ranking(audit)
     compared = [name for group in leaders for name in group] or names
     return next((n for n in compared if not audit[n].fitted_on and loses_at_home(audit, n)), "")
 
 
-#: A fall at home by more than this is what the verdict begins with: accuracy, and a share of the error.
+#: Larger losses at home come first in the verdict: in accuracy, and as a share of the error.
 HOME_LOSS = 0.01
 
 
 def away_metric(audit: Audit) -> str:
-    """Return the metric of existing heads on other sources, at their own threshold; empty if not measured."""
+    """Return the name of the metric for existing heads on other sources; empty if not measured."""
     return next((m for m in ("away", "RMSEP_away") if m in audit.metrics), "")
 
 
 def home_metric(audit: Audit) -> str:
-    """Return the metric of existing heads on the source they were trained on; empty if not measured."""
+    """Return the name of the metric for existing heads on their own source; empty if not measured."""
     return next((m for m in ("home", "RMSEP_home") if m in audit.metrics), "")
 
 
 def most_harmed_home(audit: Audit, name: str) -> str:
-    """Return the source whose own heads lose most with a method."""
+    """Return the source on which its own heads lose most with a method."""
     metric, identity = home_metric(audit), audit["identity"]
     sign = 1 if metric == "home" else -1
     falls = {
@@ -204,16 +204,16 @@ def most_harmed_home(audit: Audit, name: str) -> str:
 
 
 def below_mean(audit: Audit, name: str, metric: str = "R2_f") -> bool:
-    """Return whether existing regression models are worse on a method's rows than guessing the mean."""
+    """Return whether existing regression models predict worse than the mean after a correction."""
     metric = audit.served(name, metric)
     return audit[name].has(metric) and audit[name].estimate(metric).value < 0
 
 
 def task_is_read(audit: Audit) -> bool:
-    """Return whether heads clearly read the task without correction, or it is not one of classes."""
+    """Return whether heads clearly decode the classes without correction; True for other tasks."""
     return "T_f" not in audit.metrics or audit["identity"].estimate("T_f").low > 0.5
 
 
 def has_pairs(audit: Audit) -> bool:
-    """Return whether there are pairs that MGPA could be fitted on."""
+    """Return whether the audit has pairs for fitting MGPA."""
     return audit.pairs is not None or audit.paired_rows is not None

@@ -1,4 +1,4 @@
-"""What an audit found, as data: one finding for every sentence, and the one template of every kind."""
+"""Findings of an audit as data, with one sentence template for each kind of finding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..words import label, listed
 
 
 class Change(NamedTuple):
-    """A number before and after a correction, their difference, and whose heads they are about, if of one."""
+    """A metric before and after correction, the difference, and the source of the heads if it is one."""
 
     before: float
     after: float
@@ -23,16 +23,16 @@ class Change(NamedTuple):
         return f"{number(self.before)} → {number(self.after)} ({self.difference:+.3f}{heads})"
 
 
-#: The sentence of every kind of finding. ``{who}`` are the methods of the finding.
+#: Sentence templates by kind of finding; ``{who}`` stands for the methods.
 TEMPLATES = {
-    # What the uncorrected embeddings reveal.
+    # Source information in the uncorrected embeddings.
     "doubtful_pairs": "{what}",
     "revealed": "Your embeddings reveal the {source} (S {S}; chance level up to {chance}).",
     "revealed_between": "Your embeddings reveal the {source}, or how the {units} of one {source} differ "
     "from those of another (S {S}, between {units}; chance level up to {chance}).",
     "hidden": "Your embeddings do not reveal the {source} beyond chance (S {S}; chance level up to "
     "{chance}).",
-    # What the methods did: the leaders of those that need no source, then of those that do.
+    # Effects of methods: source-blind leaders, then source-aware leaders.
     "home_falls": "With {who}, existing heads{heads} get worse at home: {metric} {before} → {after} "
     "({change}).",
     "home_falls_advice": "With {who}, existing heads{heads} get worse at home: {metric} {before} → {after} "
@@ -73,12 +73,12 @@ TEMPLATES = {
     "left_full": "{who} leaves the source clearly readable (S {S}), although its gate spans all {features} "
     "features: sources also differ in ways that a regression between paired views does not remove, such as "
     "noise.",
-    "idle": "{who} did nothing in {n} of {of} fits{why}.",
-    "unseen": "On a {source} that was not in the fit, heads refitted on the others reach {values}.",
+    "idle": "{who} changed no rows in {n} of {of} fits{why}.",
+    "unseen": "On a {source} outside the fit, heads refitted on the other sources reach {values}.",
     "range": "Over {n} random divisions of the {units} into folds, {metric} ranged {ranges}.",
     "range_lead": "Over {n} random divisions of the {units} into folds, {metric} ranged {ranges}; the best "
     "was {lead}.",
-    # How sure that is.
+    # Certainty.
     "over": "Intervals are over {units}.",
     "enough_separate": "With about {needed} {units}, an audit has 80 % power to separate {who} on {metric}.",
     "never_separate": "More {units} will hardly separate {who} on {metric}.",
@@ -91,7 +91,7 @@ TEMPLATES = {
     "scores are too good. Fit it on FIT {units} only.",
     "fitted_on_copies": "Not held out: rows of {n} of the {units} it is scored on ({names}) are also among "
     "the FIT rows, under another name, so its scores are too good.",
-    "fitted_elsewhere": "It was fitted elsewhere, perhaps on these {units}.",
+    "fitted_elsewhere": "The map was fitted before this audit, perhaps on these {units}.",
     "unmoved": "Rows were not moved: all numbers equal those of the uncorrected rows.",
     "metric": "{subject} ({metric}): {change}{chance}: {outcome}.",
     "metric_unsure": "{subject} ({metric}): {change}{chance}: {outcome}; the loss may exceed {margin} (95 "
@@ -110,9 +110,9 @@ TEMPLATES = {
     "refitted": "Changes with intervals that include the variation of the fit ({n} fits on half of the "
     "FIT {units} each): {changes}.",
     "part": "{units} {which}: S {change}.",
-    "floor": "Floor: readers of what the gate preserves reach {floor}.",
-    "floor_explains": "Floor: readers of what the gate preserves reach {floor}: S is as low as this gate "
-    "allows. Pairs of more {units} can show more directions, and may lower it{ranks}.",
+    "floor": "Floor: readers of the part that the gate preserves reach {floor}.",
+    "floor_explains": "Floor: readers of the part that the gate preserves reach {floor}, so S is as low as "
+    "this gate allows. Pairs of more {units} can add directions and may lower the floor{ranks}.",
     "linear": "Linear readers reach {linear}{chance}.",
     "beyond_linear": "Linear readers reach {linear}{chance}; the rest is in spread and shape (best reader: "
     "{reader}).",
@@ -125,7 +125,7 @@ TEMPLATES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that an audit found: its kind, the methods it is about, and what its template names."""
+    """A finding of an audit: its kind, its methods, and the values for its sentence template."""
 
     kind: str
     methods: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What users ask of methods: requirements that they must meet, and how many participants would settle it."""
+"""Check requirements on methods, and compute how many participants would settle open questions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .finding import Finding
 if TYPE_CHECKING:
     from ..result import Audit
 
-# More units than this many times the present number are not worth asking for.
+# Largest useful multiple of the present number of participants.
 MOST_MORE = 100
-PLANNED = (1.96 + 0.84) ** 2 / 1.96**2  # times as many participants give 80 % power instead of 50 %
+PLANNED = (1.96 + 0.84) ** 2 / 1.96**2  # factor on the number of participants for 80 % instead of 50 % power
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 
 
 def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
-    """Return the clauses of a requirement: name, part ("value", "low" or "high"), comparison and bound.
+    """Return the clauses of a requirement: name, part ("value", "low" or "high"), comparison, bound.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
 
 
 def unmet(audit: Audit, requirement: str) -> list[str]:
-    """Return in sentences which methods do not meet a requirement; empty if every method meets it."""
+    """Return one sentence for each method that misses a requirement; empty if all methods meet it."""
     lines = []
     for metric, part, sign, bound in read_requirement(requirement):
         for name in audit.methods[1:]:
@@ -62,7 +62,7 @@ def unmet(audit: Audit, requirement: str) -> list[str]:
 
 
 def loss_of(audit: Audit, method: str) -> Estimate:
-    """Return what a method costs the task."""
+    """Return the loss of task performance with a method."""
     task = task_metric(audit)
     if task is None:
         raise ValueError("The table has no labels, so the loss of the task was not measured.")
@@ -73,10 +73,10 @@ def loss_of(audit: Audit, method: str) -> Estimate:
 
 
 def participants_needed(audit: Audit) -> list[dict[str, Any]]:
-    """Return how many participants would settle open questions with 80 % power, from the width of intervals.
+    """Return the numbers of participants that settle open questions with 80 % power.
 
-    With a half-width of the interval as large as what is looked for, every second audit would miss it: the
-    number is (1.96 + .84)² / 1.96² times as large.
+    The numbers are computed from the widths of intervals. If the half-width equals the effect, the power is
+    50 %; 80 % power needs (1.96 + .84)² / 1.96² times as many participants.
 
     Each entry has ``question`` ("separate" or "kept"), ``methods``, ``metric``, participants ``now`` and
     ``needed`` (None: more will hardly help), and a ``sentence``.
@@ -98,10 +98,10 @@ def participants_needed(audit: Audit) -> list[dict[str, Any]]:
 def _needed(
     audit: Audit, question: str, methods: tuple[str, ...], metric: str, margin: float, spread: float
 ) -> dict[str, Any]:
-    """Return how many participants would answer one question, as data and as a sentence."""
+    """Return the number of participants needed to answer one question, as data and as a sentence."""
     now = audit.n_people
     needed = now * PLANNED * (spread / margin) ** 2 if margin > 0 else math.inf
-    if question == "kept" and margin > 0:  # a claim, which allows for less the more participants there are
+    if question == "kept" and margin > 0:  # allowance for skewed losses shrinks with more participants
         plans, symmetric = range(now + 1, MOST_MORE * now + 1), needed
 
         def settles(n: int) -> bool:
