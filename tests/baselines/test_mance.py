@@ -146,7 +146,7 @@ def test_the_erasure_equalises_means_and_the_most_unequal_variances():
 def test_the_correction_pickles_and_has_no_file(fitted, X, tmp_path):
     again = pickle.loads(pickle.dumps(fitted.to_map()))
     np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
-    with pytest.raises(MapError, match="MANCE is a comparator whose correction lives in memory"):
+    with pytest.raises(MapError, match="The correction of MANCE exists only in memory"):
         again.save(tmp_path / "m.safetensors")
     assert "manifold" not in mgpa.maps.info.KINDS  # no file is promised, so none is read
 
@@ -211,7 +211,7 @@ def test_single_rows_other_precisions_and_tensors_agree(fitted, X, tmp_path):
     out = fitted.transform(torch.from_numpy(X).requires_grad_(), strength=0.5)
     np.testing.assert_array_equal(out.numpy(), fitted.transform(X, strength=0.5))
     for export in (fitted.map_.to_torch, lambda: fitted.map_.to_onnx(tmp_path / "m.onnx")):
-        with pytest.raises(MapError, match="lives in memory"):
+        with pytest.raises(MapError, match="exists only in memory"):
             export()
     assert f"{len(fitted.map_.reference)} fitting rows" in fitted.map_.summary()
 

@@ -152,7 +152,7 @@ def test_awar_adapts_and_asks_for_the_rows_it_is_unsure_of():
     again = AwAR().fit(X[old], y[old], X_target=X[rest], X_labelled=X[some], y_labelled=y[some])
     assert (again.predict(X[rest]) == y[rest]).mean() > 0.85
     for given, words in (
-        ({}, "AwAR fits to a target: pass X_target"),
+        ({}, "AwAR needs a target: pass X_target"),
         ({"X_target": X[new], "X_labelled": X[:3]}, "0 labels for 3 rows"),
         ({"X_target": X[new, :2]}, "2 features"),
     ):

@@ -1,6 +1,6 @@
-"""Methods for comparison under one interface: ``fit(X, y, source=, pairs=)``, ``transform``.
+"""Correction methods for comparison, with a common interface: ``fit(X, y, source=, pairs=)``, ``transform``.
 
-:func:`list_methods` lists them with their requirements; :func:`make_method` builds one by name.
+:func:`list_methods` lists the methods and their requirements; :func:`make_method` builds a method by name.
 """
 
 from __future__ import annotations

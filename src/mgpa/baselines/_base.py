@@ -1,4 +1,4 @@
-"""What the baselines share: from formulas in standardised coordinates to stored maps in the user's units."""
+"""Base classes of baselines, and conversion of their formulas in standardised coordinates to stored maps."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ..pairs import Pairs
 
 Floats = NDArray[np.float64]
 
-#: One source's affine correction h ↦ (h - start) A + end; None leaves the source unchanged. A vector is a
-#: diagonal A.
+#: (start, A, end) of one source's correction h ↦ (h - start) A + end. A vector stands for a diagonal A; None
+#: leaves the source unchanged.
 Transport = tuple[Floats, Floats, Floats] | None
 
 
 def blind_map(
     standardizer: Standardizer, mean: Floats, readout: Floats, direction: Floats, info: MapInfo
 ) -> AffineMap:
-    """Return h ↦ h - ((h - mean) readout) directionᵀ, given in standardised coordinates, as a stored map.
+    """Return the stored map of h ↦ h - ((h - mean) readout) directionᵀ in standardised coordinates.
 
-    ``mean`` is in the input's units. Features that never varied take no part.
+    ``mean`` is in the units of the input. Features that never varied are not used or changed.
     """
     center, scale = standardizer.center, standardizer.scale
     varies = standardizer.varies[:, None]
@@ -47,12 +47,12 @@ def blind_map(
 
 
 def projector_map(standardizer: Standardizer, mean: Floats, removed: Floats, info: MapInfo) -> AffineMap:
-    """Return μ + (I - RRᵀ)(h - μ) for an orthonormal basis R of what is removed."""
+    """Return the map μ + (I - RRᵀ)(h - μ) for an orthonormal basis R of the directions to remove."""
     return blind_map(standardizer, mean, removed, removed, info)
 
 
 def routed_map(standardizer: Standardizer, transports: Sequence[Transport], info: MapInfo) -> RoutedMap:
-    """Return one affine correction per source, given in standardised coordinates, as a stored map."""
+    """Return the stored map of one affine correction per source, given in standardised coordinates."""
     scale, varies, d = standardizer.scale, standardizer.varies, len(standardizer.scale)
     diagonal = all(t is None or t[0].ndim == 1 for t in transports)
     readout = np.zeros((len(transports), d) if diagonal else (len(transports), d, d))
@@ -72,9 +72,9 @@ def routed_map(standardizer: Standardizer, transports: Sequence[Transport], info
 
 
 def reference_index(reference: Any, sources: NDArray[Any]) -> int:
-    """Return the position of the reference: of None the first source, of a label its place, of an int itself.
+    """Return the position of the reference source, given as a label, a position, or None for the first.
 
-    Labels are also compared as text, because a command line and a file know them so.
+    Labels are also compared as text, because files and command lines store them as text.
     """
     labels = sources.tolist()
     if reference is None:
@@ -90,7 +90,7 @@ def reference_index(reference: Any, sources: NDArray[Any]) -> int:
 
 
 def direction_words(target: int, sources: NDArray[Any]) -> str:
-    """Return which sources a map moves where, such as ``'mp5' and 'mp6' → 'm5'``."""
+    """Return the direction of a map in words, such as ``'mp5' and 'mp6' → 'm5'``."""
     names = [repr(name) for name in source_names(sources)]
     reference = names.pop(target)
     moved = first_few(names, 4) if len(names) > 2 else " and ".join(names)
@@ -100,7 +100,7 @@ def direction_words(target: int, sources: NDArray[Any]) -> str:
 def views_of(
     pairs: Pairs, sources: NDArray[Any], first: int, second: int
 ) -> tuple[Floats, Floats, NDArray[Any] | None]:
-    """Return the views of all pairs of two sources, and whose events they are if that is known."""
+    """Return both views of all pairs of two sources, and their participants if known."""
     low, high = sorted((first, second))
     some = pairs.take(np.flatnonzero((pairs.first == low) & (pairs.second == high)))
     if not len(some):
@@ -111,39 +111,39 @@ def views_of(
 
 
 def require_variance(moments: Moments) -> None:
-    """Raise unless every source has more than one row, or a total weight above 1."""
+    """Raise unless each source has more than one row, or a total weight above 1."""
     few = [label for label, part in moments.parts.items() if part.weight <= 1]
     if few:
         raise ValueError(
-            f"Sources {few} have one row (or a total weight of 1), so no variance. Use more rows; a "
-            "weight of 1 counts as one row."
+            f"Sources {few} have a single row (or a total weight of 1), and so no variance. Use more rows; "
+            "a weight of 1 counts as one row."
         )
 
 
 def require_matrices(number: int, d: int, method: str) -> None:
-    """Raise if ``number`` matrices of d × d exceed the memory.
+    """Raise if ``number`` matrices of d × d do not fit into memory.
 
-    For methods that are such matrices: with fewer rows than features they have no smaller form.
+    This is for methods that store such matrices and have no smaller form for few rows.
     """
     require_memory(
         8.0 * number * d**2,
         f"{method}'s {number} matrices of {d} x {d}",
-        "Fit it to fewer features, for instance to principal components (fit_table(components=512)), or take "
-        "LEACE, SPLINCE, NCM, ComBat or closed-form MGPA, which need memory for the rows alone.",
+        "Fit it to fewer features, for instance to principal components (fit_table(components=512)), or use "
+        "LEACE, SPLINCE, NCM, ComBat or closed-form MGPA, which only need memory for the rows.",
     )
 
 
 class Decoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of end-to-end comparators: classes from scores, which a subclass computes in ``_scores``."""
+    """Base class of end-to-end comparators, which predict classes from the scores of ``_scores``."""
 
     classes_: NDArray[Any]
 
     def _scores(self, X: Any) -> NDArray[Any]:
-        """Return scores (n, n_classes); of two classes, the second's may stand alone (n,)."""
+        """Return scores (n, n_classes), or for two classes optionally only those of the second, (n,)."""
         raise NotImplementedError
 
     def decision_function(self, X: Any, *, source: Any = None) -> NDArray[Any]:
-        """Return scores (n, n_classes); of two classes (n,), that of the second."""
+        """Return scores (n, n_classes), or for two classes the score of the second, (n,)."""
         check_is_fitted(self, "classes_")
         return self._scores(X)
 
@@ -155,19 +155,19 @@ class Decoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def two_as_one(logits: NDArray[Any]) -> NDArray[Any]:
-    """Return logits (n, n_classes); of two classes (n,), the second's against the first's."""
+    """Return logits (n, n_classes), or for two classes their difference (second minus first), (n,)."""
     return np.asarray(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
 
 
 def finite_rows(X: Any, name: str = "X", n_features: int | None = None) -> NDArray[Any]:
-    """Return embeddings as a float array, (n, d); raise unless they are finite, and as wide as expected."""
+    """Return embeddings as a float array (n, d); raise unless they are finite and have this width."""
     rows = as_float_matrix(to_numpy(X), name=name, n_features=n_features)
     require_finite(rows, name)
     return rows
 
 
 def one_per_row(values: Any, n: int, name: str) -> NDArray[Any]:
-    """Return values as an array; raise unless there is one for each of n rows."""
+    """Return values as an array; raise unless it has one value for each of n rows."""
     array = np.asarray(values)
     if array.shape[:1] != (n,):
         raise UsageError(f"{name} has shape {array.shape} for {n} rows; pass one value for each row.")
@@ -175,7 +175,7 @@ def one_per_row(values: Any, n: int, name: str) -> NDArray[Any]:
 
 
 def task_classes(y: Any, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the task's classes, sorted, and each row's position among them; raise if there is one."""
+    """Return the sorted task classes and the position of each row's class; raise if there is only one."""
     classes, task = encode_source(y, n, "y")
     if len(classes) < 2:
         raise UsageError(f"y has 1 distinct value ({classes[0].item()!r}); a decoder needs two.")
@@ -183,27 +183,27 @@ def task_classes(y: Any, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
 
 
 class InMemory:
-    """Mixin of maps that can be applied, weakened and pickled, but have no file, torch or ONNX form."""
+    """Mixin for maps that can be applied, scaled and pickled, but have no file, torch or ONNX form."""
 
-    kind: ClassVar[str] = "in memory"  # of no entry in the list of stored kinds
-    no_export: ClassVar[str] = "This comparator's correction lives in memory, without torch or ONNX form."
+    kind: ClassVar[str] = "in memory"  # not in the list of stored kinds
+    no_export: ClassVar[str] = "This comparator exists only in memory, without torch or ONNX form."
 
     def save(self, path: Any, *, overwrite: bool = True) -> Any:
-        """Raise: it lives in memory alone."""
+        """Raise, because the map exists only in memory."""
         method = self.info.method  # type: ignore[attr-defined]
-        raise MapError(f"{method} is a comparator whose correction lives in memory; it cannot be saved.")
+        raise MapError(f"The correction of {method} exists only in memory; it cannot be saved.")
 
 
 class SourceAware(MomentEstimator):
-    """Base of source-aware methods, which need the source of every row to correct."""
+    """Base class of source-aware methods, which need the source of every row for correction."""
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False)
     __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}
 
     def transform(self, X: Any, *, source: Any = None, strength: float | None = None, out: Any = None) -> Any:
-        """Correct embeddings whose sources are known: one label per row, or one for all rows.
+        """Correct embeddings; ``source`` has one label per row, or one label for all rows.
 
-        Missing or unseen labels are errors; the other parameters are those of every ``transform``.
+        Missing or unseen labels raise an error. Other parameters are those of all ``transform`` methods.
         """
         return self._transform(X, self.map_, source=source, strength=strength, out=out)
 
@@ -213,25 +213,25 @@ class SourceAware(MomentEstimator):
 
 
 class ReferencedMethod(SourceAware):
-    """Base of methods that leave one source as it is, the reference, and map the others to it."""
+    """Base class of methods that map all sources to one of them, the reference, which stays unchanged."""
 
     reference: Any
 
     @property
     def reference_(self) -> Any:
-        """The label of the reference."""
+        """The label of the reference source."""
         sources = self.sources_
         return sources[reference_index(self.reference, sources)].item()
 
 
 class MaybeReferencedMethod(ReferencedMethod):
-    """Base of methods that map all sources to what they have in common, unless they are given a reference."""
+    """Base class of methods that map all sources to a common target or, optionally, to a reference."""
 
     @property
     def reference_(self) -> Any:
-        """The label of the reference; None if all sources move to what they have in common."""
+        """The label of the reference source; None if all sources move to a common target."""
         return None if self.reference is None else super().reference_
 
     def _target(self, sources: NDArray[Any]) -> int | None:
-        """Return the position of the reference."""
+        """Return the position of the reference source."""
         return None if self.reference is None else reference_index(self.reference, sources)

@@ -20,12 +20,12 @@ from .calibration_transfer import pair_folds
 
 MAX_SEED = 2**31 - 1
 BLOCK_ROWS = 8192
-CHECK_EVERY, PATIENCE = 50, 6  # steps; checks without progress before training ends
+CHECK_EVERY, PATIENCE = 50, 6  # steps between checks; checks without progress before training ends
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AdapterMap(InMemory, CorrectionMap):
-    """h' = h + W₂ relu(W₁ h + b₁) + b₂ in standardised coordinates; it lives in memory.
+    """The map h' = h + W₂ relu(W₁ h + b₁) + b₂ in standardised coordinates; it exists only in memory.
 
     Attributes
     ----------
@@ -58,15 +58,15 @@ class AdapterMap(InMemory, CorrectionMap):
 
 
 class AugmentationInvariance(CorrectionEstimator):
-    """Train a one-hidden-layer adapter so that all views of an event are where the reference's view is.
+    """Train a one-hidden-layer adapter that moves all views of an event to the view of the reference.
 
     Reference: Eikenberry, Liu, Lee, "Post-training augmentation invariance", Transactions on Machine Learning
-    Research, 2026 (arXiv 2505.11702). Its idea is kept: the encoder is frozen, the adapter makes augmented
-    inputs alike and leaves unaugmented ones nearly where they were. The details are ours: measurement views
-    replace augmentations, and views of the reference replace unaugmented inputs. The loss is the mean squared
+    Research, 2026 (arXiv 2505.11702). Its idea is kept: the encoder is frozen, and the adapter maps augmented
+    inputs to each other but hardly moves unaugmented inputs. The details are ours: measurement views replace
+    augmentations, and views of the reference replace unaugmented inputs. The loss is the mean squared
     distance between E(h) and the reference's view r, for all views h of an event, plus ``stay`` times the
-    same for h = r. E(h) = h + network(h) begins as the identity. The weights with the smallest loss on
-    held-out pairs are kept (a fifth of the pairs; whole participants if they are known).
+    same distance for h = r. E(h) = h + network(h) is initially the identity. The weights with the smallest
+    loss on held-out pairs are kept (a fifth of the pairs; whole participants if they are known).
 
     Needs pairs, source labels and torch to fit. No task. Source-blind at application.
 
@@ -77,24 +77,24 @@ class AugmentationInvariance(CorrectionEstimator):
     Parameters
     ----------
     reference : label, int or None
-        The source whose views stay: a label, or a position among the sorted labels. None: the first.
+        The reference source: a label, or a position among the sorted labels. None: the first.
     hidden : int or None
-        Units of the hidden layer; None: as many as features.
+        Number of hidden units; None: the number of features.
     stay : float
-        Weight of leaving the reference's views where they are.
+        Weight of the loss that keeps views of the reference in place.
     n_steps, learning_rate, batch_size, weight_decay : int, float, int, float
-        AdamW. The held-out loss is checked every 50 steps.
+        Settings of AdamW. The held-out loss is checked every 50 steps.
     standardize : bool
-        Work in features scaled to unit variance.
+        Scale features to unit variance before fitting.
     device : {"auto", "cpu", "cuda", ...}
-        Where the adapter is trained; "auto" takes CUDA if torch sees it.
+        Device for training; "auto" uses CUDA if available.
     random_state : int, RandomState or None
         The same seed gives the same map.
 
     Attributes
     ----------
     reference_ : label
-        The source whose views stay.
+        The reference source.
     history_ : list of float
         Loss on the held-out pairs, before training and every 50 steps.
     """
@@ -143,11 +143,11 @@ class AugmentationInvariance(CorrectionEstimator):
                 A, B = map(standardizer.apply, views)
                 rows.append(A)
                 goals.append(B)
-                # A single pair is its own check.
+                # A single pair serves for both training and checking.
                 held.append(pair_folds(len(A), people) == 0 if len(A) > 1 else np.zeros(len(A), bool))
         H, R, test = (np.concatenate(parts) for parts in (rows, goals, held))
         (W1, b1, W2, b2), self.history_ = self._train(H, R, test, device, first_seed)
-        varies = standardizer.varies  # what never varied in the fit is not moved later, and moves nothing
+        varies = standardizer.varies  # constant features are neither moved nor used
         self.sources_, self.reference_ = data.sources, data.sources[target].item()
         words = direction_words(target, data.sources)
         facts = {"random_state": first_seed, "n_contrasts": len(H), "evidence": words, **data.facts}
@@ -164,7 +164,7 @@ class AugmentationInvariance(CorrectionEstimator):
     def _train(
         self, H: Floats, R: Floats, held: NDArray[np.bool_], device: Any, first_seed: int
     ) -> tuple[list[NDArray[Any]], list[float]]:
-        """Return W₁, b₁, W₂ and b₂ of the least held-out loss, and that loss whenever it was checked."""
+        """Return W₁, b₁, W₂ and b₂ with the smallest held-out loss, and the history of this loss."""
         import torch
 
         from ..networks import initial_weights
@@ -173,7 +173,7 @@ class AugmentationInvariance(CorrectionEstimator):
         d = h.shape[1]
         width = d if self.hidden is None else self.hidden
         start = initial_weights(((width, d), (d, width)), first_seed)
-        start[2:] = [torch.zeros(d, width), torch.zeros(d)]  # E begins as the identity
+        start[2:] = [torch.zeros(d, width), torch.zeros(d)]  # E is initially the identity
         weights = [torch.as_tensor(w, device=device).clone().requires_grad_() for w in start]
         optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=self.weight_decay)
         draw = torch.Generator().manual_seed(first_seed % MAX_SEED)

@@ -1,7 +1,7 @@
-"""Calibration transfer, learned from pairs: samples measured on both instruments.
+"""Calibration transfer, fitted on pairs: samples measured on both instruments.
 
-Spectral space transformation, (piecewise) direct standardisation and FEATMAP map rows to a reference. Their
-settings are chosen by held-out pairs. Slope/bias correction, which acts on predictions, is in ``predictors``.
+Spectral space transformation, (piecewise) direct standardisation and FEATMAP map rows to a reference, with
+settings chosen on held-out pairs. Slope/bias correction, which acts on predictions, is in ``predictors``.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from ._base import (
 
 N_FOLDS = 5
 FEWEST_PAIRS = 3
-ROUNDING = 1e-10  # singular values below this share of the largest are rounding
-CLEAR = 1e-5  # share above which a Gram matrix shows singular values well enough to choose settings by
+ROUNDING = 1e-10  # singular values below this share of the largest are rounding errors
+CLEAR = 1e-5  # singular values above this share are accurate enough when computed from a Gram matrix
 auto = one_of("auto")
 
 
 def tried(value: Any, candidates: Iterable[Any]) -> list[Any]:
-    """Return a given setting alone, and the candidates for "auto"."""
+    """Return the candidates for "auto", or the given setting as the only candidate."""
     return list(candidates) if isinstance(value, str) and value == "auto" else [value]
 
 
 def pair_folds(n: int, people: NDArray[Any] | None) -> NDArray[np.int64]:
-    """Return the fold of each pair: whole participants or, if unknown, neighbouring pairs stay together."""
+    """Return the fold of each pair; folds keep participants (or, if unknown, neighbouring pairs) together."""
     units = np.arange(n) if people is None else np.unique(people, return_inverse=True)[1]
     if units.max() == 0:
         units = np.arange(n)
@@ -54,24 +54,25 @@ def pair_folds(n: int, people: NDArray[Any] | None) -> NDArray[np.int64]:
 
 
 def fewest_training(A: Floats) -> int:
-    """Return how many of the pairs are left in the smallest training part, if folds are equal."""
+    """Return the number of pairs in the smallest training part of equal folds."""
     return len(A) - -(-len(A) // N_FOLDS)
 
 
 def principal_axes(B: Floats) -> Floats:
-    """Return coordinates (d, k) along the principal axes of views, in standard deviations.
+    """Return the matrix (d, k) to coordinates along the principal axes of views, in standard deviations.
 
-    There are a third as many axes as pairs. A model that is calibrated on the reference may read any of them,
-    and many a task is in a small one: as plain squares, errors along the large axes would hide all others.
+    The number of axes is a third of the number of pairs. A model calibrated on the reference may depend on
+    any axis, often on one with little variance. Large axes would dominate unscaled squared errors.
     """
     values, rows = leading_components(B - B.mean(axis=0), max(1, len(B) // 3))
     return np.asarray(rows.T / values * np.sqrt(len(B)))
 
 
 def leading_components(A: Floats, count: int) -> tuple[Floats, Floats]:
-    """Return up to ``count`` of the largest singular values of A and their right vectors, without rounding.
+    """Return up to ``count`` of the largest singular values of A and their right vectors.
 
-    Of the smaller Gram matrix, which takes a fifth of the time; where a value is too small for it, of A.
+    They are computed from the smaller Gram matrix, in a fifth of the time, or from A if a value is too small
+    for the Gram matrix. Values at rounding level are dropped.
     """
     few = len(A) < A.shape[1]
     gram = A @ A.T if few else A.T @ A
@@ -86,7 +87,7 @@ def leading_components(A: Floats, count: int) -> tuple[Floats, Floats]:
 
 
 def principal_regression(A: Floats, B: Floats) -> tuple[Floats, Floats]:
-    """Return principal axes (r, d) of centred A, largest first, and the slope of B (r, …) on each of them."""
+    """Return the principal axes of centred A (r, d), largest first, and the slope of B on each (r, …)."""
     U, values, rows = np.linalg.svd(A, full_matrices=False)
     rank = int((values > ROUNDING * values.max(initial=0.0)).sum())
     slopes = (U[:, :rank].T @ B) / values[:rank].reshape(-1, *[1] * (B.ndim - 1))
@@ -94,7 +95,7 @@ def principal_regression(A: Floats, B: Floats) -> tuple[Floats, Floats]:
 
 
 def by_components(A: Floats, B: Floats, new: Floats, counts: list[int]) -> Iterator[Floats]:
-    """Yield new rows as the regression of B on leading components of A predicts them, by their number."""
+    """Yield predictions for new rows from regressions of B on leading components of A, for each count."""
     values, rows = leading_components(A, max(counts))
     along, slopes = new @ rows.T, rows @ (A.T @ B) / values[:, None] ** 2
     for k in counts:
@@ -102,10 +103,10 @@ def by_components(A: Floats, B: Floats, new: Floats, counts: list[int]) -> Itera
 
 
 class PairedTransfer(ReferencedMethod):
-    """Base of methods that map each source to the reference by a matrix of centred paired views.
+    """Base class of methods that map each source to the reference by a matrix fitted on centred paired views.
 
-    A setting that is "auto" is chosen by held-out pairs: five folds, of whole participants where they are
-    known, and the squared error along the principal axes of the reference's views (:func:`principal_axes`).
+    Settings that are "auto" are chosen on held-out pairs: five folds (of whole participants, if known) and
+    the squared error along the principal axes of the reference's views (:func:`principal_axes`).
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False, needs_pairs=True)
@@ -115,22 +116,22 @@ class PairedTransfer(ReferencedMethod):
 
     @property
     def chosen_(self) -> dict[Any, dict[str, Any]]:
-        """The settings of each source's map, given or chosen, by the source's label."""
+        """The given or chosen settings of each source's map, by source label."""
         _ = self._fitted
         return self._chosen
 
     def _settings(self, A: Floats) -> list[dict[str, Any]]:
-        """Return the settings to try on a source's views A; a single one is taken as it is."""
+        """Return the candidate settings for views A of a source; a single one is used without a test."""
         raise NotImplementedError
 
     def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:
-        """Return the matrix, from centred views A of a source and B of the reference, both (m, d)."""
+        """Return the map's matrix from centred views A of a source and B of the reference, both (m, d)."""
         raise NotImplementedError
 
     def _predict(
         self, A: Floats, B: Floats, new: Floats, axes: Floats, settings: list[dict[str, Any]]
     ) -> Iterable[Floats]:
-        """Yield new centred rows as each setting predicts them, along ``axes`` (d, k)."""
+        """Yield the predictions of each setting for new centred rows, along ``axes`` (d, k)."""
         for setting in settings:
             yield new @ (self._matrix(A, B, **setting) @ axes)
 
@@ -141,8 +142,8 @@ class PairedTransfer(ReferencedMethod):
         if len(A) < FEWEST_PAIRS:
             names = " and ".join(settings[0])
             raise UsageError(
-                f"{type(self).__name__} chooses {names} by held-out pairs, and a source has {len(A)} "
-                f"pair(s) with the reference; it needs {FEWEST_PAIRS}. Add pairs, or pass {names}."
+                f"{type(self).__name__} chooses {names} by held-out pairs and needs {FEWEST_PAIRS} pairs, "
+                f"but a source has {len(A)} pair(s) with the reference. Add pairs, or pass {names}."
             )
         folds, axes, errors = pair_folds(len(A), people), principal_axes(B), np.zeros(len(settings))
         for fold in range(int(folds.max()) + 1):
@@ -175,7 +176,7 @@ class PairedTransfer(ReferencedMethod):
         return routed_map(standardizer, transports, self._evidence_info(data, **facts))
 
     def _words(self, target: int, sources: NDArray[Any]) -> str:
-        """Return the direction of the map and its settings, as the map stores them."""
+        """Return the text stored in the map: its direction and settings."""
         settings = {
             ", ".join(f"{name} {value:.3g}" if value is not None else f"{name} all"
                       for name, value in setting.items())
@@ -185,7 +186,7 @@ class PairedTransfer(ReferencedMethod):
 
 
 class ComponentTransfer(PairedTransfer):
-    """Base of transfers by leading components: as many as given, or as held-out pairs choose."""
+    """Base class of transfers by leading components; their number is given or chosen on held-out pairs."""
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "reference": source_label | nothing, "n_components": whole(1) | auto, "standardize": flag,
@@ -200,20 +201,20 @@ class ComponentTransfer(PairedTransfer):
 
 
 class SST(ComponentTransfer):
-    """Spectral space transformation: from one instrument's loadings to the other's.
+    """Spectral space transformation: map the loadings of one instrument to those of another.
 
     Reference: Du, Chen, Chen, Yu, Huang, Wang, "Maintaining the predictive abilities of multivariate
-    calibration models by spectral space transformation", Analytica Chimica Acta 690, 2011. The views side by
-    side have loadings P₁ (reference) and P₂; x' = x + x (P₂ᵀ)⁺ (P₁ - P₂)ᵀ, here for centred views.
+    calibration models by spectral space transformation", Analytica Chimica Acta 690, 2011. The concatenated
+    views have loadings P₁ (reference) and P₂; x' = x + x (P₂ᵀ)⁺ (P₁ - P₂)ᵀ, here for centred views.
 
     Needs pairs and source labels, and the source again at application. No task.
 
-    What it cannot do: correct what the leading components do not hold, or a row of an unknown source.
+    What it cannot do: correct differences outside the leading components, or a row of an unknown source.
 
     Parameters
     ----------
     n_components : int or "auto"
-        Components of the views side by side; "auto" tries 1 to 15 on held-out pairs.
+        Number of components of the concatenated views; "auto" tries 1 to 15 on held-out pairs.
     reference, standardize
         As in :class:`FEATMAP`.
     """
@@ -235,7 +236,7 @@ class SST(ComponentTransfer):
             yield new @ axes + new @ np.linalg.pinv(P2) @ ((P1 - P2) @ axes)
 
     def _loadings(self, A: Floats, B: Floats) -> Floats:
-        """Return the loadings (r, 2d) of the views side by side, the reference's first."""
+        """Return the loadings (r, 2d) of the concatenated views, the reference first."""
         _, values, rows = np.linalg.svd(np.hstack([B, A]), full_matrices=False)
         return np.asarray(rows[values > ROUNDING * values[0]])
 
@@ -249,12 +250,12 @@ class DS(ComponentTransfer):
     Needs pairs and source labels, and the source again at application. No task.
 
     What it cannot do: correct a row of an unknown source. Directions that the pairs do not span collapse to
-    their mean, and noisy pairs shrink what it maps.
+    their mean, and noisy pairs shrink the mapped rows.
 
     Parameters
     ----------
     n_components : int or "auto"
-        Principal components of the source's views; "auto" tries 1 to 30 on held-out pairs.
+        Number of principal components of the source's views; "auto" tries 1 to 30 on held-out pairs.
     reference, standardize
         As in :class:`FEATMAP`.
     """
@@ -278,24 +279,24 @@ class PDS(PairedTransfer):
     """Piecewise direct standardisation: regress each feature of the reference on its neighbourhood.
 
     Reference: Wang, Veltkamp, Kowalski, "Multivariate instrument standardization", Analytical Chemistry 63,
-    1991. Regressions are on principal components. With ``window=None`` all features are the neighbourhood,
-    which is direct standardisation (:class:`DS`).
+    1991. Regressions are on principal components. With ``window=None`` the neighbourhood is all features,
+    which gives direct standardisation (:class:`DS`).
 
     Needs pairs and source labels, and the source again at application. No task. Features must be ordered, as
     wavelengths are, unless ``window=None``.
 
     What it cannot do: correct a row of an unknown source. If pairs are noisy, mapped rows shrink towards
-    their mean. Every feature has its own regression, and a model on many features adds up the errors of all:
-    with few pairs, correct the predictions instead (slope/bias), or use a method that maps all features
-    together.
+    their mean. Each feature has its own regression, and the errors of all regressions add up in a model on
+    many features: with few pairs, correct the predictions instead (slope/bias), or use a method that maps all
+    features jointly.
 
     Parameters
     ----------
     window : int, None or "auto"
-        Neighbours on each side of a feature; None: all features. "auto" tries 0, 1, 2, 3, 5 and 8 on
-        held-out pairs.
+        Number of neighbours on each side of a feature; None: all features. "auto" tries 0, 1, 2, 3, 5 and 8
+        on held-out pairs.
     n_components : int or "auto"
-        Principal components of a neighbourhood at most; "auto" tries 1 to 4 (of a single feature, 1).
+        Maximum number of principal components of a neighbourhood; "auto" tries 1 to 4.
     reference, standardize
         As in :class:`FEATMAP`.
     """
@@ -348,9 +349,9 @@ class PDS(PairedTransfer):
 def piecewise(
     gram: Floats, cross: Floats, window: int, counts: list[int]
 ) -> Iterator[scipy.sparse.csc_array]:
-    """Yield the regression of each feature on its neighbours' components, for each number of components.
+    """Yield the regressions of all features on components of their neighbours, for each number of components.
 
-    From products of the views, AᵀA and AᵀB: all neighbourhoods are decomposed at once.
+    All neighbourhoods are decomposed together, from the products AᵀA and AᵀB.
     """
     d, width = len(gram), 2 * window + 1
     at = np.arange(d)[:, None] + np.arange(-window, window + 1)
@@ -369,25 +370,26 @@ def piecewise(
 class FEATMAP(PairedTransfer):
     """Map each source's embeddings to the reference's embeddings of the same event.
 
-    Reference: Donle et al. 2026, bioRxiv 10.64898/2026.07.02.736184. Written here from its description, which
-    has no ridge: see :meth:`paper`.
+    Reference: Donle et al. 2026, bioRxiv 10.64898/2026.07.02.736184. Implemented from its description, which
+    has no ridge (:meth:`paper`).
 
     Needs pairs and source labels, and the source again at application. No task.
 
     What it cannot do: correct a row of an unknown or unseen source. With fewer pairs than features,
-    directions the pairs do not span collapse to their mean; with noisy pairs the regression shrinks variance,
-    by which the source stays readable. A ridge trades the first for more of the second.
+    directions that the pairs do not span collapse to their mean. With noisy pairs the regression shrinks the
+    variance of mapped rows, which reveals their source. A ridge reduces the first problem and increases the
+    second.
 
     Parameters
     ----------
     reference : label, int or None
-        The source to map to: a label, or a position among the sorted labels. None: the first of them. The
-        map says which (``reference_``, and the first line of its summary).
+        The source to map to: a label, or a position among the sorted labels. None: the first. ``reference_``
+        and the first line of the map's summary name the source.
     ridge : float or "auto"
-        Penalty of the regression, in standardised units. 0 is least squares, of minimum norm where the pairs
-        do not determine it. "auto" tries sixteen values on held-out pairs.
+        Penalty of the regression, in standardised units. 0 is least squares (with minimum norm if the pairs
+        do not determine the solution). "auto" tries sixteen values on held-out pairs.
     standardize : bool
-        Work in features scaled to unit variance.
+        Scale features to unit variance before fitting.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -408,7 +410,7 @@ class FEATMAP(PairedTransfer):
         return cls(**(settings | changes))
 
     def _settings(self, A: Floats) -> list[dict[str, Any]]:
-        squares = np.square(A - A.mean(axis=0)).sum() / A.shape[1]  # of a feature
+        squares = np.square(A - A.mean(axis=0)).sum() / A.shape[1]  # mean sum of squares of a feature
         return [{"ridge": r} for r in tried(self.ridge, (squares * 10.0 ** np.arange(-6, 2, 0.5)).tolist())]
 
     def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:

@@ -1,4 +1,4 @@
-"""CIRCE: independence of a representation and the source given the task, as a diagnostic and as a penalty."""
+"""CIRCE: test or penalise the dependence of a representation on the source, given the task."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ._base import Decoder, Floats, finite_rows, task_classes, two_as_one
 
 Codes = NDArray[np.int64]
 MAX_SEED = 2**31 - 1
-MAX_ROWS = 4000  # of the diagnostic's kernel matrices
+MAX_ROWS = 4000  # maximum size of the kernel matrices of the test
 
 
 def source_residuals(codes: Codes, task: Codes, held: NDArray[np.bool_], ridge: float) -> Floats:
-    """Return the source's indicators (n, K) minus what the task predicts of them, by kernel ridge regression.
+    """Return the residuals (n, K) of source indicators after kernel ridge regression on the task.
 
     The regression is fitted on ``held`` rows. For a discrete task (a kernel that is 1 for equal labels and 0
-    otherwise) it predicts each label's shares of the sources, shrunk: counts / (rows + ridge).
+    otherwise) it predicts shrunk proportions of the sources for each label: counts / (rows + ridge).
     """
     onehot = np.eye(int(codes.max()) + 1)[codes]
     counts = np.zeros((int(task.max()) + 1, onehot.shape[1]))
@@ -42,14 +42,14 @@ def hsic(K: Any, L: Any) -> Any:
 
 
 def squared_distances(X: Any) -> Any:
-    """Return squared distances (n, n) of rows, an array or a tensor."""
+    """Return the squared distances (n, n) between rows of an array or tensor."""
     squares = (X**2).sum(1)
     return (squares[:, None] + squares[None] - 2 * X @ X.T).clip(0)
 
 
 @dataclass(frozen=True)
 class ConditionalDependence:
-    """What :func:`circe` found: the statistic, its mean and spread by chance, and the p-value."""
+    """The result of :func:`circe`: statistic, its mean and standard deviation under permutation, p-value."""
 
     statistic: float
     chance: float
@@ -67,30 +67,29 @@ class ConditionalDependence:
 def circe(
     R: Any, source: Any, y: Any, *, n_permutations: int = 500, ridge: float = 1.0, random_state: Any = 0
 ) -> ConditionalDependence:
-    """Test whether a representation depends on the source, given the task.
+    """Test whether a representation depends on the source given the task.
 
     Reference: Pogodin, Deka, Li, Sutherland, Veitch, Gretton, "Efficient conditionally invariant
-    representation learning", ICLR 2023. The statistic is HSIC(K_R, K_y ∘ K^c): K_R a Gaussian kernel of the
-    rows (bandwidth: the median distance), K_y 1 for equal labels and 0 otherwise, K^c the kernel of the
-    source's residuals given the task. The p-value is ours: the source is permuted within each label, which is
-    exact for a discrete task and independent rows.
+    representation learning", ICLR 2023. The statistic is HSIC(K_R, K_y ∘ K^c). K_R is a Gaussian kernel of
+    the rows (bandwidth: the median distance), K_y is 1 for equal labels and 0 otherwise, and K^c is the
+    kernel of the source's residuals given the task. The p-value is ours: the source is permuted within each
+    label, which is exact for a discrete task and independent rows.
 
     Needs source and task labels. No pairs.
 
-    What it cannot do: separate a device from the people who used it, or account for several rows of one
-    participant. If a participant has several rows of one source, pass one row per participant and label.
+    What it cannot do: separate a device from the participants who used it, or account for several rows of one
+    participant. If participants have several rows of one source, pass one row per participant and label.
 
     Parameters
     ----------
     R : (n, d) or (n,) array
-        Embeddings, corrected or not, or a decoder's scores. If there are more than 4000 rows, 4000 are
-        drawn.
+        Embeddings, corrected or not, or scores of a decoder. From more than 4000 rows, 4000 are sampled.
     source, y : (n,) arrays
         The source and the task label of each row.
     n_permutations : int
-        Permutations; the smallest p-value is 1 / (n_permutations + 1).
+        Number of permutations; the smallest p-value is 1 / (n_permutations + 1).
     ridge : float
-        Of the regression of the source on the task.
+        Penalty of the regression of the source on the task.
     random_state : int, RandomState or None
         Seed of the permutations.
 
@@ -121,7 +120,7 @@ def circe(
     K = np.exp(-distances / max(float(np.median(distances)), np.finfo(float).tiny))
     centred = K - K.mean(0)[None] - K.mean(1)[:, None] + K.mean()
     everything = np.ones(n, bool)
-    # K_y is 1 within a label: blocks of the centred kernel are all that is read.
+    # K_y is 1 within a label and 0 elsewhere, so only diagonal blocks of the centred kernel are needed.
     members = [np.flatnonzero(task == label) for label in range(len(labels))]
     parts = [centred[np.ix_(rows, rows)] for rows in members]
 
@@ -136,41 +135,41 @@ def circe(
         for rows in members:
             permuted[rows] = codes[draw.permutation(rows)]
         null[i] = statistic(permuted)
-    # Permutations that only exchange rows of one source differ from the observed order by rounding.
+    # Permutations that only exchange rows of one source differ from the observed value by rounding.
     reached = int((null >= observed - 1e-12 * abs(observed)).sum())
     p_value = (1 + reached) / (n_permutations + 1)
     return ConditionalDependence(observed, float(null.mean()), float(null.std()), p_value, n)
 
 
 class CIRCEHead(Decoder):
-    """A small decoder whose features are penalised for depending on the source given the task.
+    """A small decoder with a penalty on features that depend on the source given the task.
 
     Reference: Pogodin, Deka, Li, Sutherland, Veitch, Gretton, "Efficient conditionally invariant
     representation learning", ICLR 2023. The loss is the cross-entropy plus ``penalty`` times HSIC(K_φ, K_y ∘
-    K^c) of each batch. K^c is the kernel of the source's residuals; the source is regressed on the task only
-    once, on a tenth of the rows. In the paper, features come from a trained encoder; here they come from one
-    hidden layer on a frozen embedding. Kernels of bandwidth 1 for φ in standard deviations of the batch are
-    ours, and so is the biased estimate of HSIC.
+    K^c) of each batch. K^c is the kernel of the source's residuals; the source is regressed on the task once,
+    on a tenth of the rows. In the paper, features come from a trained encoder; here, from one hidden layer on
+    a frozen embedding. Two details are ours: kernels of bandwidth 1 for φ in standard deviations of the
+    batch, and the biased estimate of HSIC.
 
-    Needs source labels, the task and torch to fit. No pairs. Gives predictions, not a correction; nothing is
-    needed to predict.
+    Needs source labels, the task and torch to fit. No pairs. Gives predictions, not a correction, from rows
+    alone.
 
-    What it cannot do: keep an existing decoder, or tell a device from the people who used it.
+    What it cannot do: keep an existing decoder, or separate a device from the participants who used it.
 
     Parameters
     ----------
     penalty : float
-        λ, the weight of CIRCE; 0 is the decoder alone.
+        λ, the weight of CIRCE; 0 trains the decoder without a penalty.
     hidden : int
-        Units of the hidden layer φ.
+        Number of units of the hidden layer φ.
     ridge : float
-        Of the regression of the source on the task.
+        Penalty of the regression of the source on the task.
     n_epochs, learning_rate, batch_size, weight_decay : int, float, int, float
-        AdamW.
+        Settings of AdamW.
     standardize : bool
-        Work in features scaled to unit variance.
+        Scale features to unit variance before fitting.
     device : {"auto", "cpu", "cuda", ...}
-        Where it is trained; "auto" takes CUDA if torch sees it.
+        Device for training; "auto" uses CUDA if available.
     random_state : int, RandomState or None
         The same seed gives the same decoder.
 
@@ -206,7 +205,7 @@ class CIRCEHead(Decoder):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, source: Any = None, X_target: Any = None, pairs: Any = None) -> Self:
-        """Fit on labelled rows of all sources; rows of a target and pairs are not looked at."""
+        """Fit on labelled rows of all sources; ``X_target`` and ``pairs`` are ignored."""
         check_parameters(self)
         forget(self)
         device, first_seed = torch_device(self.device, "CIRCEHead"), read_seed(self.random_state)

@@ -1,7 +1,7 @@
 """Iterative gradient-based projection (Iskander, Radinsky and Belinkov, 2023), in logit space.
 
-Stage k trains a fresh ReLU network d → d → K on the source and moves every row to where the network's
-linearised score is zero: h ← h - f ∇f / ‖∇f‖².
+Each stage trains a new ReLU network d → d → K to predict the source, then moves each row to the point where
+the network's linearised score is zero: h ← h - f ∇f / ‖∇f‖².
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..stages import Rows, complete_stages_kept
 from ..statistics import LabelledRows, require_several
 
 Array = Any  # torch.Tensor
-ONE_THREAD_WIDTH = 256  # features up to which one thread is fastest
-PROJECTED_ROWS = 16384  # rows whose hidden units are held at a time
+ONE_THREAD_WIDTH = 256  # up to this number of features, one thread is fastest
+PROJECTED_ROWS = 16384  # rows per block, which bounds the memory for hidden units
 WEIGHT_DECAY, MIN_GAIN = 0.01, 0.002
 
 
 class IGBP(SequentialEstimator):
-    """Erase the source by projections against many small networks, one after another.
+    """Erase the source by successive projections against many small networks.
 
     Reference: Iskander, Radinsky, Belinkov, "Shielded representations: protecting sensitive attributes
-    through iterative gradient-based projection", Findings of ACL 2023. Written here from its description,
-    with the longer training of the MGPA paper's comparison.
+    through iterative gradient-based projection", Findings of ACL 2023. Implemented from its description, with
+    longer training as in the MGPA paper's comparison.
 
     Needs source labels and torch to fit. No pairs, no task. Source-blind at application.
 
@@ -47,17 +47,17 @@ class IGBP(SequentialEstimator):
     n_stages : int
         Number of networks and projections; all are fitted.
     learning_rate, batch_size : float, int
-        AdamW.
+        Settings of AdamW.
     max_epochs : int
         Maximum number of epochs per network. The weights of the last epoch are kept, not the best.
     patience : int
-        Stop training after this many epochs in which the accuracy on (X_val, source_val) did not rise by more
-        than .002. As published, the first epoch and a perfect epoch count as such epochs. Without
-        X_val the accuracy is that of the fitting rows.
+        Stop training after this number of epochs without a rise of more than .002 in accuracy on (X_val,
+        source_val). As published, the first epoch and perfect epochs count as epochs without a rise. Without
+        X_val, accuracy is measured on the fitting rows.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`.
     device : {"auto", "cpu", "cuda", ...}
-        Where networks are trained; "auto" takes CUDA if torch sees it.
+        Device for training; "auto" uses CUDA if available.
     random_state : int, RandomState or None
         Seed; the same seed gives the same map.
     verbose : bool
@@ -66,8 +66,8 @@ class IGBP(SequentialEstimator):
     Attributes
     ----------
     history_ : list of dict
-        Per stage: ``epochs`` trained, the last ``accuracy``, and the ``movement`` of the rows it is measured
-        on, ‖H' - H‖ / ‖H‖ in standardised coordinates.
+        For each stage: number of ``epochs``, last ``accuracy``, and ``movement`` ‖H' - H‖ / ‖H‖ of the rows
+        on which accuracy is measured, in standardised coordinates.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
@@ -118,7 +118,7 @@ class IGBP(SequentialEstimator):
         ):
             for k in progress(range(self.n_stages), "IGBP stages", self.verbose):
                 stage, record = self._train(H, data, K, watch, first_seed + 1009 * k)
-                # What never varied in the fit must not steer the map, nor be moved by it.
+                # Constant features must neither influence the map nor be moved by it.
                 stage[0] *= varies
                 with torch.no_grad():
                     H, held_rows = (
@@ -128,8 +128,8 @@ class IGBP(SequentialEstimator):
                 watch.H = H if held is None else held_rows
                 if not (torch.isfinite(H).all() and torch.isfinite(watch.H).all()):
                     raise ValueError(
-                        f"IGBP diverged in stage {k + 1}: its steps are not bounded. Use n_stages={k} or "
-                        "fewer, or train longer."
+                        f"IGBP diverged in stage {k + 1}, because its steps are not bounded. Use "
+                        f"n_stages={k} or fewer, or train longer."
                     )
                 self.history_.append({"stage": k, **record, "movement": watch.movement()})
                 stages.append([to_numpy(tensor) for tensor in stage])
@@ -137,7 +137,7 @@ class IGBP(SequentialEstimator):
     def _train(
         self, H: Array, data: LabelledRows, n_sources: int, watch: Rows, seed: int
     ) -> tuple[list[Array], dict[str, Any]]:
-        """Return W₁, b₁, W₂, b₂ of one stage's network, and how its training went."""
+        """Return W₁, b₁, W₂, b₂ of one stage's network, and its training history."""
         from ..networks import HiddenLayerNetwork, Training
 
         d = H.shape[1]
@@ -177,7 +177,7 @@ class IGBP(SequentialEstimator):
 
 
 def stale_epochs(accuracies: list[float]) -> int:
-    """Return how many epochs in a row without progress; as published, a first or perfect epoch counts."""
+    """Return the number of last epochs without progress; as published, first and perfect epochs count."""
     best, stale = accuracies[0], 1
     for accuracy in accuracies[1:]:
         fresh = best + MIN_GAIN < accuracy < 1.0

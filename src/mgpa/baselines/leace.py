@@ -1,4 +1,4 @@
-"""LEACE, the smallest edit after which no linear reader finds the source, and related methods.
+"""LEACE, the smallest edit that prevents linear readers from finding the source, and related methods.
 
 Oracle and quadratic LEACE need the source of each row; SPLINCE preserves a given task.
 """
@@ -19,9 +19,9 @@ from ..maps import AffineMap, RoutedMap
 from ..statistics import Statistics
 from ._base import Floats, SourceAware, blind_map, require_matrices, require_variance, routed_map
 
-# Squared whitened covariance below which a source indicator has no effect: rounding has directions too.
+# Squared whitened covariances below this value are rounding errors, not effects of the source.
 NO_EFFECT = 1e-15
-# Singular values below this share of the largest are rounding.
+# Singular values below this share of the largest are rounding errors.
 RELATIVE_RANK = 1e-8
 
 
@@ -31,11 +31,11 @@ def erasure_along(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) 
     Parameters
     ----------
     covariance : PrincipalAxes
-        Of the rows; may have fewer axes than features.
+        Covariance of the rows; may have fewer axes than features.
     cross : (d, k)
         Covariance of the rows with k source indicators.
     ridge : float
-        Added to the variance along every axis.
+        Added to the variance along each axis.
 
     Notes
     -----
@@ -44,7 +44,7 @@ def erasure_along(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) 
     """
     along = covariance.along(cross)
     readout = covariance.back(along / (covariance.values + ridge)[:, None])
-    if ridge:  # what no axis holds, rounding aside, meets the ridge alone
+    if ridge:  # outside the axes, the variance is the ridge alone
         readout = readout + (cross - covariance.back(along)) / ridge
     inner = cross.T @ readout
     if len(inner) == 1:
@@ -55,9 +55,9 @@ def erasure_along(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) 
 
 
 def source_covariance(data: Statistics, scale: Floats) -> tuple[PrincipalAxes, Floats]:
-    """Return the rows' covariance, and their covariance (d, K - 1) with source indicators.
+    """Return the covariance of the rows, and their covariance (d, K - 1) with source indicators.
 
-    Population moments (ddof 0), in standardised coordinates.
+    Both are population moments (ddof 0) in standardised coordinates.
     """
     moments = data.moments
     n = moments.weights.sum()
@@ -69,22 +69,22 @@ class LEACE(MomentEstimator):
     """Remove every linear trace of the source with the least squared movement.
 
     Reference: Belrose, Schneider-Joseph, Ravfogel, Cotterell, Raff, Biderman, "LEACE: Perfect linear concept
-    erasure in closed form", NeurIPS 2023. Written here from the paper, so that it fits from moments;
-    equal to the ``concept-erasure`` package without its shrinkage and cut-offs.
+    erasure in closed form", NeurIPS 2023. Implemented from the paper, so that it can be fitted from moments;
+    results equal those of the ``concept-erasure`` package without its shrinkage and cut-offs.
 
     Needs source labels. No pairs, no task. Source-blind at application.
 
-    What it cannot do: separate a measurement effect from anything else associated with the source. If source
-    and task are associated in the fitting rows, it also removes task information. It gives no guarantee
-    against nonlinear readers.
+    What it cannot do: separate a measurement effect from other variables associated with the source. If
+    source and task are associated in the fitting rows, LEACE also removes task information. It gives no
+    guarantee against nonlinear readers.
 
     Parameters
     ----------
     ridge : float
-        Added to the diagonal of the covariance, in standardised units: steadier with few rows. The erasure
-        stays exact, but it is no longer the least edit.
+        Added to the diagonal of the covariance, in standardised units, for more stable results with few rows.
+        The erasure remains exact, but is no longer the smallest edit.
     standardize : bool
-        Work in features scaled to unit variance; matters only with a ridge.
+        Scale features to unit variance before fitting; matters only with a ridge.
 
     Examples
     --------
@@ -114,17 +114,17 @@ class LEACE(MomentEstimator):
 
 
 class OracleLEACE(SourceAware):
-    """Replace each source's mean by the common mean, the least edit that removes linear traces given labels.
+    """Replace the mean of each source by the common mean: the smallest linear erasure, given source labels.
 
-    Reference: Belrose et al., NeurIPS 2023 and the EleutherAI note "Oracle LEACE". The regression on source
-    indicators it is defined by is a shift of means, so nothing of the ``concept-erasure`` package is
-    needed; equal to its ``OracleFitter`` (whose cut-off of .01 drops rare sources; this does not).
+    Reference: Belrose et al., NeurIPS 2023 and the EleutherAI note "Oracle LEACE". The method is defined by a
+    regression on source indicators, which is a shift of means. Results equal those of ``OracleFitter`` in the
+    ``concept-erasure`` package, except that its cut-off of .01 drops rare sources.
 
     Needs source labels, in fit and at application. No pairs, no task.
 
-    What it cannot do: correct a row of an unknown or unseen source. It shifts means only: differences in
-    spread stay, and the authors warn that a nonlinear reader may find the source more easily afterwards.
-    Differences between populations of the sources are also removed.
+    What it cannot do: correct a row of an unknown or unseen source. It shifts only means: differences in
+    spread remain, and the authors warn that nonlinear readers may find the source more easily afterwards.
+    Differences between the populations of the sources are also removed.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
@@ -138,11 +138,11 @@ class OracleLEACE(SourceAware):
 
 
 class QuadraticLEACE(SourceAware):
-    """Transport each source to the common Wasserstein barycentre, so that quadratic readers find nothing.
+    """Transport each source to the common Wasserstein barycentre, against quadratic readers.
 
-    Reference: Quirke & Belrose, "Quadratic erasure", arXiv 2502.02820. Barycentre and transport maps are
-    those of the ``concept-erasure`` package, given our moments. One thing differs on purpose: the common mean
-    is weighted by the number of rows, as the barycentre is; the package takes the plain mean of means.
+    Reference: Quirke & Belrose, "Quadratic erasure", arXiv 2502.02820. The ``concept-erasure`` package
+    computes the barycentre and transport maps from our moments. One intended difference: the common mean is
+    weighted by the number of rows, like the barycentre; the package uses the unweighted mean of means.
 
     Needs source labels, in fit and at application, and many more rows per source than features. No pairs, no
     task.
@@ -154,10 +154,10 @@ class QuadraticLEACE(SourceAware):
     Parameters
     ----------
     shrinkage : bool
-        Shrink each source's covariance toward a multiple of the identity (the package's default). It is then
-        the shrunk covariances that become equal; those of the fitting rows do so with False.
+        Shrink the covariance of each source toward a multiple of the identity (the package's default). Then
+        the shrunk covariances become equal; with False, the covariances of the fitting rows become equal.
     standardize : bool
-        Work in features scaled to unit variance.
+        Scale features to unit variance before fitting.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {"shrinkage": flag, "standardize": flag}
@@ -185,12 +185,12 @@ class QuadraticLEACE(SourceAware):
 
 
 def barycentre_maps(weights: Floats, scatters: list[Floats], shrinkage: bool) -> Floats:
-    """Return the optimal transport matrix from each source's covariance to the barycentre's (K, d, d)."""
+    """Return the optimal transport matrices from each source's covariance to the barycentre, (K, d, d)."""
     try:
         import torch
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # its use of torch.jit
+            warnings.simplefilter("ignore", DeprecationWarning)  # the package uses torch.jit
             from concept_erasure import QuadraticFitter
     except ImportError:
         raise missing("QuadraticLEACE", "concept-erasure", "torch") from None
@@ -198,23 +198,23 @@ def barycentre_maps(weights: Floats, scatters: list[Floats], shrinkage: bool) ->
     fitter = QuadraticFitter(d, len(scatters), dtype=torch.float64, shrinkage=shrinkage)
     fitter.n = torch.as_tensor(weights)
     fitter.sigma_xx_ = torch.as_tensor(np.stack(scatters))
-    # A symmetric matrix and its transpose differ by rounding in what comes back.
+    # The returned matrices are symmetric only up to rounding.
     maps = fitter.eraser.ot_maps
     return np.asarray(((maps + maps.mT) / 2).numpy())
 
 
 class SPLINCE(MomentEstimator):
-    """Remove every linear trace of the source, and keep the covariance with a task label exactly.
+    """Remove every linear trace of the source while keeping the covariance with a task label exactly.
 
     Reference: Holstege, Ravfogel, Wouters, "Preserving task-relevant information under linear concept
-    removal", NeurIPS 2025 (arXiv 2506.10703). Written here from its derivation.
+    removal", NeurIPS 2025 (arXiv 2506.10703). Implemented from its derivation.
 
     Needs source labels and task labels y, in fit only. No pairs. Source-blind at application.
 
-    What it cannot do: preserve a task that was not given, or several tasks with one map. Its movement
-    increases with the alignment of source and task; if they vary along one direction, it has no solution and
+    What it cannot do: preserve a task that was not given, or several tasks with one map. Movement increases
+    with the alignment of source and task; if both vary along one direction, SPLINCE has no solution and
     raises an error. Refitted linear heads are the same as after LEACE; only existing or regularised heads
-    gain.
+    benefit.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)
@@ -249,8 +249,8 @@ def oblique_erasure(covariance: PrincipalAxes, source: Floats, task: Floats) -> 
     if sine < 1e-6:
         raise ValueError(
             "SPLINCE has no solution here: in these rows source and task vary along a common direction, so "
-            "no edit can remove the one and keep the other. Use rows in which they are less associated, "
-            "LEACE (which then removes task too), or MGPA, which relies on pairs instead."
+            "no edit can remove the source and keep the task. Use rows with a weaker association of source "
+            "and task, LEACE (which then also removes task information), or MGPA, which uses pairs instead."
         )
     direction = np.asarray(np.linalg.solve(inner, B_z.T).T if inner.size else B_z, np.float64)
     return covariance.back(free / root), covariance.back(direction * root), sine

@@ -1,4 +1,4 @@
-"""MANCE: erase a source along the data manifold, by steps against a scorer inside local tangent spaces."""
+"""MANCE: erase a source along the data manifold by steps against a scorer in local tangent spaces."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ from .leace import erasure_along
 Floats = NDArray[Any]
 Rows = tuple[Floats, NDArray[np.int64]]  # embeddings and their sources, 0 or 1
 
-STEP, REFIT_EVERY = 0.1, 8  # ε, the longest step per mean neighbour distance; rounds that use one scorer
+STEP, REFIT_EVERY = 0.1, 8  # ε, the maximum step per mean neighbour distance; rounds per scorer
 FEWEST_NEIGHBORS, FEWEST_ROUNDS, MARGIN = 8, 5, 0.01
-CHECK_EVERY, BATCH, PATIENCE, LEARNING_RATE, WEIGHT_DECAY = 200, 512, 4, 1e-3, 1e-4  # the scorer's training
+CHECK_EVERY, BATCH, PATIENCE, LEARNING_RATE, WEIGHT_DECAY = 200, 512, 4, 1e-3, 1e-4  # training of the scorer
 MAX_SEED = 2**31 - 1
 
 
 class MANCE(SequentialEstimator):
     """Erase a binary source by small steps inside the local tangent spaces of the data.
 
-    Reference: Avitan, Goldberg, Elazar, "MANCE", 2026, arXiv 2607.03973; written from a description.
-    Departures: after LEACE the (rounding-noise) direction between class means is not removed; held-out rows,
-    never test rows, stop the rounds; rows are centred; LEACE is without shrinkage.
+    Reference: Avitan, Goldberg, Elazar, "MANCE", 2026, arXiv 2607.03973; implemented from a description.
+    Differences: after LEACE, the direction between class means (rounding noise) is not removed; rounds are
+    stopped by held-out rows, never by test rows; rows are centred; LEACE has no shrinkage.
 
     Needs source labels (two sources) and torch to fit; no pairs, no task. Source-blind at application.
 
-    What it cannot do: give a guarantee. Steps stay near the data, but readers may still find the source, and
+    What it cannot do: give a guarantee. Rows stay near the data, but readers may still find the source, and
     information associated with the source is also removed. Fitting and application are slow. The correction
     contains the fitting rows, exists only in memory and cannot be saved.
 
     Parameters
     ----------
     variant : {"++", "+", "plain"}
-        The step before the rounds: LEACE and the removal of the two directions in which the sources'
-        variances then differ most (MANCE++), LEACE alone (MANCE+), or none (MANCE).
+        The step before the rounds: LEACE followed by removal of the two directions in which the variances of
+        the sources differ most (MANCE++), LEACE alone (MANCE+), or none (MANCE).
     n_rounds : int
-        Maximum number of rounds. They end earlier, after at least five, if a new logistic regression and the
-        scorer read the source of held-out rows with at most the majority share plus .01.
+        Maximum number of rounds. Rounds stop early, after at least five, if the accuracies of a new logistic
+        regression and of the scorer on held-out rows are at most the majority share plus .01.
     n_steps, hidden : int
-        Training steps (AdamW, batches of 512) and units of the scorer.
+        Number of training steps (AdamW, batches of 512) and of hidden units of the scorer.
     reference_size : int or None
         Keep only a random subset of the fitting rows as the reference; None keeps all.
     device : {"auto", "cpu", "cuda", ...}
-        Where the scorer is trained; "auto" takes CUDA if torch sees it.
+        Device for training; "auto" uses CUDA if available.
     random_state : int, RandomState or None
         The same seed gives the same map.
 
     Attributes
     ----------
     history_ : list of dict
-        Per round: ``scorer`` and, from the fifth, ``logistic``, accuracies on the held-out rows.
+        For each round, accuracies on held-out rows: ``scorer`` and, from the fifth round, ``logistic``.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
@@ -116,7 +116,7 @@ class MANCE(SequentialEstimator):
             if i % REFIT_EVERY == 0:
                 last, sizes = scorers[-1] if scorers else None, (self.hidden, self.n_steps)
                 weights, accuracy = fit_scorer((H, codes), (V, held_codes), last, device, seed + i, *sizes)
-                weights[0] *= varies  # what never varied must not steer the map later
+                weights[0] *= varies  # constant features must not influence the map
                 scorers.append(weights)
             scorer = tuple(w.astype(np.float64) for w in scorers[-1][:-1])
             for rows in (H, V):
@@ -142,7 +142,7 @@ class MANCE(SequentialEstimator):
         )  # fmt: skip
 
     def _split(self, data: LabelledRows, held_out: HeldOut, seed: int) -> tuple[Rows, Rows]:
-        """Return rows to fit on and held-out rows, each with its codes."""
+        """Return fitting rows and held-out rows, each with source codes."""
         held, held_codes = self._read_held_out(
             data.sources, held_out, "they decide when to stop", every_source=True
         )
@@ -167,19 +167,19 @@ class MANCE(SequentialEstimator):
 
 
 def intrinsic_dimension(rows: Floats) -> float:
-    """Return the TwoNN estimate n / Σ log(r₂ / r₁) of each row's two nearest distances; copies count once."""
+    """Return the TwoNN estimate n / Σ log(r₂ / r₁) from the two nearest distances; copies count once."""
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     if len(rows) < 3:
         return 0.0
     nearest = NearestNeighbors(n_neighbors=3).fit(rows).kneighbors(rows, return_distance=False).T
-    # The search's own distances round those of rows that nearly agree to zero.
+    # The search rounds distances between nearly equal rows to zero.
     _, near, far = np.sort([np.linalg.norm(rows[i] - rows, axis=1) for i in nearest], axis=0)
     total = float(np.log(far / near).sum())
     return min(len(rows) / total, float(rows.shape[1])) if total > 0 else float(rows.shape[1])
 
 
 def first_erasure(H: Floats, codes: NDArray[np.int64], variant: str) -> tuple[Floats, Floats, Floats]:
-    """Return readout, direction and offset of the erasure before the rounds: h - (h G + offset) Dᵀ."""
+    """Return readout G, direction D and offset of the initial erasure h - (h G + offset) Dᵀ."""
     mean = H.mean(axis=0)
     if variant == "plain":
         return np.zeros((len(mean), 0)), np.zeros((len(mean), 0)), np.zeros(0)
@@ -202,7 +202,7 @@ def fit_scorer(
 ) -> tuple[list[Floats], float]:
     """Train a d → hidden → hidden → 1 ReLU scorer; return its weights and its held-out accuracy.
 
-    The weights of the lowest held-out cross-entropy are kept. ``start`` are earlier weights to continue from.
+    The weights with the lowest held-out cross-entropy are kept. Training continues from ``start``, if given.
     """
     import torch
     import torch.nn.functional as F
@@ -213,7 +213,7 @@ def fit_scorer(
     target, held_target = (torch.as_tensor(c, dtype=torch.float32, device=device) for _, c in (train, held))
     if start is None:
         start = initial_weights(((hidden, rows.shape[1]), (hidden, hidden), (1, hidden)), seed)
-        # From zero, training on swapped source names negates the output layer and changes nothing else.
+        # The output layer starts at zero, so that swapping source names only changes its sign.
         start[4:] = [torch.zeros(hidden), torch.zeros(())]
     weights = [torch.as_tensor(w, device=device).clone().requires_grad_() for w in start]
     optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -242,19 +242,19 @@ def fit_scorer(
     return [w.detach().cpu().numpy() for w in best], accuracy
 
 
-ERASURE = -1.0  # the stage that is the initial erasure; other stages name their scorer
+ERASURE = -1.0  # marks the initial erasure among stages; other stages have the index of their scorer
 LONGEST = 64.0
-SAME_ROW = 1e-5  # distance, relative to a row's norm, below which a stored (float32) row is the row itself
-NO_SPREAD = 1e-6  # neighbours spread this little, relative to the widest direction, only by rounding
-SEARCHED_NUMBERS = 2**21  # in the largest array of a block of rows
+SAME_ROW = 1e-5  # stored (float32) rows at smaller distances, relative to the norm, are the same row
+NO_SPREAD = 1e-6  # smaller spreads of neighbours, relative to the widest direction, are rounding errors
+SEARCHED_NUMBERS = 2**21  # size of the largest array for a block of rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ManifoldMap(InMemory, SequentialMap):
     """An affine erasure, then rounds of bounded steps along the manifold of the fitting rows (MANCE).
 
-    It holds the fitting rows (``reference``) in memory and has no file. Every round searches the neighbours
-    of every row, in float64: minutes for tens of thousands of rows.
+    The map keeps the fitting rows (``reference``) in memory and has no file format. Each round searches the
+    neighbours of each row in float64, which takes minutes for tens of thousands of rows.
 
     Attributes
     ----------
@@ -314,7 +314,7 @@ class ManifoldMap(InMemory, SequentialMap):
         return bool(np.isfinite(out).all())
 
     def _stage_by_stage(self, X: Floats) -> Iterator[tuple[int, Floats]]:
-        """Yield the stage done and the rows' standardised displacement after it."""
+        """Yield each stage and the standardised displacement of the rows after this stage."""
         weights = [getattr(self, name).astype(np.float64) for name in ("reference", *self.scorer_names)]
         start = (X.astype(np.float64) - self.center) / self.scale
         H = start.copy()
@@ -336,7 +336,7 @@ class ManifoldMap(InMemory, SequentialMap):
 def manifold_step(
     H: Floats, reference: Floats, k: int, scorer: tuple[Floats, ...], step: float, power: float
 ) -> Floats:
-    """Return one round's displacement of every row, in blocks that bound what the search holds in memory."""
+    """Return the displacement of all rows in one round, computed in blocks to limit memory."""
     m, d = reference.shape
     size = max(16, SEARCHED_NUMBERS // max(m, (k + 1) * d))
     blocks = (H[i : i + size] for i in range(0, len(H), size))
@@ -345,8 +345,8 @@ def manifold_step(
 
 
 def neighbour_offsets(H: Floats, reference: Floats, k: int) -> Floats:
-    """Return the k nearest reference rows minus the row itself, (n, k, d); a row is not its own neighbour."""
-    H = np.where(reference.any(axis=0), H, 0.0)  # what never varied in the fit adds nothing to distances
+    """Return offsets of each row's k nearest reference rows, (n, k, d); a row is not its own neighbour."""
+    H = np.where(reference.any(axis=0), H, 0.0)  # ignore features that were constant in the fit
     nearness = 0.5 * np.einsum("md,md->m", reference, reference) - H @ reference.T
     offsets = reference[np.argpartition(nearness, k, axis=1)[:, : k + 1]] - H[:, None]
     distance = np.linalg.norm(offsets, axis=2)
@@ -357,9 +357,9 @@ def neighbour_offsets(H: Floats, reference: Floats, k: int) -> Floats:
 
 
 def tangent_step(H: Floats, offsets: Floats, scorer: tuple[Floats, ...], step: float, power: float) -> Floats:
-    """Return one round's displacement: in the span of the centred neighbours, at most ``step · r`` long.
+    """Return the displacement in one round, in the span of the centred neighbours and at most step · r long.
 
-    With the neighbours' centred SVD (B, σ), their mean distance r and g = ∇s / ‖∇s‖,
+    With the SVD (B, σ) of the centred neighbours, their mean distance r and g = ∇s / ‖∇s‖,
 
         t = B Bᵀ g,   D = B diag(σ^α) Bᵀ (hᵀt) t,   h ← h - min(64, ε r / ‖D‖) D.
     """
@@ -369,7 +369,7 @@ def tangent_step(H: Floats, offsets: Floats, scorer: tuple[Floats, ...], step: f
     size = np.linalg.norm(gradient, axis=1, keepdims=True)
     g = np.divide(gradient, size, out=np.zeros_like(gradient), where=size > 0)
     C = offsets - offsets.mean(axis=1, keepdims=True)
-    # C = U σ Bᵀ from the k x k Gram matrix; centring costs one direction, which comes first.
+    # C = U σ Bᵀ from the k x k Gram matrix; centring removes one direction, the first.
     variance, U = np.linalg.eigh(C @ C.transpose(0, 2, 1))
     spread, U = np.sqrt(np.maximum(variance[:, 1:], 0.0)), U[:, :, 1:]
     widest = spread[:, -1:]

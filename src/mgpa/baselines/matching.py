@@ -1,4 +1,4 @@
-"""Matching distributions: give every source the moments of a reference (CORAL, ComBat)."""
+"""Methods that match the distributions of sources: CORAL and ComBat."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ TOLERANCE = 1e-10  # in standard deviations
 
 
 def symmetric_power(matrix: Floats, power: float) -> Floats:
-    """Return a power of a symmetric positive matrix."""
+    """Return a power of a symmetric positive definite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * values**power) @ vectors.T)
 
 
 class CORAL(ReferencedMethod):
-    """Whiten each source and colour it like the reference: h' = μ_t + (h - μ_s) C_s^-½ C_t^½.
+    """Whiten each source and give it the covariance of the reference: h' = μ_t + (h - μ_s) C_s^-½ C_t^½.
 
     Reference: Sun, Feng, Saenko, "Return of frustratingly easy domain adaptation", AAAI 2016, here with means
-    as in the MGPA paper (appendix B). The adapter of ``skada`` returns centred rows, which existing heads
-    cannot use; this implementation is fitted from moments.
+    as in the MGPA paper (appendix B). This implementation is fitted from moments. The adapter of ``skada``
+    returns centred rows, which existing heads cannot use.
 
     Needs source labels, in fit and at application. No pairs, no task.
 
-    What it cannot do: correct a row of an unknown source, or separate a device from a population: all
-    differences of mean or covariance between the sources are removed. Rows of the reference do not change.
+    What it cannot do: correct a row of an unknown source, or separate a device from a population, because all
+    differences in mean or covariance between the sources are removed. Rows of the reference do not change.
 
     Parameters
     ----------
     reference : label, int or None
-        The source to align to: a label, or a position among the sorted labels. None: the first of them. The
-        map says which (``reference_``, and the first line of its summary).
+        The source to align to: a label, or a position among the sorted labels. None: the first.
+        ``reference_`` and the first line of the map's summary name the source.
     ridge : float
         Added to the diagonal of both covariances, in standardised units.
     moments : {"observed", "pairs"}
-        Moments of the rows of X, or of all views of the calibration pairs (then pairs are needed).
+        Use moments of the rows of X, or of all views of the calibration pairs (which requires pairs).
     standardize : bool
-        Work in features scaled to unit variance.
+        Scale features to unit variance before fitting.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -103,7 +103,7 @@ class CORAL(ReferencedMethod):
 
     def _covariances(self, moments: Moments, scale: Floats, varies: NDArray[np.bool_]) -> list[Floats]:
         covariances = []
-        constant = np.diag((~varies).astype(np.float64))  # features without variance: the same in all sources
+        constant = np.diag((~varies).astype(np.float64))  # constant features get variance 1 in all sources
         for label, part in moments.parts.items():
             covariance = part.scatter / np.outer(scale, scale) / (part.weight - 1) + constant
             rounding = len(scale) * np.finfo(np.float64).eps * np.trace(covariance)
@@ -117,20 +117,20 @@ class CORAL(ReferencedMethod):
 
 
 def shrink_to_prior(location: Floats, variance: Floats, n: float) -> tuple[Floats, Floats]:
-    """Return posterior mean and variance of one source's features, with priors pooled across features.
+    """Return the posterior mean and variance of each feature of a source, with priors pooled over features.
 
-    ``location`` and ``variance`` (ddof 1), (d,) each, are of n rows of standardised features.
+    ``location`` and ``variance`` (ddof 1), both (d,), are computed from n rows of standardised features.
     """
     center, spread = location.mean(), location.var(ddof=1)
     m, s2 = variance.mean(), variance.var(ddof=1)
-    if not (spread > 0 and s2 > 0):  # features that agree exactly have nothing to shrink
+    if not (spread > 0 and s2 > 0):  # equal features need no shrinkage
         return location, variance
     a, b = (2 * s2 + m**2) / s2, (m * s2 + m**3) / s2
     new_location, new_variance = location, variance
     for _ in range(MAX_ITERATIONS):
         old_location, old_variance = new_location, new_variance
         new_location = (n * spread * location + old_variance * center) / (n * spread + old_variance)
-        # Σ(z - γ)² over the source's rows, from their mean and variance.
+        # Σ(z - γ)² over the rows of the source, from their mean and variance.
         squares = (n - 1) * variance + n * (location - new_location) ** 2
         new_variance = (b + 0.5 * squares) / (n / 2 + a - 1)
         moved = np.abs([new_location - old_location, new_variance - old_variance]).max()
@@ -143,9 +143,9 @@ class ComBat(MaybeReferencedMethod):
     """Give each feature the same mean and variance in all sources, with estimates shrunk across features.
 
     References: Johnson, Li, Rabinovic, Biostatistics 2007; Fortin et al., NeuroImage 2018. Fitted from
-    moments; equal to ``neuroCombat`` 0.2.12 up to the 1e-4 at which that stops iterating. There are no
-    covariates: they would be needed again at application, and the task as a covariate would reveal the label
-    to later classifiers.
+    moments; results equal those of ``neuroCombat`` 0.2.12 up to its stopping tolerance of 1e-4. Covariates
+    are not supported: they would be needed again at application, and the task as a covariate would reveal
+    the label to later classifiers.
 
     Needs source labels, in fit and at application. No pairs, no task.
 
@@ -158,9 +158,10 @@ class ComBat(MaybeReferencedMethod):
     eb : bool
         Shrink location and scale toward a prior shared by the features.
     mean_only : bool
-        Leave variances as they are.
+        Do not change variances.
     reference : label, int or None
-        A source to leave unchanged and align the others to; None aligns to the pooled mean and variance.
+        A source that stays unchanged and to which others are aligned. None: align all sources to the pooled
+        mean and variance.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -178,7 +179,7 @@ class ComBat(MaybeReferencedMethod):
         weights = moments.weights
         require_variance(moments)
         target = self._target(data.sources)
-        # Features that never vary have no scale to adjust and no place in the priors.
+        # Constant features have no scale to adjust and do not enter the priors.
         varying = np.flatnonzero(standardizer.varies)
         means = ((moments.means - standardizer.center) / standardizer.scale)[:, varying]
         scatters = np.stack([part.spread.diagonal for part in moments.parts.values()])
@@ -214,11 +215,11 @@ class ComBat(MaybeReferencedMethod):
         return routed_map(standardizer, transports, self._evidence_info(data, evidence=words))
 
     def _shrunk(self, location: Floats, variance: Floats, n: float) -> tuple[Floats, Floats]:
-        """Return the location and variance of a source of n rows, shrunk across features as ``eb`` says."""
+        """Return the location and variance of a source of n rows, with ``eb`` shrunk across features."""
         if not self.eb or len(location) < 2:
             return location, variance
         if not self.mean_only:
             return shrink_to_prior(location, variance, n)
-        # As the reference implementations have it: with variances left alone, one observation, not n.
+        # With unchanged variances, the reference implementations use one observation instead of n.
         spread = location.var(ddof=1)
         return (spread * location + location.mean()) / (spread + 1.0), variance

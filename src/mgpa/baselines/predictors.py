@@ -1,8 +1,8 @@
-"""End-to-end comparators: they predict the task on another source, and correct no embedding.
+"""End-to-end comparators, which predict the task on another source instead of correcting embeddings.
 
-All have ``fit(X, y, source=, X_target=, pairs=)`` and ``predict(X, source=)``, and use the arguments in their
-tags: labelled rows X, unlabelled rows of the target source, and pairs. :func:`task_scores` scores a fitted
-method; :func:`transfer_scores` fits a method on each source and scores it on every other.
+All have ``fit(X, y, source=, X_target=, pairs=)`` and ``predict(X, source=)``. Their tags list the arguments
+that they use: labelled rows X, unlabelled rows of the target source, and pairs. :func:`task_scores` scores a
+fitted method; :func:`transfer_scores` fits a method on each source and scores it on all others.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from ._base import Decoder, Floats, finite_rows, one_per_row, reference_index, t
 
 
 class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Correct the predictions of a calibrated model by a slope and a bias for each source.
+    """Correct the predictions of a calibrated model with a slope and a bias for each source.
 
     Reference: Osborne & Fearn, "Collaborative evaluation of universal calibrations for the measurement of
     protein and moisture in flour by near infrared reflectance", International Journal of Food Science &
-    Technology 18, 1983; the first tool of practice. The model is fitted on rows of the reference, or is
-    already fitted. For each other source, predictions for the reference views of pairs are regressed on
+    Technology 18, 1983; the standard first step in practice. The model is fitted on rows of the reference, or
+    is already fitted. For each other source, predictions for the reference views of pairs are regressed on
     predictions for the views of that source. Measured values of the pairs are not needed.
 
-    Needs pairs and source labels, and the source again to predict. It gives predictions, not embeddings.
+    Needs pairs and source labels, and the source again to predict. Gives predictions, not embeddings.
 
     What it cannot do: correct errors that are not linear in the prediction. A new model on the same
     embeddings needs its own slope and bias.
@@ -63,14 +63,14 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         The source on which the model was calibrated: a label, or a position among the sorted labels. None is
         the first.
     slope : bool
-        Fit a slope; otherwise the bias alone.
+        Fit a slope and a bias; False: only a bias.
 
     Attributes
     ----------
     coefficients_ : dict
-        Slope and bias of every source.
+        Slope and bias of each source.
     reference_ : label
-        The reference.
+        The reference source.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True}
@@ -97,8 +97,8 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:  # fmt: skip
         """Fit slopes and biases from ``pairs=(A, B)``, or from rows of X that share a ``pair_id``.
 
-        ``y`` are the measured values of the rows; only those of the reference source are used. They may be
-        omitted if the head is fitted.
+        ``y`` has the measured values of the rows; only those of the reference source are used. If the head is
+        fitted, ``y`` may be omitted.
         """
         check_parameters(self)
         forget(self)
@@ -124,7 +124,7 @@ class SlopeBias(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any, *, source: Any = None) -> Floats:
-        """Return the corrected predictions of rows whose sources are known: a label each, or one for all."""
+        """Return corrected predictions; ``source`` has one label per row, or one label for all rows."""
         check_is_fitted(self, "coefficients_")
         predicted = np.ravel(self.head_.predict(as_float_matrix(to_numpy(X)))).astype(np.float64)
         if source is None:
@@ -151,7 +151,7 @@ def is_fitted(model: Any) -> bool:
 def _views(
     rows: NDArray[Any], sources: NDArray[Any], codes: NDArray[np.int64], target: int, pairs: Any, pair_id: Any
 ) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
-    """Return, for each source but the reference, its views and the reference's of the same events."""
+    """Return, for each source except the reference, its views and the reference views of the same events."""
     if pairs is not None:
         if len(sources) != 2:
             raise UsageError(f"pairs=(A, B) is for two sources; source has {len(sources)}. Use pair_id=.")
@@ -171,23 +171,23 @@ def _views(
 
 
 class AwAR(Decoder):
-    """Weighted adaptation regularisation: a kernel classifier that fits rows of one source to another's.
+    """Weighted adaptation regularisation: a kernel classifier adapted to unlabelled rows of a target source.
 
     Reference: Wu, Lawhern, Hairston, Lance, "Switching EEG headsets made easy: reducing offline calibration
     effort using active weighted adaptation regularization", IEEE Transactions on Neural Systems and
-    Rehabilitation Engineering 24, 2016. In closed form, α = ((E + λM) K + σI)⁻¹ E Y: E weighs labelled rows
-    (rare classes up, the target's by ``target_weight``), M is the distance between the sources' means in the
-    kernel's space, marginal and within each class, with predicted classes of unlabelled target rows, which
-    are predicted again ``n_rounds`` times. More than two classes are one column of Y each. The first
-    predictions are a support vector machine's with its default parameters; the paper searches for them.
-    Defaults are those of the authors' code (σ .1, λ 10, target rows 10), except for its linear kernel.
-    :meth:`query` is the active part: which target rows to label next.
+    Rehabilitation Engineering 24, 2016. In closed form, α = ((E + λM) K + σI)⁻¹ E Y. E weights labelled rows:
+    rare classes get larger weights, and target rows ``target_weight``. M measures distances between the means
+    of the sources in kernel space, over all rows and within each class; classes of unlabelled target rows are
+    predicted, ``n_rounds`` times. With more than two classes, Y has one column per class. The first
+    predictions come from a support vector machine with default parameters; the paper tunes them. Defaults are
+    those of the authors' code (σ .1, λ 10, target rows 10), except for the linear kernel. :meth:`query` is
+    the active part: it selects target rows to label next.
 
-    Needs labelled rows, unlabelled rows of the target and the task. No pairs, no source labels of the rows.
-    It gives predictions, not embeddings.
+    Needs labelled rows, unlabelled rows of the target and the task. No pairs, no source labels. Gives
+    predictions, not embeddings.
 
-    What it cannot do: keep an existing decoder, or separate a device from the people who used it. It is
-    fitted to one target and solves a system with as many equations as rows.
+    What it cannot do: keep an existing decoder, or separate a device from the participants who used it. It is
+    fitted for one target and solves a system with as many equations as rows.
 
     Parameters
     ----------
@@ -196,18 +196,18 @@ class AwAR(Decoder):
     target_weight : float
         Weight of labelled target rows.
     kernel : {"linear", "rbf"}
-        Of standardised features; "rbf" has the width √d.
+        Kernel of standardised features; "rbf" has the width √d.
     n_rounds : int
-        Number of predictions of the target's classes.
+        How many times the classes of target rows are predicted.
     standardize : bool
-        Work in features scaled to unit variance.
+        Scale features to unit variance before fitting.
 
     Attributes
     ----------
     classes_ : (n_classes,) array
         Task labels, sorted.
     coef_ : (n, n_classes) array
-        α: the labelled rows first, then the target's rows.
+        α, for labelled rows followed by target rows.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(
@@ -235,15 +235,15 @@ class AwAR(Decoder):
         self, X: Any, y: Any, *, source: Any = None, X_target: Any = None, pairs: Any = None,
         X_labelled: Any = None, y_labelled: Any = None,
     ) -> Self:  # fmt: skip
-        """Fit on labelled rows X and unlabelled rows ``X_target`` of the target.
+        """Fit on labelled rows X and unlabelled target rows ``X_target``.
 
-        ``X_labelled`` and ``y_labelled`` are target rows whose labels are known, such as those that
-        :meth:`query` asked for.
+        ``X_labelled`` and ``y_labelled`` are target rows with labels, such as those selected by
+        :meth:`query`.
         """
         check_parameters(self)
         forget(self)
         if X_target is None:
-            raise MissingEvidence("AwAR fits to a target: pass X_target, unlabelled rows of the new source.")
+            raise MissingEvidence("AwAR needs a target: pass X_target, unlabelled rows of the new source.")
         rows = finite_rows(X)
         d = rows.shape[1]
         unlabelled = finite_rows(X_target, "X_target", d)
@@ -303,7 +303,7 @@ class AwAR(Decoder):
 
 
 def class_weights(task: NDArray[np.int64]) -> Floats:
-    """Return weights that give every class present the total of the largest."""
+    """Return row weights that give each class the total weight of the largest class."""
     if not len(task):
         return np.zeros(0)
     counts = np.bincount(task)
@@ -311,9 +311,9 @@ def class_weights(task: NDArray[np.int64]) -> Floats:
 
 
 def discrepancy(n: int, task: NDArray[np.int64], n_classes: int) -> Floats:
-    """Return the matrix M of squared distances between the first n rows' means and the others' means.
+    """Return the matrix M of squared distances between the means of the first n rows and of the other rows.
 
-    Its parts are the marginal distance, counted once for every class, and the distance within each class.
+    M is the sum of the distance over all rows, counted once per class, and the distances within each class.
     """
     first = np.arange(len(task)) < n
     M = np.zeros((len(task), len(task)))
@@ -329,11 +329,11 @@ def discrepancy(n: int, task: NDArray[np.int64], n_classes: int) -> Floats:
 
 
 def task_scores(model: Any, X: Any, y: Any, source: Any) -> dict[Any, float]:
-    """Return a fitted model's score on the rows of each source, and the worst of them as ``"worst"``.
+    """Return the score of a fitted model on the rows of each source, and the lowest score as ``"worst"``.
 
-    The AUROC of a classifier (with more than two classes, the mean of each against the rest), or the root
-    mean squared error of a regressor. These belong in the task columns of an audit; the other columns are
-    for maps.
+    The score is the AUROC of a classifier (with more than two classes, the mean AUROC of each class against
+    the rest), or the root mean squared error of a regressor. In an audit, these scores are shown in the task
+    columns; the other columns are for maps.
     """
     rows = to_numpy(X)
     truth = one_per_row(y, len(rows), "y")
@@ -361,10 +361,9 @@ def task_scores(model: Any, X: Any, y: Any, source: Any) -> dict[Any, float]:
 def transfer_scores(
     model: Any, X: Any, y: Any, source: Any, X_new: Any, y_new: Any, source_new: Any, **given: Any
 ) -> dict[tuple[Any, Any], float]:
-    """Return the score of a model fitted on each source's rows and scored on every other source's new rows.
+    """Return the scores of a model fitted on rows of each source and scored on new rows of each other source.
 
-    Its target rows are the rows of the other source in X, without their labels. ``given`` is passed to
-    ``fit``.
+    The target rows are the rows of the other source in X, without labels. ``given`` is passed to ``fit``.
     """
     rows, new = to_numpy(X), to_numpy(X_new)
     labels, codes = encode_source(source, len(rows))

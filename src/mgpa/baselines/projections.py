@@ -1,4 +1,4 @@
-"""Linear projections: no correction, NCM and EPO (paired differences), PISCO and INLP (classifiers)."""
+"""Linear projections: identity, NCM and EPO (paired differences), PISCO, and INLP (classifiers)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ._base import Floats, projector_map, require_matrices
 class Identity(CorrectionEstimator):
     """Do not change embeddings.
 
-    Needs nothing, works without the source, and removes nothing. Its map stores the standardisation, so that
-    movements have common units.
+    Needs no labels and no pairs, and removes nothing. The map stores the standardisation, so that movements
+    have common units.
 
     Parameters
     ----------
     standardize : bool
-        Store the mean and standard deviation of the fitting rows.
+        Store the mean and standard deviation of the fitting rows in the map.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_source=False)
@@ -50,7 +50,7 @@ class Identity(CorrectionEstimator):
 
 
 def leading_differences(differences: Floats, rank: int | float) -> Floats:
-    """Return leading right singular vectors (d, k) of raw differences: k of them, or a share of energy."""
+    """Return the leading right singular vectors (d, k) of raw differences; rank: k or an energy share."""
     _, values, rows = np.linalg.svd(differences, full_matrices=False)
     spanned = int((values > max(differences.shape) * np.finfo(np.float64).eps * values[0]).sum())
     if isinstance(rank, (int, np.integer)):
@@ -70,29 +70,29 @@ class NCM(MomentEstimator):
     """Remove the subspace in which two measurements of the same event differ most.
 
     Reference: Bai, Ji, Zhou, Inouye, "From invariant representations to invariant data: provable robustness
-    to spurious correlations via noisy counterfactual matching", arXiv 2505.24843. Written here from its
-    description. The paper trains a head on projected features; for heads that exist already the projection
-    is about the mean, h' = μ + (I - UUᵀ)(h - μ).
+    to spurious correlations via noisy counterfactual matching", arXiv 2505.24843. Implemented from its
+    description. The paper trains a head on projected features; to serve existing heads, the projection here
+    is around the mean, h' = μ + (I - UUᵀ)(h - μ).
 
     Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
 
-    What it cannot do: keep task information inside the removed span. The gate of MGPA is also such a span,
-    but MGPA keeps the part that the rest of the embedding predicts and the part that a source reader does not
-    use. Few large differences dominate the span (differences are neither centred nor normalised); k is
-    bounded by the pairs.
+    What it cannot do: keep task information inside the removed span. The gate of MGPA is a similar span, but
+    MGPA keeps the part that the rest of the embedding predicts and the part that a source reader does not
+    use. A few large differences dominate the span, because differences are neither centred nor normalised.
+    k cannot exceed the number of pairs.
 
     Parameters
     ----------
     rank : int or float
-        Number of directions to remove or, as a float in (0, 1], their share of the squared differences. The
-        authors' code tries 2 to 24; choose it on validation data.
+        Number of directions to remove or, as a float in (0, 1], their share of the squared differences.
+        Choose the rank on validation data; the authors' code tries 2 to 24.
     standardize : bool
         Work in features scaled to unit variance.
 
     Attributes
     ----------
     basis_ : (d, k) array
-        The directions removed, in standardised coordinates.
+        The removed directions, in standardised coordinates.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
@@ -114,7 +114,7 @@ class NCM(MomentEstimator):
 
     @property
     def basis_(self) -> Floats:
-        """The directions removed, in standardised coordinates."""
+        """The removed directions, in standardised coordinates."""
         m = self.map_
         return np.asarray(m.readout * m.scale[:, None])
 
@@ -123,12 +123,12 @@ class EPO(NCM):
     """External parameter orthogonalisation: project out the leading directions of paired differences.
 
     Reference: Roger, Chauchard, Bellon-Maurel, "EPO-PLS external parameter orthogonalisation of PLS",
-    Chemometrics and Intelligent Laboratory Systems 66, 2003. The same projection as :class:`NCM`, in the
-    features' own units, as spectra have them, and about the mean of all rows.
+    Chemometrics and Intelligent Laboratory Systems 66, 2003. The projection is that of :class:`NCM`, in the
+    units of the features (usual for spectra) and around the mean of all rows.
 
     Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
 
-    What it cannot do: spare anything inside the removed span.
+    What it cannot do: keep any information inside the removed span.
 
     Parameters
     ----------
@@ -141,27 +141,27 @@ class EPO(NCM):
 
 
 class PISCO(MomentEstimator):
-    """Keep the subspace that trades the embedding's variance against paired differences.
+    """Keep the subspace with much variance of the embedding and small paired differences.
 
     Reference: Ngweta, Maity, Gittens, Sun, Yurochkin, "Simple disentanglement of style and content in visual
-    representations", ICML 2023. Written here from its description.
+    representations", ICML 2023. Implemented from its description.
 
-    The content basis Q holds the eigenvectors of the smallest eigenvalues of -HᵀH/n + λ ΔᵀΔ/m. The paper
-    hands HQ, of smaller dimension, to a new head; for heads that exist already this keeps the dimension:
-    h' = μ + QQᵀ(h - μ).
+    The content basis Q has the eigenvectors of the smallest eigenvalues of -HᵀH/n + λ ΔᵀΔ/m. The paper trains
+    a new head on HQ, which has fewer dimensions; to serve existing heads, this implementation keeps the
+    dimension: h' = μ + QQᵀ(h - μ).
 
     Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
 
     What it cannot do: adapt to the evidence, because it always removes d - ⌊ηd⌋ + K - 1 directions; or
-    guarantee that the source is removed at any finite λ. With λ = 0 it is PCA, which removes directions of
-    small variance.
+    guarantee removal of the source for any finite λ. With λ = 0 it is PCA, which removes directions of small
+    variance.
 
     Parameters
     ----------
     penalty : float
         λ, the weight of paired differences; the paper tries 0, 1, 10 and 50.
     keep : float in (0, 1]
-        η, the share of dimensions kept (before K - 1 style directions are taken off).
+        η, the share of dimensions to keep, before K - 1 style directions are removed.
     standardize : bool
         Work in features scaled to unit variance.
     """
@@ -181,12 +181,12 @@ class PISCO(MomentEstimator):
         K = len(data.sources)
         pairs, standardizer = data.pairs(), data.standardizer(self.standardize)
         moments, scale = data.moments, standardizer.scale
-        varying = np.flatnonzero(standardizer.varies)  # constant features are left alone
+        varying = np.flatnonzero(standardizer.varies)  # constant features are not changed
         n_content = int(self.keep * len(varying) + 1e-9) - (K - 1)
         if n_content < 1:
             raise ValueError(
-                f"keep={self.keep} leaves {n_content} of {len(varying)} dimensions as content after removing "
-                f"{K - 1} style direction(s); keep more."
+                f"keep={self.keep} leaves {n_content} of {len(varying)} dimensions as content after removal "
+                f"of {K - 1} style direction(s); pass a larger keep."
             )
         differences = (pairs.contrasts / scale)[:, varying]
         if not differences.any():
@@ -205,38 +205,38 @@ class PISCO(MomentEstimator):
 
 
 def row_space(weights: Floats, removed: Floats) -> Floats:
-    """Return an orthonormal basis (d, k) of the classifier weights outside the directions removed so far."""
+    """Return an orthonormal basis (d, k) of the part of classifier weights outside the removed directions."""
     fresh = weights.T - removed @ (removed.T @ weights.T)
     U, values, _ = np.linalg.svd(fresh, full_matrices=False)
     return np.asarray(U[:, values > 1e-8 * np.linalg.norm(weights, 2)])
 
 
 class INLP(CorrectionEstimator):
-    """Project out one linear source classifier after another until none succeeds.
+    """Project out successive linear source classifiers until classification fails.
 
-    Reference: Ravfogel, Elazar, Gonen, Twiton, Goldberg, "Null it out", ACL 2020. Written here from its
-    description. The projection is about the mean, so that frozen heads keep their operating point.
+    Reference: Ravfogel, Elazar, Gonen, Twiton, Goldberg, "Null it out", ACL 2020. Implemented from its
+    description. The projection is around the mean, so that frozen heads keep their operating point.
 
     Needs source labels. No pairs, no task. Source-blind at application.
 
-    What it cannot do: keep task information in the removed directions. Every direction in which a classifier
-    finds the source is removed; many rounds remove many dimensions. The source is linearly removed only if
-    the last classifier failed: see ``history_``.
+    What it cannot do: keep task information in the removed directions. Each direction in which a classifier
+    finds the source is removed, so many rounds remove many dimensions. Linear removal is complete only if the
+    last classifier failed (``history_``).
 
     Parameters
     ----------
     n_rounds : int
-        Maximum number of balanced logistic regressions (the paper: 35 to 300 classifiers).
+        Maximum number of balanced logistic regressions (the paper uses 35 to 300 classifiers).
     tolerance : float
-        Stop if balanced accuracy exceeds chance by at most this. Negative: never stop early.
+        Stop if balanced accuracy exceeds chance by at most this value. Negative: never stop early.
     standardize : bool
         Work in features scaled to unit variance.
 
     Attributes
     ----------
     history_ : list of float
-        Balanced accuracy of each round's classifier, on (X_val, source_val) if given, else on the fitting
-        rows.
+        Balanced accuracy of the classifier in each round, on (X_val, source_val) if given, else on the
+        fitting rows.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
@@ -275,10 +275,10 @@ class INLP(CorrectionEstimator):
             if history[-1] <= 1 / K + self.tolerance:
                 break
             fresh = row_space(weights, removed)
-            if not fresh.shape[1]:  # everything this classifier can use is gone
+            if not fresh.shape[1]:  # all directions of this classifier are already removed
                 break
             removed = np.concatenate([removed, fresh], axis=1)
-            # Each fresh direction is orthogonal to the earlier ones: this is P applied to the original rows.
+            # New directions are orthogonal to earlier ones, so this equals P applied to the original rows.
             rows = rows - (rows @ fresh) @ fresh.T
             checks = rows if held is None else checks - (checks @ fresh) @ fresh.T
         self.history_, self.sources_ = history, data.sources

@@ -1,4 +1,4 @@
-"""A table of all methods and their requirements; each method can be made by its name."""
+"""The table of all methods and their requirements, and construction of methods by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .sdda import SDDA
 from .signals import CMMN, EuclideanAlignment
 from .traveling import TravelingSubjects
 
-# Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.
+# Name, class, reference, and the extra that the method needs beyond `pip install mgpa`.
 _METHODS: tuple[tuple[str, Any, str, str], ...] = (
     ("mgpa", MGPA, "this package", ""),
     ("closed_form_mgpa", ClosedFormMGPA, "this package's paper", ""),
@@ -61,7 +61,7 @@ _METHODS: tuple[tuple[str, Any, str, str], ...] = (
 
 
 class MethodTable(tuple[MethodTags, ...]):
-    """Methods, printed as a table; ``pandas.DataFrame(list_methods())`` makes a frame of it."""
+    """Methods, printed as a table; ``pandas.DataFrame(list_methods())`` converts them to a data frame."""
 
     __slots__ = ()
 
@@ -97,17 +97,17 @@ def list_methods() -> MethodTable:
 
 
 def references() -> dict[str, str]:
-    """Return the reference of each method, by the name of its class, as maps store it."""
+    """Return the reference of each method by class name, as stored in maps."""
     return {cls.__name__: reference for _, cls, reference, _ in _METHODS}
 
 
 def canonical_name(name: Any) -> str:
-    """Return the listed form of a name: lower case, with underscores ("closed_form_mgpa")."""
+    """Return a name in the listed form: lower case with underscores ("closed_form_mgpa")."""
     return str(name).lower().replace("-", "_").replace(" ", "_")
 
 
 def make_method(name: str, **params: Any) -> Any:
-    """Return an unfitted estimator by a name that :func:`list_methods` lists; case and hyphens do not matter.
+    """Return an unfitted estimator by its name in :func:`list_methods`; case and hyphens do not matter.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Riemannian alignment of signals, and of their covariances, by pyRiemann."""
+"""Riemannian alignment of signals and of their covariances, using pyRiemann."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NO_SPREAD = 1e-10
 
 
 class RiemannianRecentring(SpatialFilter):
-    """Give every source the same geometric mean of its trial covariances, the identity: X' = G^(-1/2) X.
+    """Whiten each source by the geometric mean G of its trial covariances: X' = G^(-1/2) X.
 
     Reference: Zanini, Congedo, Jutten, Said, Berthoumieu, IEEE Transactions on Biomedical Engineering 65(5),
-    2018; the first step of :class:`RiemannianProcrustes`, here as a filter of signals. Covariances (shrunk by
-    "oas") and their mean are pyRiemann's.
+    2018. This is the first step of :class:`RiemannianProcrustes`, here as a filter of signals. pyRiemann
+    computes the covariances (with "oas" shrinkage) and their mean.
 
     Needs source labels, in fit and at application. No pairs, no task.
 
@@ -33,7 +33,7 @@ class RiemannianRecentring(SpatialFilter):
     Attributes
     ----------
     filters_ : dict of (channels, channels) arrays
-        G^(-1/2) of every source.
+        G^(-1/2) of each source.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
@@ -45,37 +45,37 @@ class RiemannianRecentring(SpatialFilter):
 
 
 class RiemannianProcrustes(SignalBaseline):
-    """Align trial covariances: every source to mean I and dispersion 1, then its classes to the reference's.
+    """Align trial covariances: each source to mean I and dispersion 1, then its classes to the reference.
 
     Reference: Rodrigues, Jutten & Congedo, IEEE Transactions on Biomedical Engineering 66(8), 2019.
-    pyRiemann's ``Covariances``, ``TLCenter``, ``TLScale`` and ``TLRotate`` do the mathematics. Applying is
-    ours, because their ``transform`` treats every trial as one of the reference. The output is an embedding,
-    the tangent vectors at I, which linear classifiers read.
+    pyRiemann's ``Covariances``, ``TLCenter``, ``TLScale`` and ``TLRotate`` fit the alignment. The application
+    is ours, because their ``transform`` treats each trial as a trial of the reference. The output is an
+    embedding for linear classifiers: the tangent vectors at I.
 
-    Needs source labels, in fit and at application, and in fit task labels of every source for the rotation.
-    No pairs.
+    Needs source labels, in fit and at application; the rotation also needs task labels of each source in the
+    fit. No pairs.
 
-    What it cannot do: give signals back (:class:`RiemannianRecentring` does), or correct another encoder's
-    embedding. Using the task labels of the sources one evaluates on leaks them; use labels of calibration
-    trials, or ``rotate=False``. With two classes a rotation is found only up to the signs of its axes.
+    What it cannot do: return signals (:class:`RiemannianRecentring` does), or correct the embedding of
+    another encoder. Task labels of the evaluated trials would leak; use labels of calibration trials, or
+    ``rotate=False``. With two classes, the rotation is determined only up to the signs of its axes.
 
     Parameters
     ----------
     reference : label, int or None
-        The source onto whose class means the others are rotated: a label, or a position among the sorted
-        labels. None: the first of them.
+        The source with the target class means of the rotation: a label, or a position among the sorted
+        labels. None: the first.
     rotate : bool
-        Rotate. Without it no task labels are needed.
+        Rotate class means; False needs no task labels.
     max_iter : int
-        Most steps of the rotation's descent.
+        Maximum number of descent steps for the rotation.
 
     Attributes
     ----------
     filters_ : dict of tuples
-        Of every source: G^(-1/2), G the geometric mean of its covariances; the power √(1 / dispersion); and
-        an orthogonal rotation Q, I for the reference.
+        For each source: G^(-1/2), with G the geometric mean of its covariances; the power √(1 / dispersion);
+        and an orthogonal rotation Q (I for the reference).
     reference_ : label
-        The reference.
+        The reference source.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False, needs_task=True, acts_on="signals")
@@ -94,16 +94,16 @@ class RiemannianProcrustes(SignalBaseline):
     def _learn(self, parts: Parts, y: Any, codes: NDArray[np.int64]) -> dict[Any, Any]:
         transfer, labels = _pyriemann("transfer"), list(parts)
         reference = reference_index(self.reference, np.array(labels))
-        # pyRiemann splits its labels "domain/class" at slashes, so both are positions here.
+        # pyRiemann splits labels "domain/class" at slashes, so both parts are given as positions.
         task = self._classes(y, codes, labels) if self.rotate else np.zeros_like(codes)
-        order = np.argsort(codes, kind="stable")  # trials as the parts have them
+        order = np.argsort(codes, kind="stable")  # trials in the order of the parts
         domains = np.array([f"{code}/{k}" for code, k in zip(codes[order], task[order], strict=True)])
         C = np.concatenate([covariances(X) for X in parts.values()])
         center = transfer.TLCenter(target_domain="0")
         C = center.fit_transform(C, domains)
         dispersions = transfer.TLScale(target_domain="0", centered_data=True).fit(C, domains).scales_
         if same := [label for i, label in enumerate(labels) if dispersions[str(i)] < NO_SPREAD]:
-            raise ValueError(f"All covariances of source {same} are the same; pass more trials.")
+            raise ValueError(f"All covariances of source {same} are equal; pass more trials.")
         powers = [float(np.sqrt(1.0 / dispersions[str(i)])) for i in range(len(labels))]
         rotations = {str(i): np.eye(C.shape[1]) for i in range(len(labels))}
         if self.rotate and C.shape[1] > 1:
@@ -118,9 +118,9 @@ class RiemannianProcrustes(SignalBaseline):
         }
 
     def _classes(self, y: Any, codes: NDArray[np.int64], sources: list[Any]) -> NDArray[np.int64]:
-        """Return each trial's class; raise unless there are two or more and every source has them all.
+        """Return the class of each trial; raise unless there are two or more classes, all in each source.
 
-        pyRiemann compares numbers of classes only, and would match different classes by their order.
+        pyRiemann compares only the numbers of classes, and would match different classes by their order.
         """
         if y is None:
             raise ValueError("y is missing: the rotation matches class means. Pass it, or use rotate=False.")
@@ -148,7 +148,7 @@ class RiemannianProcrustes(SignalBaseline):
 
 
 def covariances(X: Floats) -> Floats:
-    """Return each trial's covariance, shrunk ("oas"): positive definite after an average reference, too."""
+    """Return shrunk ("oas") trial covariances, which are positive definite even with an average reference."""
     C = np.asarray(_pyriemann("estimation").Covariances("oas").fit_transform(X))
     values = np.linalg.eigvalsh(C)
     if (singular := values[:, 0] <= 1e-12 * values[:, -1]).any():

@@ -1,4 +1,4 @@
-"""Spatial distillation with distribution alignment: a signal decoder for a headset with fewer channels."""
+"""Spatial distillation with distribution alignment (SDDA): a decoder for a headset with fewer channels."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .signals import EuclideanAlignment
 
 Array = Any  # torch.Tensor
 MAX_SEED = 2**31 - 1
-TEMPERATURE, CONFUSION_TEMPERATURE = 8.0, 2.0  # of distillation and of the class confusion, as published
-WIDTHS = (0.125, 0.25, 0.5, 1.0, 2.0)  # of the kernels, in mean squared distances
-N_FILTERS, DEPTH = 8, 2  # temporal filters, and spatial filters of each
+TEMPERATURE, CONFUSION_TEMPERATURE = 8.0, 2.0  # for distillation and for class confusion, as published
+WIDTHS = (0.125, 0.25, 0.5, 1.0, 2.0)  # kernel widths, as multiples of the mean squared distance
+N_FILTERS, DEPTH = 8, 2  # number of temporal filters, and of spatial filters for each temporal filter
 positions = Constraint(
     "a list of positions of channels",
     lambda value: (
@@ -33,36 +33,36 @@ positions = Constraint(
 
 
 class SDDA(Decoder):
-    """Train a decoder for a headset with fewer channels; its teacher sees all channels of another headset.
+    """Train a decoder for a headset with fewer channels, with a teacher on all channels of another headset.
 
     Reference: Liu, Li, Wang, Li, Wu, "SDDA: spatial distillation based distribution alignment for
     cross-headset EEG classification", IEEE Transactions on Biomedical Engineering 73, 2026. Signals are
-    Euclidean-aligned source by source. A teacher learns the task from all channels; a student, from the
-    channels that the target has too, learns the labels, the teacher's softened outputs (temperature 8), equal
-    distributions of its features on both headsets (maximum mean discrepancy of five Gaussian kernels) and
-    unconfused classes on the target's unlabelled trials (temperature 2). The networks have the form of
-    EEGNet: one temporal convolution, spatial filters and power-like pooling; their sizes are ours. The
-    discrepancy uses all pairs of a batch, while the authors' code uses successive ones. The distillation loss
-    is summed over classes, while their code takes the mean.
+    Euclidean-aligned for each source. A teacher learns the task from all channels. A student uses only the
+    channels shared with the target and has four losses: the labels; the teacher's softened outputs
+    (temperature 8); the difference between feature distributions on both headsets (maximum mean discrepancy
+    of five Gaussian kernels); and class confusion on unlabelled target trials (temperature 2). The networks
+    resemble EEGNet: one temporal convolution, spatial filters and power-like pooling; their sizes are ours.
+    The discrepancy uses all pairs in a batch, while the authors' code uses successive pairs. The distillation
+    loss is summed over classes, while their code takes the mean.
 
-    Needs labelled trials, their sources, unlabelled trials of the target and torch. No pairs. It gives
+    Needs labelled trials, their sources, unlabelled trials of the target and torch. No pairs. Gives
     predictions, not signals or embeddings.
 
-    What it cannot do: work on embeddings, keep an existing decoder, or separate a device from the people who
-    used it. It is fitted to one target.
+    What it cannot do: work on embeddings, keep an existing decoder, or separate a device from the
+    participants who used it. It is fitted for one target.
 
     Parameters
     ----------
     channels : list of int or None
-        Positions, among the channels of X, of those that the target has, in the target's order. None: all.
+        Positions in X of the channels that the target has, in the target's order. None: all channels.
     n_epochs, learning_rate, batch_size : int, float, int
-        Adam.
+        Settings of Adam.
     kernel_size : int or None
-        Samples of the temporal filters; None: about a quarter of a trial, an odd number.
+        Length of the temporal filters in samples; None: an odd number near a quarter of the trial length.
     ridge : float
-        Of :class:`EuclideanAlignment`, for signals with an average reference.
+        ``ridge`` of :class:`EuclideanAlignment`, for signals with an average reference.
     device : {"auto", "cpu", "cuda", ...}
-        Where networks are trained; "auto" takes CUDA if torch sees it.
+        Device for training; "auto" uses CUDA if available.
     random_state : int, RandomState or None
         The same seed gives the same decoder.
 
@@ -95,23 +95,22 @@ class SDDA(Decoder):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, source: Any = None, X_target: Any = None, pairs: Any = None) -> Self:
-        """Fit on labelled trials X (n, channels, times) and on ``X_target``, unlabelled trials of the target.
+        """Fit on labelled trials X (n, channels, times) and unlabelled target trials ``X_target``.
 
-        ``source`` are the sessions or headsets of X, which are aligned separately; None means one.
+        ``source`` has the session or headset of each trial in X; these are aligned separately. None: all
+        trials have the same source.
         """
         check_parameters(self)
         forget(self)
         device, first_seed = torch_device(self.device, "SDDA"), read_seed(self.random_state)
         if X_target is None:
-            raise MissingEvidence(
-                "SDDA fits to a target: pass X_target, unlabelled trials of the new headset."
-            )
+            raise MissingEvidence("SDDA needs a target: pass X_target, unlabelled trials of the new headset.")
         trials, target = as_trials(X, "X"), as_trials(X_target, "X_target")
         channels = list(range(trials.shape[1])) if self.channels is None else list(self.channels)
         if max(channels) >= trials.shape[1] or target.shape[1:] != (len(channels), trials.shape[2]):
             raise UsageError(
                 f"X_target has shape {target.shape}, X {trials.shape}; expected ({len(channels)} channels, "
-                f"{trials.shape[2]} samples) in X_target: pass channels=, the target's among those of X."
+                f"{trials.shape[2]} samples) in X_target. Pass channels=, the target's channels in X."
             )
         classes, task = task_classes(y, len(trials))
         sessions = np.zeros(len(trials), int) if source is None else source
@@ -128,7 +127,7 @@ class SDDA(Decoder):
         self, whole_cap: NDArray[Any], common: NDArray[Any], target: NDArray[Any], task: NDArray[np.int64],
         n_classes: int, device: Any, first_seed: int,
     ) -> list[Any]:  # fmt: skip
-        """Return the student's weights."""
+        """Return the weights of the student."""
         import torch
         import torch.nn.functional as F
 
@@ -181,7 +180,7 @@ class SDDA(Decoder):
 
 
 def as_trials(X: Any, name: str) -> NDArray[Any]:
-    """Return finite trials (n, channels, times)."""
+    """Return trials as an array (n, channels, times); raise unless they are finite."""
     trials = as_floats(to_numpy(X, name), name, "a float array of shape (trials, channels, times)")
     if trials.ndim != 3 or not trials.size:
         raise UsageError(f"{name} has shape {trials.shape}; expected (trials, channels, times), none empty.")
@@ -190,7 +189,7 @@ def as_trials(X: Any, name: str) -> NDArray[Any]:
 
 
 def initial_network(n_channels: int, size: int, n_classes: int, draw: Any) -> list[Array]:
-    """Return temporal filters, spatial filters of each, weights and biases of the classes."""
+    """Return random initial weights: temporal filters, spatial filters, class weights and biases."""
     import torch
 
     n = N_FILTERS * DEPTH
@@ -205,7 +204,7 @@ def forward(weights: list[Array], x: Array) -> tuple[Array, Array]:
     import torch.nn.functional as F
 
     temporal, spatial, W, b = weights
-    mixed = torch.einsum("fc,nct->nft", spatial, x)  # both filters are linear: spatial ones first cost less
+    mixed = torch.einsum("fc,nct->nft", spatial, x)  # both filters are linear; spatial first is faster
     kernels = temporal.repeat_interleave(DEPTH, 0)
     filtered = F.conv1d(mixed, kernels, padding="same", groups=len(spatial))
     features = torch.log(filtered.square().mean(2) + 1e-6)
@@ -213,7 +212,7 @@ def forward(weights: list[Array], x: Array) -> tuple[Array, Array]:
 
 
 def mean_discrepancy(a: Array, b: Array) -> Array:
-    """Return the squared maximum mean discrepancy of two batches, over five Gaussian kernels."""
+    """Return the squared maximum mean discrepancy between two batches, over five Gaussian kernels."""
     import torch
 
     both = torch.cat([a, b])
@@ -225,7 +224,7 @@ def mean_discrepancy(a: Array, b: Array) -> Array:
 
 
 def class_confusion(logits: Array) -> Array:
-    """Return how much predictions confuse each class with others, on average; certain ones weigh more."""
+    """Return the mean confusion of each predicted class with others; certain predictions weigh more."""
     p = (logits / CONFUSION_TEMPERATURE).softmax(1)
     entropy = -(p * (p + 1e-5).log()).sum(1).detach()
     weight = 1 + (-entropy).exp()

@@ -1,4 +1,4 @@
-"""Methods that act on signals, before or instead of an encoder; they need the source of every trial.
+"""Methods that correct signals, before or instead of an encoder, and need the source of every trial.
 
 Euclidean alignment and convolutional Monge mapping normalisation (CMMN) are here; Riemannian methods, which
 need pyRiemann, are in ``riemannian``.
@@ -25,18 +25,18 @@ from ..labels import encode_source, to_numpy
 Floats = NDArray[Any]
 Parts = dict[Any, Floats]  # each source's trials in float64
 
-# Below this share of the largest eigenvalue, the smallest is rounding: float32 signals with an average
-# reference leave about 1e-14, recordings of full rank more than 1e-8.
+# Eigenvalues below this share of the largest are rounding errors: float32 signals with an average reference
+# have about 1e-14, recordings of full rank more than 1e-8.
 SINGULAR = 1e-10
-# Without clipping, a larger gain is refused: it lifts rounding or a filter's stop-band, not a spectrum.
+# Without clipping, larger gains raise an error: they amplify rounding errors or the stop-band of a filter.
 MAX_GAIN = 1e6
 
 
 class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the signal methods: learn something from each source, then apply it to that source's trials.
+    """Base class of signal methods, which fit a transformation for each source and apply it to its trials.
 
-    A subclass learns in ``_learn`` and applies in ``_apply``. ``filters_`` has the filters of every source;
-    a new source needs a new fit. Trials are not weighted.
+    Subclasses implement ``_learn`` and ``_apply``. ``filters_`` has the filters of each source; a new source
+    needs a new fit. All trials have the same weight.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
@@ -51,10 +51,10 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any = None, *, source: Any = None, pairs: Any = None, pair_id: Any = None,
         X_val: Any = None, source_val: Any = None, sample_weight: Any = None, groups: Any = None,
     ) -> Self:  # fmt: skip
-        """Learn each source's transformation from trials X (n, channels, times) and their ``source`` (n,).
+        """Fit a transformation for each source on trials X (n, channels, times) with ``source`` (n,).
 
         Only RiemannianProcrustes(rotate=True) uses task labels ``y``. The other parameters are accepted so
-        that all methods are called alike; weights are refused.
+        that all methods have the same signature; weights raise an error.
         """
         check_parameters(self)
         forget(self)
@@ -68,7 +68,7 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any, *, source: Any = None) -> Floats:
-        """Apply to every trial what was learned for its source, which must have been fitted."""
+        """Apply the fitted transformation of its source to each trial; unseen sources raise an error."""
         check_is_fitted(self)
         X = self._check(X)
         sources, codes = self._sources(source, len(X))
@@ -81,11 +81,11 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.concatenate(parts)[order].astype(X.dtype)
 
     def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **fit_params: Any) -> Floats:
-        """Fit, then transform the same trials: exactly ``fit(...).transform(X, source=source)``."""
+        """Fit and transform the same trials, like ``fit(...).transform(X, source=source)``."""
         return self.fit(X, y, source=source, **fit_params).transform(X, source=source)
 
     def _check(self, trials: Any) -> Floats:
-        """Return trials as a finite float32 or float64 array, or say what is wrong with them."""
+        """Return trials as a finite float32 or float64 array, or raise."""
         axes = "(trials, channels, times)"
         expected = f"a float32 or float64 array of shape {axes}"
         X: Floats = as_floats(to_numpy(trials), "X", expected, category=DataConversionWarning, stacklevel=4)
@@ -105,7 +105,7 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return sources.tolist(), codes
 
     def _learn(self, parts: Parts, y: Any, codes: NDArray[np.int64]) -> dict[Any, Any]:
-        """Return what each source's trials are transformed with; ``codes`` are all trials' sources."""
+        """Return the transformation of each source; ``codes`` has the source of each trial."""
         raise NotImplementedError
 
     def _apply(self, X: Floats, learned: Any) -> Floats:
@@ -122,7 +122,7 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class SpatialFilter(SignalBaseline):
-    """Base of methods that multiply each source's trials by a matrix over channels."""
+    """Base class of methods that multiply the trials of each source by a matrix over channels."""
 
     filters_: dict[Any, Floats]
 
@@ -131,16 +131,16 @@ class SpatialFilter(SignalBaseline):
 
 
 class EuclideanAlignment(SpatialFilter):
-    """Give every source the same mean trial covariance, the identity: X' = R^(-1/2) X.
+    """Whiten each source by its mean trial covariance R, so that it becomes the identity: X' = R^(-1/2) X.
 
     Reference: He & Wu, IEEE Transactions on Biomedical Engineering 67(2), 2020. R is the mean over trials of
-    X Xᵀ / T, each channel of a trial demeaned (the paper does not divide by T). Equal to pyRiemann's
-    ``Whitening(metric="euclid")``, whose filters act on covariances.
+    X Xᵀ / T, after the mean of each channel in each trial is removed (the paper does not divide by T). Equal
+    to pyRiemann's ``Whitening(metric="euclid")``, which filters covariances.
 
     Needs source labels, in fit and at application. No pairs, no task.
 
-    What it cannot do: equalise anything but the mean spatial covariance. Unequal class proportions enter R
-    and are "corrected" as well. Channels are mixed, so the output's channels are not electrodes.
+    What it cannot do: equalise more than the mean spatial covariance. Unequal class proportions affect R and
+    are "corrected" too. Channels are mixed, so the output channels are not electrodes.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class EuclideanAlignment(SpatialFilter):
     Attributes
     ----------
     filters_ : dict of (channels, channels) arrays
-        R^(-1/2) of every source.
+        R^(-1/2) of each source.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {"ridge": number(0)}
@@ -183,32 +183,33 @@ def _is_clip(value: Any) -> bool:
 
 
 class CMMN(SignalBaseline):
-    """Filter every source, channel by channel, so that its spectra become those of the sources' barycentre.
+    """Filter each channel of each source so that its spectrum becomes that of the barycentre of sources.
 
-    Reference: Gnassounou, Flamary & Gramfort, NeurIPS 2023. Written here from its description.
+    Reference: Gnassounou, Flamary & Gramfort, NeurIPS 2023. Implemented from its description.
 
     Needs source labels, in fit and at application. No pairs, no task. All sources have the same weight in the
     barycentre.
 
-    What it cannot do: equalise anything but power spectra of single channels. A difference in spectra between
-    groups of people is removed like one between amplifiers. Trials are filtered one by one and taken as zero
-    outside: the first and last F/2 samples are damped, and offsets ring there, so high-pass first.
+    What it cannot do: equalise more than the power spectra of single channels. Spectral differences between
+    groups of participants are removed like those between amplifiers. Trials are filtered separately and
+    padded with zeros: the first and last F/2 samples are damped, and offsets cause ringing, so apply a
+    high-pass filter first.
 
     Parameters
     ----------
     filter_size : int
-        F, length in samples of the filters and of the Welch segments; at most the trial length. The frequency
-        resolution is fs/F.
+        F, the length of the filters and of the Welch segments in samples; at most the trial length. The
+        frequency resolution is fs/F.
     clip : tuple (low, high) or None
-        Limits of the amplitude gains √(p̄/p); they keep stop-bands from being blown up. None: the published
-        method, unclipped; gains above 1e6 are then an error.
+        Limits of the amplitude gains √(p̄/p), which prevent the amplification of stop-bands. None: the
+        published method without clipping; gains above 1e6 then raise an error.
 
     Attributes
     ----------
     barycenter_ : (channels, F // 2 + 1) array
         p̄ = (Σ √p_k / K)², per unit sampling rate.
     filters_ : dict of (channels, F or F + 1) arrays
-        Zero-phase filters of every source.
+        Zero-phase filters of each source.
     """
 
     barycenter_: Floats
@@ -232,7 +233,7 @@ class CMMN(SignalBaseline):
         return checked
 
     def _learn(self, parts: Parts, y: Any, codes: Any) -> dict[Any, Floats]:
-        # Welch spectra, averaged over trials: no segment spans two trials.
+        # Welch spectra, averaged over trials; segments do not span two trials.
         spectra = {
             label: scipy.signal.welch(X, nperseg=self.filter_size, axis=-1)[1].mean(axis=0)
             for label, X in parts.items()
@@ -268,10 +269,10 @@ class CMMN(SignalBaseline):
 
 
 def zero_phase_filter(gains: Floats, size: int) -> Floats:
-    """Return real filters, symmetric about their middle tap, with these gains at the frequencies k/size.
+    """Return real symmetric filters with the given gains at the frequencies k/size.
 
-    The tap of an even size at -size/2 is shared with +size/2, which changes none of these gains; otherwise
-    the filter would delay the signal by a sample.
+    For an even size, the tap at -size/2 is split between -size/2 and +size/2, which keeps these gains;
+    otherwise the filter would delay the signal by a sample.
     """
     taps = np.fft.fftshift(np.fft.irfft(gains, size, axis=-1), axes=-1)
     if size % 2 == 0:

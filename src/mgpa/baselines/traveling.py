@@ -1,6 +1,6 @@
-"""Travelling subjects: the measurement bias of each source, from events that several sources have seen.
+"""Travelling subjects: estimate the measurement bias of each source from events seen by several sources.
 
-The method subtracts it; :func:`split_source_difference` shows what else differs between the sources' rows.
+The method subtracts this bias; :func:`split_source_difference` also estimates the sampling bias of the rows.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..statistics import NO_PAIRS, Statistics, join_rows, require_two_sources, s
 from ._base import Floats, MaybeReferencedMethod, direction_words, routed_map
 
 Codes = NDArray[np.int64]
-MAX_BLOCKS = 40  # parts that the jackknife leaves out one after another
+MAX_BLOCKS = 40  # maximum number of blocks that the jackknife leaves out in turn
 
 
 def measurement_biases(X: Floats, codes: Codes, events: Codes, n_sources: int) -> Floats:
-    """Return the biases b (K, d) of least squares in x = event + b_source + noise, which sum to zero.
+    """Return the least-squares biases b (K, d), with sum zero, of the model x = event + b_source + noise.
 
-    Every event has a free level of its own, so only differences within events count.
+    Each event has its own free level, so only differences within events are used.
     """
     onehot = np.eye(n_sources)[codes]
     sums = np.zeros((int(events.max()) + 1, n_sources))
@@ -39,31 +39,32 @@ def measurement_biases(X: Floats, codes: Codes, events: Codes, n_sources: int) -
     normal = within.T @ within
     if np.linalg.matrix_rank(normal) < n_sources - 1:
         raise MissingEvidence(
-            f"The pairs do not connect all {n_sources} sources. Add pairs until every source is linked to "
-            "every other, directly or through a third."
+            f"The pairs do not connect all {n_sources} sources. Add pairs until each source is linked to "
+            "all others, directly or through further sources."
         )
     return np.asarray(np.linalg.pinv(normal) @ (within.T @ X))
 
 
 class TravelingSubjects(MaybeReferencedMethod):
-    """Subtract each source's measurement bias, estimated from subjects measured by several sources.
+    """Subtract the measurement bias of each source, estimated from subjects measured by several sources.
 
     Reference: Yamashita et al., "Harmonization of resting-state functional MRI data across multiple imaging
     sites via the separation of site differences into sampling bias and measurement bias", PLOS Biology 17,
-    2019. Ours is the part of its model that travelling subjects determine, x = subject + measurement bias +
-    noise with biases that sum to zero, by least squares; the paper estimates it together with factors of
-    disorders, with a ridge. An *event* (a pair) is here what a travelling subject is there.
+    2019. Implemented is the part of the model that travelling subjects determine: x = subject + measurement
+    bias + noise, with biases that sum to zero, fitted by least squares. The paper fits this part together
+    with factors of disorders, with a ridge. An *event* (a pair) here corresponds to a travelling subject
+    there.
 
-    Needs pairs and source labels, and the source again at application. No task. It differs from ComBat in
-    that the rows of the sources, and so the people in them, do not enter.
+    Needs pairs and source labels, and the source again at application. No task. Unlike ComBat, the method
+    does not use unpaired rows, so differences between participants of the sources have no effect.
 
-    What it cannot do: correct more than a constant for each source: gains, rotations and noise stay. A row
-    of an unknown or unseen source is refused.
+    What it cannot do: correct more than a constant for each source; gains, rotations and noise remain. Rows
+    of an unknown or unseen source raise an error.
 
     Parameters
     ----------
     reference : label, int or None
-        A source to leave as it is. None maps all sources to their mean, as published.
+        A source that stays unchanged. None maps all sources to their mean, as published.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False, needs_pairs=True)
@@ -90,7 +91,7 @@ class TravelingSubjects(MaybeReferencedMethod):
 
 
 def paired_events(data: Statistics) -> tuple[Floats, Codes, Codes]:
-    """Return all paired rows with the positions of their sources and the number of their event."""
+    """Return all paired rows with their source codes and event numbers."""
     require_two_sources(data.aligned, data.sources)
     rows, codes, events, first = [], [], [], 0
     for pairs in data.aligned:
@@ -110,10 +111,10 @@ def paired_events(data: Statistics) -> tuple[Floats, Codes, Codes]:
 
 @dataclass(frozen=True)
 class SourceDifference:
-    """How one source's rows (of one label) differ from the mean of all sources', and from which cause.
+    """The difference between one source (for one label) and the mean of all sources, split by cause.
 
-    Lengths are per feature, in standard deviations of the rows, with the squared error of the estimate taken
-    off (0 where it is all error); ``_se`` are standard errors. ``cosine`` is between the two biases.
+    Lengths are per feature, in standard deviations of the rows, after subtraction of the squared estimation
+    error (0 if the error is larger). Fields ``_se`` are standard errors. ``cosine`` is that of both biases.
     """
 
     source: Any
@@ -129,7 +130,7 @@ class SourceDifference:
 
 
 class SourceSplit(tuple[SourceDifference, ...]):
-    """Differences between sources, printed as a table; ``pandas.DataFrame(split)`` makes a frame of it."""
+    """Differences between sources, printed as a table; ``pandas.DataFrame(split)`` converts them."""
 
     __slots__ = ()
 
@@ -150,17 +151,17 @@ def split_source_difference(
 ) -> SourceSplit:  # fmt: skip
     """Split the difference between sources into measurement bias and sampling bias.
 
-    The total is what the rows show: each source's mean minus the mean over sources. The measurement bias is
-    what the pairs show, where the same events were measured by several sources
-    (:class:`TravelingSubjects`). The rest is the sampling bias: other people, other conditions.
+    The total is estimated from all rows: the mean of each source minus the mean over sources. The measurement
+    bias is estimated from pairs, the same events measured by several sources (:class:`TravelingSubjects`).
+    The remainder is the sampling bias: other participants or other conditions.
 
     Parameters
     ----------
     X, source, pairs, pair_id, groups, pair_groups
-        As in ``fit``. Standard errors are over participants (``groups``); without them over events and rows.
+        As in ``fit``. Standard errors are over participants (``groups``) or else over events and rows.
     y : (n,) array or None
-        The task: split the difference for each label by itself, so that unequal proportions of labels are no
-        sampling bias.
+        Task labels: split the difference separately for each label, so that unequal label proportions do not
+        count as sampling bias.
 
     Examples
     --------
@@ -206,7 +207,7 @@ def split_source_difference(
     for (k, name), (c, label) in product(enumerate(sources.tolist()), enumerate(labels.tolist())):
         device, rest = whole[1:, k, c]
         size = np.linalg.norm(device) * np.linalg.norm(rest)
-        # Total, measurement and sampling: each length and its standard error.
+        # Length and standard error of total, measurement and sampling.
         parts: list[Any] = np.stack([lengths[:, k, c], errors[:, k, c]], axis=1).ravel().tolist()
         n_rows = int(((codes == k) & (classes == c)).sum())
         cosine = float(device @ rest / size) if size else 0.0
@@ -216,7 +217,7 @@ def split_source_difference(
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows with their sources, their labels (of pairs, their events) and whose they are."""
+    """Rows with their sources, their labels (for pairs, their events) and their participants."""
 
     X: Floats
     codes: Codes
@@ -224,12 +225,12 @@ class Rows:
     owners: NDArray[Any]
 
     def take(self, keep: NDArray[np.bool_]) -> Rows:
-        """Return some rows."""
+        """Return the selected rows."""
         return Rows(self.X[keep], self.codes[keep], self.kinds[keep], self.owners[keep])
 
 
 def _labelled_pairs(rows: Rows, pair_id: Any, grouped: bool) -> tuple[Rows, bool]:
-    """Return the rows that have an event's id, and whether they have the rows' owners."""
+    """Return the rows with an event id, and whether they share the participants of the rows."""
     ids = check_pair_id(pair_id, len(rows.X))
     if not (keep := is_paired(ids)).any():
         raise MissingEvidence(NO_PAIRS)
@@ -238,7 +239,7 @@ def _labelled_pairs(rows: Rows, pair_id: Any, grouped: bool) -> tuple[Rows, bool
 
 
 def _jackknifed(rows: Rows, paired: Rows, shared: bool, shape: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Return the jackknife's variances of squared lengths per feature, and of lengths."""
+    """Return jackknife variances of squared lengths per feature and of lengths."""
     noise: Any = 0.0
     variance: Any = 0.0
     for samples in without_each_block(rows, paired, shared):
@@ -249,7 +250,7 @@ def _jackknifed(rows: Rows, paired: Rows, shared: bool, shape: tuple[int, int]) 
 
 
 def difference_parts(rows: Rows, paired: Rows, n_sources: int, n_labels: int) -> Floats:
-    """Return total, measurement and sampling bias, (3, K, labels, d); NaN of cells without rows."""
+    """Return total, measurement and sampling bias, (3, K, labels, d); NaN for cells without rows."""
     means = np.full((n_sources, n_labels, rows.X.shape[1]), np.nan)
     for k, c in product(range(n_sources), range(n_labels)):
         if (cell := (rows.codes == k) & (rows.kinds == c)).any():
@@ -260,9 +261,10 @@ def difference_parts(rows: Rows, paired: Rows, n_sources: int, n_labels: int) ->
 
 
 def without_each_block(rows: Rows, paired: Rows, shared: bool) -> list[list[tuple[Rows, Rows]]]:
-    """Return rows and pairs without one block of owners after another.
+    """Return rows and pairs with each block of participants left out in turn.
 
-    Blocks of both leave together if they have the same owners; otherwise first the rows', then the pairs'.
+    If rows and pairs have the same participants, their blocks are left out together; otherwise blocks of rows
+    are left out first, then blocks of pairs.
     """
     if shared:
         together = blocks(np.concatenate([rows.owners, paired.owners]))
@@ -278,13 +280,13 @@ def without_each_block(rows: Rows, paired: Rows, shared: bool) -> list[list[tupl
 
 
 def jackknife_variance(left: Floats) -> Floats:
-    """Return the jackknife's variance of estimates that leave out one block each (the first axis)."""
+    """Return the jackknife variance of leave-one-block-out estimates (first axis)."""
     n = len(left)
     return np.asarray(np.nansum((left - np.nanmean(left, axis=0)) ** 2, axis=0) * (n - 1) / n)
 
 
 def blocks(units: NDArray[Any]) -> Codes:
-    """Return the block of each row: whole units, in at most :data:`MAX_BLOCKS` parts."""
+    """Return the block of each row; blocks keep units together, and there are at most :data:`MAX_BLOCKS`."""
     codes = np.unique(units, return_inverse=True)[1]
     n = int(codes.max()) + 1
     dealt: Codes = np.random.default_rng(0).permutation(n) % min(n, MAX_BLOCKS)
