@@ -610,7 +610,8 @@ def test_piecewise_direct_standardisation_is_a_regression_per_feature():
 
 @pytest.mark.parametrize("window", [0, 1, 3, 20])
 def test_settings_of_piecewise_standardisation_are_compared_by_the_regressions_that_are_used(window):
-    from mgpa.baselines.calibration_transfer import PDS, leading_components, piecewise
+    from mgpa.baselines.calibration_transfer import PDS
+    from mgpa.baselines.paired_regressions import leading_components, piecewise
 
     old, new = (views - views.mean(axis=0) for views in two_instruments())
     counts = [1, 2, 4]

@@ -16,7 +16,7 @@ from ..moments import Standardizer
 from ..pairs import Pairs
 from ..statistics import LabelledRows, Statistics, require_several
 from ._base import Floats, InMemory, direction_words, reference_index, views_of
-from .calibration_transfer import pair_folds
+from .paired_regressions import pair_folds
 
 MAX_SEED = 2**31 - 1
 BLOCK_ROWS = 8192

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse
 from numpy.typing import NDArray
 
 from .._common.parameters import Constraint, flag, nothing, number, one_of, source_label, whole
@@ -30,76 +29,23 @@ from ._base import (
     routed_map,
     views_of,
 )
+from .paired_regressions import (
+    ROUNDING,
+    by_components,
+    fewest_training,
+    pair_folds,
+    piecewise,
+    principal_axes,
+    principal_regression,
+)
 
-N_FOLDS = 5
 FEWEST_PAIRS = 3
-ROUNDING = 1e-10  # singular values below this share of the largest are rounding errors
-CLEAR = 1e-5  # singular values above this share are accurate enough when computed from a Gram matrix
 auto = one_of("auto")
 
 
 def tried(value: Any, candidates: Iterable[Any]) -> list[Any]:
     """Return the candidates for "auto", or the given setting as the only candidate."""
     return list(candidates) if isinstance(value, str) and value == "auto" else [value]
-
-
-def pair_folds(n: int, people: NDArray[Any] | None) -> NDArray[np.int64]:
-    """Return the fold of each pair; folds keep participants (or, if unknown, neighbouring pairs) together."""
-    units = np.arange(n) if people is None else np.unique(people, return_inverse=True)[1]
-    if units.max() == 0:
-        units = np.arange(n)
-    n_units = int(units.max()) + 1
-    folds: NDArray[np.int64] = units * min(N_FOLDS, n_units) // n_units
-    return folds
-
-
-def fewest_training(A: Floats) -> int:
-    """Return the number of pairs in the smallest training part of equal folds."""
-    return len(A) - -(-len(A) // N_FOLDS)
-
-
-def principal_axes(B: Floats) -> Floats:
-    """Return the matrix (d, k) to coordinates along the principal axes of views, in standard deviations.
-
-    The number of axes is a third of the number of pairs. A model calibrated on the reference may depend on
-    any axis, often on one with little variance. Large axes would dominate unscaled squared errors.
-    """
-    values, rows = leading_components(B - B.mean(axis=0), max(1, len(B) // 3))
-    return np.asarray(rows.T / values * np.sqrt(len(B)))
-
-
-def leading_components(A: Floats, count: int) -> tuple[Floats, Floats]:
-    """Return up to ``count`` of the largest singular values of A and their right vectors.
-
-    They are computed from the smaller Gram matrix, in a fifth of the time, or from A if a value is too small
-    for the Gram matrix. Values at rounding level are dropped.
-    """
-    few = len(A) < A.shape[1]
-    gram = A @ A.T if few else A.T @ A
-    most = min(count, len(gram))
-    squares, vectors = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - most, len(gram) - 1])
-    if squares[0] > CLEAR**2 * squares[-1]:
-        values, vectors = np.sqrt(squares[::-1]), vectors[:, ::-1]
-        return values, np.asarray((A.T @ (vectors / values) if few else vectors).T)
-    _, values, rows = np.linalg.svd(A, full_matrices=False)
-    k = min(most, int((values > ROUNDING * values.max(initial=0.0)).sum()))
-    return values[:k], rows[:k]
-
-
-def principal_regression(A: Floats, B: Floats) -> tuple[Floats, Floats]:
-    """Return the principal axes of centred A (r, d), largest first, and the slope of B on each (r, …)."""
-    U, values, rows = np.linalg.svd(A, full_matrices=False)
-    rank = int((values > ROUNDING * values.max(initial=0.0)).sum())
-    slopes = (U[:, :rank].T @ B) / values[:rank].reshape(-1, *[1] * (B.ndim - 1))
-    return rows[:rank], np.asarray(slopes)
-
-
-def by_components(A: Floats, B: Floats, new: Floats, counts: list[int]) -> Iterator[Floats]:
-    """Yield predictions for new rows from regressions of B on leading components of A, for each count."""
-    values, rows = leading_components(A, max(counts))
-    along, slopes = new @ rows.T, rows @ (A.T @ B) / values[:, None] ** 2
-    for k in counts:
-        yield along[:, :k] @ slopes[:k]
 
 
 class PairedTransfer(ReferencedMethod):
@@ -265,9 +211,8 @@ class DS(ComponentTransfer):
         return [{"n_components": k} for k in tried(self.n_components, range(1, most + 1))]
 
     def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:
-        rows, slopes = principal_regression(A, B)
-        k = setting["n_components"]
-        return np.asarray(rows[:k].T @ slopes[:k])
+        rows, slopes = principal_regression(A, B, setting["n_components"])
+        return np.asarray(rows.T @ slopes)
 
     def _predict(
         self, A: Floats, B: Floats, new: Floats, axes: Floats, settings: list[dict[str, Any]]
@@ -324,13 +269,13 @@ class PDS(PairedTransfer):
     def _matrix(self, A: Floats, B: Floats, **setting: Any) -> Floats:
         (d, k), window = (A.shape[1], setting["n_components"]), setting["window"]
         if window is None:
-            rows, slopes = principal_regression(A, B)
-            return np.asarray(rows[:k].T @ slopes[:k])
+            rows, slopes = principal_regression(A, B, k)
+            return np.asarray(rows.T @ slopes)
         matrix = np.zeros((d, d))
         for j in range(d):
             near = slice(max(0, j - window), j + window + 1)
-            rows, slopes = principal_regression(A[:, near], B[:, j])
-            matrix[near, j] = rows[:k].T @ slopes[:k]
+            rows, slopes = principal_regression(A[:, near], B[:, j], k)
+            matrix[near, j] = rows.T @ slopes
         return matrix
 
     def _predict(
@@ -344,27 +289,6 @@ class PDS(PairedTransfer):
                 continue
             for matrix in piecewise(gram, cross, window, counts):
                 yield new @ (matrix @ axes)
-
-
-def piecewise(
-    gram: Floats, cross: Floats, window: int, counts: list[int]
-) -> Iterator[scipy.sparse.csc_array]:
-    """Yield the regressions of all features on components of their neighbours, for each number of components.
-
-    All neighbourhoods are decomposed together, from the products AᵀA and AᵀB.
-    """
-    d, width = len(gram), 2 * window + 1
-    at = np.arange(d)[:, None] + np.arange(-window, window + 1)
-    inside, at = (at >= 0) & (at < d), np.clip(at, 0, d - 1)
-    values, axes = np.linalg.eigh(gram[at[:, :, None], at[:, None]] * (inside[:, :, None] & inside[:, None]))
-    values, axes = values[:, ::-1], axes[:, :, ::-1]
-    products = np.einsum("jik,ji->jk", axes, cross[at, np.arange(d)[:, None]] * inside)
-    resolved = values > width * np.finfo(np.float64).eps * values[:, :1]
-    slopes = np.where(resolved, products / np.where(resolved, values, 1.0), 0.0)
-    coefficients = np.cumsum(axes * slopes[:, None], axis=2)
-    for k in counts:
-        of_feature = coefficients[:, :, min(k, width) - 1] * inside
-        yield scipy.sparse.csc_array((of_feature.ravel(), at.ravel(), width * np.arange(d + 1)), shape=(d, d))
 
 
 class FEATMAP(PairedTransfer):
