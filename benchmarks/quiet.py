@@ -19,6 +19,9 @@ from pathlib import Path
 
 PHYSICAL = 0.95  # of the bare work: nothing is faster than what it cannot avoid
 LOUD = 0.1  # of the cores' time in other processes: from there on numbers are not to be believed
+# Seconds for which OpenBLAS's threads keep a core busy after a product, to see whether another one follows.
+BUSY_AFTER = 0.04
+SHORT = 5e-4  # seconds of a run with one thread of BLAS, as that of a single row
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 SCRIPTS = (("run.py", "speed.json"), ("peers.py", "peers.json"), ("growth.py", "growth.json"))
 
@@ -75,7 +78,10 @@ class Watch:
 
 
 def shortest(functions, repeats=5, prepare=None):
-    """Return the shortest run of each function, in seconds; they take turns, the first one does not count."""
+    """Return the shortest run of each function, in seconds; they take turns, the first one does not count.
+
+    After each run that can have used several threads of BLAS, there is a pause until these sleep.
+    """
     times = []
     for _ in range(repeats + 1):
         turn = []
@@ -85,6 +91,8 @@ def shortest(functions, repeats=5, prepare=None):
             start = time.perf_counter()
             function()
             turn.append(time.perf_counter() - start)
+            if turn[-1] > SHORT:
+                time.sleep(BUSY_AFTER)
         times.append(turn)
     return [min(column) for column in zip(*times[1:], strict=True)]
 

@@ -378,6 +378,7 @@ def bench_stream(device):
         middle = time.perf_counter()
         gram()
         fitting, bare = fitting + middle - start, bare + time.perf_counter() - middle
+        time.sleep(quiet.BUSY_AFTER)
     start = time.perf_counter()
     model.to_map()
     fitting += time.perf_counter() - start

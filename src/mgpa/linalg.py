@@ -1,23 +1,28 @@
 """Linear algebra that does not grow with the rows: scatters, their principal axes, ridge penalties.
 
 A scatter of fewer rows than features is stored as these rows. All decompositions are truncated in one
-function (:func:`resolved_axes`), which removes axes that are only rounding errors.
+function (:func:`resolved_axes`), which removes axes that are only rounding errors. Threads share rows in one
+function (:func:`in_threads`).
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 EPS = float(np.finfo(np.float64).eps)
 # Numbers in float64 that one product takes: 16 MiB.
@@ -201,6 +206,26 @@ def cross_validated_ridge(values: Floats, products: Floats, total: float, n: flo
 def ridge_grid(values: Floats) -> Floats:
     """Return the candidate penalties for a scatter with these principal values, in increasing order."""
     return np.asarray(values[-1] * np.logspace(-10, 2, 73))
+
+
+def n_threads() -> int:
+    """Return the number of threads that share the rows: cores of this process, at most OMP_NUM_THREADS."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
+
+
+def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return the function's result for every item, in order.
+
+    Each thread processes whole items, including their matrix products: a BLAS that divides each small
+    product among its threads spends most of the time waiting.
+    """
+    threads = min(n_threads(), len(items)) if len(items) > 1 else 1
+    if threads > 1:
+        with one_blas_thread() as granted, ThreadPoolExecutor(threads if granted else 1) as pool:
+            return list(pool.map(function, items))
+    return list(map(function, items))
 
 
 @contextmanager

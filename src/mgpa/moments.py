@@ -21,13 +21,16 @@ from numpy.typing import NDArray
 from ._common.arrays import cast, double
 from ._common.checks import is_tensor, on_cuda
 from .labels import coded, to_numpy
-from .linalg import BLOCK, PIECE, Scatter, blocks
+from .linalg import BLOCK, PIECE, Scatter, blocks, in_threads
 
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
 CENTER_ROWS = 256  # whose mean is near enough to that of all
 GROUPED = 1024  # means that are added up together
+# Parts that threads share have at least so many rows for each feature, and are at most so many, because each
+# takes the memory of a matrix of features.
+ROWS_PER_FEATURE, MOST_PARTS = 16, 16
 DEVICE_BLOCK = 2**25  # numbers in float64 that a tensor's device takes at a time: 256 MiB
 
 
@@ -177,11 +180,26 @@ class Moments:
     def from_codes(
         cls, X: Any, distinct: NDArray[Any], codes: NDArray[np.int64], weight: Floats | None = None
     ) -> Moments:
-        """Summarise rows X with sources given as positions among the ``distinct`` labels."""
-        parts = {}
-        for code, label in enumerate(distinct):
+        """Summarise rows X with sources given as positions among the ``distinct`` labels.
+
+        Threads share the rows, in parts that do not depend on the number of threads, nor does the result.
+        """
+        n, d = X.shape
+        size = n if is_tensor(X) else max(BLOCK // d, ROWS_PER_FEATURE * d, -(-n // MOST_PARTS))
+        labels: list[Any] = []
+        several: list[NDArray[np.intp]] = []
+        for code, label in enumerate(distinct.tolist()):
             rows = np.flatnonzero(codes == code)
-            parts[label.item()] = SourceMoments.from_rows(X, None if weight is None else weight[rows], rows)
+            several += np.array_split(rows, max(1, len(rows) // max(1, size)))
+            labels += [label] * (len(several) - len(labels))
+
+        def summarise(rows: NDArray[np.intp]) -> SourceMoments:
+            return SourceMoments.from_rows(X, None if weight is None else weight[rows], rows)
+
+        shared = n * d >= BLOCK and not is_tensor(X)
+        parts: dict[Any, SourceMoments] = {}
+        for label, part in zip(labels, (in_threads if shared else map)(summarise, several), strict=True):
+            parts[label] = parts[label] + part if label in parts else part
         return cls(parts)
 
     def __add__(self, other: Moments) -> Moments:

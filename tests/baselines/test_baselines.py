@@ -626,6 +626,23 @@ def test_settings_of_piecewise_standardisation_are_compared_by_the_regressions_t
         np.testing.assert_allclose(np.abs(np.sum(rows * axes[: len(rows)], axis=1)), 1.0)
 
 
+@pytest.mark.parametrize("smallest", [0.5, 1e-4, 1e-8, 0.0])  # relative to the largest singular value
+@pytest.mark.parametrize("shape", [(20, 12), (12, 20)])
+def test_regressions_on_components_are_those_of_singular_vectors(shape, smallest):
+    from mgpa.baselines.paired_regressions import principal_regression
+
+    rng, few = np.random.default_rng(0), min(shape)
+    U, V = (np.linalg.qr(rng.normal(size=(n, few)))[0] for n in shape)
+    A, B = (U * np.append(np.geomspace(1.0, 0.3, few - 1), smallest)) @ V.T, rng.normal(size=(shape[0], 3))
+    for count in (2, few):
+        rows, slopes = principal_regression(A, B, count)
+        left, values, right = np.linalg.svd(A, full_matrices=False)
+        k = min(count, (values > 1e-10).sum())
+        expected = right[:k].T @ ((left[:, :k].T @ B) / values[:k, None])
+        np.testing.assert_allclose(rows.T @ slopes, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+        assert len(rows) == min(count, few - (smallest == 0.0))
+
+
 def test_spectral_space_transformation_is_its_formula_and_maps_new_samples():
     model, old, new = fit_transfer("sst", n_components=4)
     A, B = new - new.mean(axis=0), old - old.mean(axis=0)

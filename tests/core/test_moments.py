@@ -66,6 +66,32 @@ def test_moments_in_blocks_are_those_of_all_rows_at_once(n, piece, weighted, mon
     assert_close(part.scatter, SourceMoments.from_rows(X[some], w[some]).scatter, 1e-9)
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+def test_threads_share_the_rows_of_sources_in_parts_and_change_no_bit(weighted, monkeypatch):
+    monkeypatch.setattr(mgpa.moments, "BLOCK", 6 * 16)
+    rng = np.random.default_rng(0)
+    X, source = (
+        rng.normal(size=(3000, 6)).astype(np.float32),
+        np.array(["a", "b"])[(rng.random(3000) < 0.1) * 1],
+    )
+    weight = rng.uniform(0.5, 2.0, size=3000) if weighted else None
+    several = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr("mgpa.linalg.n_threads", lambda threads=threads: threads)
+        several.append(Moments.from_rows(X, source, weight))
+    for label in "ab":
+        rows = np.flatnonzero(source == label)
+        whole = SourceMoments.from_rows(X, None if weight is None else weight[rows], rows)
+        first = several[0].parts[label]
+        assert first.n_rows == whole.n_rows
+        assert (first.checksum == whole.checksum).all()
+        assert_close(first.mean, whole.mean, 1e-12)
+        assert_close(first.scatter, whole.scatter, 1e-11 * np.abs(whole.scatter).max())
+        for other in several[1:]:
+            np.testing.assert_array_equal(other.parts[label].scatter, first.scatter)
+            np.testing.assert_array_equal(other.parts[label].mean, first.mean)
+
+
 def test_the_fingerprint_knows_rows_labels_and_numbers_but_no_order():
     X, source = np.random.default_rng(1).normal(size=(8, 3)), np.array(["a", "b"] * 4)
     fingerprint = Moments.from_rows(X, source).fingerprint

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._common.arrays import copy_rows, double
+from ..linalg import n_threads
 from .adaptation import require_population
 from .base import CorrectionMap, Floats
 from .info import MapInfo
-from .runtime.compiled import kernels, n_threads, on_blocks
+from .runtime.compiled import kernels, on_blocks
 from .runtime.folding import Folded, fold_affine, fold_spread, uncentred
 from .validation import require_shape
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from factories import random_staged_map
-from mgpa.linalg import one_blas_thread
-from mgpa.maps.runtime.compiled import VARIABLE, kernels, n_threads, unavailable_reason
+from mgpa.linalg import n_threads, one_blas_thread
+from mgpa.maps.runtime.compiled import VARIABLE, kernels, unavailable_reason
 
 
 def test_the_environment_can_decline(monkeypatch):
@@ -80,7 +80,7 @@ def test_one_caller_at_a_time_limits_the_blas_and_leaves_it_as_it_was(monkeypatc
         with pytest.raises(ZeroDivisionError), one_blas_thread():
             raise ZeroDivisionError
         assert blas_threads() == {2}
-        monkeypatch.setattr("mgpa.maps.runtime.compiled.n_threads", lambda: 2)
+        monkeypatch.setattr("mgpa.linalg.n_threads", lambda: 2)
         with ThreadPoolExecutor(3) as pool:  # transforms at the same time
             for rows in pool.map(m.transform, [X] * 12):
                 np.testing.assert_array_equal(rows, expected)

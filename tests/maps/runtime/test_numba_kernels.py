@@ -68,7 +68,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     X = np.random.default_rng(0).normal(size=(1000, m.n_features)).astype(np.float32)
     results = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr("mgpa.maps.runtime.compiled.n_threads", lambda threads=threads: threads)
+        monkeypatch.setattr("mgpa.linalg.n_threads", lambda threads=threads: threads)
         results.append((m.transform(X), m.stage_movement(X)))
     for rows, movement in results[1:]:
         np.testing.assert_array_equal(rows, results[0][0])
