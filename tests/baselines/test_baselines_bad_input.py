@@ -209,7 +209,7 @@ def test_application_needs_sources_that_were_fitted_and_reads_labels_alike(name,
         for rows in (X, torch.tensor(X)):
             with refused("is source-aware: pass source=", "dry, wet"):
                 correct.transform(rows)
-            with refused("not in the fit: 'gel'", "Fitted on 'dry', 'wet'"):
+            with refused("not in the fit: 'gel'", "corrects only 'dry', 'wet'"):
                 correct.transform(rows, source=np.where(SOURCE == "wet", "gel", SOURCE))
             with refused("(59,); expected one label for each of the 60 rows"):
                 correct.transform(rows, source=SOURCE[:-1])
@@ -233,7 +233,7 @@ def test_application_needs_sources_that_were_fitted_and_reads_labels_alike(name,
 def test_one_row_has_no_variance(name):
     if name not in METHODS:
         pytest.skip("needs concept-erasure")
-    with refused("Sources ['wet'] have one row"):
+    with refused("Sources ['wet'] have a single row"):
         fit(name, X[:31], task=TASK[:31], source=SOURCE[:31])
     with refused("so no variance", "a weight of 1 counts as one row"):
         fit(name, sample_weight=np.full(N, 1 / N))

@@ -109,9 +109,7 @@ def test_other_formats_take_what_they_can_hold_and_name_what_they_cannot(table, 
 def test_rows_without_labels_are_fitted_and_corrected_and_that_is_said(table, tmp_path):
     label = pa.array([None if i % 4 == 0 else str(v) for i, v in enumerate(table.label)])
     path = file_with(table, tmp_path / "t.parquet", {}, label=label)
-    with pytest.warns(
-        UserWarning, match=r"label is missing in \d+ of \d+ rows: rows are used, labels are not"
-    ):
+    with pytest.warns(UserWarning, match=r"label is missing in \d+ of \d+ rows, so labels are not used"):
         read = open_table(path).read()
     assert read.label is None
     with pytest.raises(TableError, match=r"label is missing \(null\) in \d+ rows \(first: row 0\)"):

@@ -248,5 +248,5 @@ def test_the_header_block_of_an_instrument_is_skipped(declared, tmp_path):
     with pytest.raises(TableError, match="skip_rows is for CSV"):
         open_table(tmp_path / "t.npz", skip_rows=1)
     (tmp_path / "u.csv").write_text("mp6\ndevice,f0\nwet,1\n")
-    with pytest.raises(TableError, match=r"Lines before the names: pass skip_rows"):
+    with pytest.raises(TableError, match=r"To skip lines before the names, pass skip_rows"):
         open_table(tmp_path / "u.csv", embedding="f")

@@ -428,7 +428,7 @@ RAGGED = {"embedding": [[1.0, 2.0]] * 4 + [[1.0]] + [[1.0, 2.0]]}
         ({"a": [1.0], "b": ["x"]}, {"embedding": ["a", "b"]}, r"b \(text\) cannot be part of an embedding"),
         ({"X": [[1.0]]}, {"columns": ["age"]}, r"No column age\. Columns: none"),
         ({"X": [[1.0]], "a": [1]}, {"rename": {"b": "label"}}, r"No column b\. Columns: a \(int64\)"),
-        ({"X": [[1.0]], "a": [1], "b": [1]}, {"rename": {"b": "a"}}, "Both a and b would be called a"),
+        ({"X": [[1.0]], "a": [1], "b": [1]}, {"rename": {"b": "a"}}, "Both a and b would be named a"),
         ({"X": [[1.0]], "a": [1]}, {"rename": {"a": "mgpa"}}, "mgpa is a reserved name"),
         (
             {"X": [[1.0]], "s": [{"a": 1}]},

@@ -46,10 +46,10 @@ class DataSet:
     home, license, citation, size : str
         Home page (empty: simulated data), licence, citation, and size of the download.
     settings : function
-        A function of the arrays in the file that yields the settings.
+        A function that takes the arrays in the file and yields the settings.
     fetch : function or None
-        A function that downloads the raw files, checks them, and returns the arrays. None: only from
-        ``--data``.
+        A function that downloads the raw files, checks them, and returns the arrays. None: the data can only
+        be read from ``--data``.
     digest : str
         Checksum of the result of ``fetch``, by ``mgpa.bench.fetch.contents``. Empty: ``fetch`` checks it.
     """
@@ -66,7 +66,7 @@ class DataSet:
     digest: str = ""
 
     def open(self, folder: Path | None) -> Arrays:
-        """Return the arrays, from the folder or fetched."""
+        """Return the arrays, read from the folder or downloaded."""
         path = None if folder is None else folder / self.file
         if path is not None and path.exists():
             if path.suffix == ".csv":
@@ -89,12 +89,12 @@ class DataSet:
 
 
 def logarithms(X: NDArray[Any]) -> Floats:
-    """Return log(1 + |x|) with the sign of x, for features of many sizes."""
+    """Return log(1 + |x|) with the sign of x, for features that span orders of magnitude."""
     return np.asarray(np.sign(X) * np.log1p(np.abs(X.astype(np.float64))))
 
 
 def blocks(n: int, number: int) -> NDArray[np.str_]:
-    """Return a block for each of n samples, which is used as its participant."""
+    """Return the block of each of n samples; blocks take the place of participants."""
     order = np.random.default_rng(3).permutation(n)
     names = np.empty(n, dtype="U8")
     for k, part in enumerate(np.array_split(order, number)):
@@ -105,7 +105,7 @@ def blocks(n: int, number: int) -> NDArray[np.str_]:
 def aligned(
     X: Floats, device: NDArray[Any], event: NDArray[Any], label: NDArray[Any], participant: NDArray[Any]
 ) -> Events:
-    """Return rows of single recordings as events with a view for each device."""
+    """Return rows of single recordings as events with one view per device."""
     devices, k = np.unique(device, return_inverse=True)
     _, first, i = np.unique(event, return_index=True, return_inverse=True)
     views = np.full((len(devices), len(first), X.shape[1]), np.nan)
@@ -165,13 +165,13 @@ def _tokens(a: Arrays) -> Iterator[Setting]:
         yield _setting("kalunga_tokens", name, events, fade=fade)
 
 
-#: Bands of the flicker frequencies, their harmonics, and what lies between, in Hz.
+#: Frequency bands in Hz: flicker frequencies, their harmonics, and the ranges between them.
 BANDS = ((4, 8), (8, 12.5), (12.6, 13.4), (13.5, 16.5), (16.6, 17.4), (17.5, 20.5), (20.6, 21.4),
          (25.6, 26.4), (27, 34), (34, 45))  # fmt: skip
 
 
 def amplitudes(epochs: Floats, rate: float) -> Floats:
-    """Return the root mean square amplitude of every channel in every band, (trials, bands x channels)."""
+    """Return the root mean square amplitude of each channel in each band, (trials, bands x channels)."""
     spectrum = np.abs(np.fft.rfft(epochs * np.hanning(epochs.shape[-1]), axis=-1))
     f = np.fft.rfftfreq(epochs.shape[-1], 1 / rate)
     bands = [np.sqrt((spectrum[..., (f >= low) & (f < high)] ** 2).mean(axis=-1)) for low, high in BANDS]
@@ -199,7 +199,7 @@ def _amplifiers(a: Arrays) -> Iterator[Setting]:
             yield _setting("kalunga_amplifiers", f"{' or '.join(classes)}, {name}", events)
 
 
-#: Electrodes that are one device, and those that are the other.
+#: Electrodes of the first device and of the second device.
 ELECTRODES = {
     "left, right": ("Fp1 F3 C3 P3 O1 T7", "Fp2 F4 C4 P4 O2 T8"),
     "front, back": ("Fp1 F3 F4 Fp2 Fz", "O1 P3 P4 O2 Pz"),
@@ -253,7 +253,7 @@ _SETTINGS: dict[str, tuple[Callable[[Arrays], Iterator[Setting]], Callable[[], A
 
 
 def data_sets(facts: dict[str, dict[str, Any]]) -> dict[str, DataSet]:
-    """Return the data sets of ``_SETTINGS`` with what is known of each; raise if one is not in both."""
+    """Return the data sets of ``_SETTINGS`` with their facts; raise if one is missing on either side."""
     if alone := facts.keys() ^ _SETTINGS.keys():
         names = ", ".join(sorted(alone))
         raise ValueError(
@@ -270,15 +270,15 @@ def data_sets(facts: dict[str, dict[str, Any]]) -> dict[str, DataSet]:
     }
 
 
-#: Every data set, in the order of the page; what is known of each is in ``datasets.toml``.
+#: All data sets in page order; facts about them are in ``datasets.toml``.
 DATASETS = data_sets(FACTS)
 
 
 def find_settings(only: Sequence[str], folder: Path | None, quick: bool) -> tuple[list[Setting], list[str]]:
-    """Return the requested settings, and a sentence on each data set that is left out.
+    """Return the requested settings, and one sentence for each data set that is left out.
 
-    ``only`` has names of data sets, or words in names of settings; empty, everything. A quick benchmark has
-    some worlds and the simulated headsets unless it is asked for others.
+    ``only`` has names of data sets, or words in names of settings; an empty list selects all. By default, a
+    quick benchmark has some worlds and the simulated headsets.
     """
     names = ["worlds", *DATASETS]
     wanted = [name for name in names if name in only] or (

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from .. import baselines
 from .settings import Calibration, Floats
 
-#: Rows, and the device that recorded them, to corrected rows.
+#: A function of rows and of the device that recorded them; returns corrected rows.
 Correct = Callable[[Floats, int], Any]
-#: The data, and the position of the device to correct to (None: the method decides).
+#: A function of the data and the position of the reference device (None: the method decides).
 Fit = Callable[[Calibration, int | None], Correct]
 
 
@@ -40,7 +40,7 @@ class Method:
         A function of the calibration data and the position of the reference device that returns the
         correction.
     told : bool
-        Whether the method needs the device of every row.
+        Whether the method needs the device of each row.
     reference : bool
         Whether the method maps to one device; it is then fitted for each device in turn.
     key : str
@@ -60,9 +60,9 @@ class Method:
 def estimator(make: Callable[[], Any], *, told: bool = False) -> Fit:
     """Return the fit function for any object with ``fit`` and ``transform``.
 
-    ``fit`` gets the rows, and of ``y``, ``source``, ``groups``, ``pairs``, ``pair_groups`` and ``pair_id``
-    those that its signature names. Its parameter ``reference`` is set to the device to correct to, if the
-    entry has ``reference=True``. With ``told``, ``transform`` is given ``source=``.
+    ``fit`` receives the rows, and those of ``y``, ``source``, ``groups``, ``pairs``, ``pair_groups`` and
+    ``pair_id`` that are in its signature. Its parameter ``reference`` is set to the reference device if the
+    entry has ``reference=True``. With ``told``, ``transform`` receives ``source=``.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def _for_each_device(
 
 
 def regression(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
-    """Return a ridge regression of paired differences that is given the device: the ceiling."""
+    """Return the ceiling: a ridge regression of paired differences that knows the device."""
     from sklearn.linear_model import Ridge
 
     penalty = 0.1 * float(((A - A.mean(axis=0)) ** 2).sum()) / A.shape[1]
@@ -128,9 +128,9 @@ def regression(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
 
 
 def midpoint(fit: Fit) -> Fit:
-    """Return a method that maps a row to the mean of the corrections to each device as reference.
+    """Return a method that averages the corrections of a row to each device as reference.
 
-    Of a ridge regression, this is the regression to the mean of all devices' views.
+    For a ridge regression, this equals the regression to the mean of the views of all devices.
     """
 
     def fit_all(data: Calibration, _: int | None) -> Correct:
@@ -141,13 +141,13 @@ def midpoint(fit: Fit) -> Fit:
 
 
 def z_scores(A: Floats, B: Floats) -> Callable[[Floats], Floats]:
-    """Return the map that gives a device's features the mean and standard deviation of the reference's."""
+    """Return the map that matches the mean and standard deviation of each feature to the reference."""
     scale = np.where(A.std(axis=0) > 0, B.std(axis=0) / np.maximum(A.std(axis=0), 1e-12), 1.0)
     return lambda rows: (rows - A.mean(axis=0)) * scale + B.mean(axis=0)
 
 
 def _leace(data: Calibration, _: int | None) -> Correct:
-    """Return LEACE, by concept-erasure."""
+    """Return LEACE from concept-erasure."""
     import torch
     from concept_erasure import LeaceEraser
 
@@ -157,7 +157,7 @@ def _leace(data: Calibration, _: int | None) -> Correct:
 
 
 def _qleace(data: Calibration, _: int | None) -> Correct:
-    """Return quadratic LEACE, by concept-erasure."""
+    """Return quadratic LEACE from concept-erasure."""
     import torch
     from concept_erasure import QuadraticFitter
 
@@ -167,7 +167,7 @@ def _qleace(data: Calibration, _: int | None) -> Correct:
 
 
 def _skada(name: str) -> Callable[[Floats, Floats], Callable[[Floats], Any]]:
-    """Return one of skada's adapters, from a device's rows to the reference's."""
+    """Return an adapter of skada, fitted from rows of a device to rows of the reference."""
 
     def fit_one(A: Floats, B: Floats) -> Callable[[Floats], Any]:
         import skada
@@ -181,7 +181,7 @@ def _skada(name: str) -> Callable[[Floats, Floats], Callable[[Floats], Any]]:
 
 
 def _combat(kind: str) -> Fit:
-    """Return ComBat or CovBat, by combatlearn."""
+    """Return ComBat or CovBat from combatlearn."""
 
     def fit(data: Calibration, reference: int | None) -> Correct:
         import pandas as pd
@@ -201,10 +201,10 @@ def _combat(kind: str) -> Fit:
 
 
 def _chemotools(name: str, **params: Any) -> Callable[[Floats, Floats], Callable[[Floats], Any]]:
-    """Return one of chemotools' transfers, from a device's views to the reference's.
+    """Return a transfer method of chemotools, fitted from views of a device to views of the reference.
 
-    chemotools calls what is corrected the target, and the reference the source. Both are centred, as is
-    custom with spectra: direct standardisation has no intercept.
+    chemotools calls the corrected device the target and the reference the source. Both are centred, as usual
+    for spectra, because direct standardisation has no intercept.
     """
 
     def fit_one(A: Floats, B: Floats) -> Callable[[Floats], Any]:
@@ -221,7 +221,7 @@ def _chemotools(name: str, **params: Any) -> Callable[[Floats, Floats], Callable
 
 
 def _centring(data: Calibration, reference: int | None) -> Correct:
-    """Return centring by pyRiemann: each device's mean, moved to the reference's."""
+    """Return centring from pyRiemann, which moves the mean of each device to that of the reference."""
     from pyriemann.transfer import TLCenter
 
     goal, center = _goal(reference), TLCenter("").fit(data.X, _extended_labels(data))
@@ -234,15 +234,15 @@ def _centring(data: Calibration, reference: int | None) -> Correct:
 
 
 def _procrustes(data: Calibration, reference: int | None) -> Correct:
-    """Return Procrustes by pyRiemann: each device's rows centred, scaled and rotated to the reference's.
+    """Return Procrustes from pyRiemann, which centres, scales and rotates each device to the reference.
 
-    Rows are what pyRiemann takes for tangent vectors; its steps apply to new rows of any device by the
-    attributes that their fits leave.
+    pyRiemann treats rows as tangent vectors; the fitted attributes of its steps are applied to new rows of
+    any device.
     """
     from pyriemann.transfer import TLCenter, TLRotate, TLScale
 
     goal, labels = _goal(reference), _extended_labels(data)
-    fewest = np.unique(labels, return_counts=True)[1].min()  # of a device's rows of one class
+    fewest = np.unique(labels, return_counts=True)[1].min()  # rows of one class on one device
     clusters = min(3, int(fewest))
     center, scale = TLCenter(""), TLScale("", centered_data=True)
     rotate = TLRotate(goal, n_clusters=clusters)
@@ -262,16 +262,17 @@ def _goal(reference: int | None) -> str:
 
 
 def _extended_labels(data: Calibration) -> NDArray[Any]:
-    """Return labels with domains, as pyRiemann writes them."""
+    """Return labels with domains in the format of pyRiemann."""
     from pyriemann.transfer import encode_domains
 
     return np.asarray(encode_domains(data.X, data.label.astype(str), data.source.astype(str))[1])
 
 
 def euclidean_alignment(A: Floats, B: Floats) -> Callable[[Floats], Any]:
-    """Return Euclidean alignment by pyRiemann: a device's covariance made the reference's, means untouched.
+    """Return Euclidean alignment from pyRiemann, which matches covariances to the reference, not means.
 
-    It was made for signals. A row has no time, so the covariance is that of the device's rows, shrunk.
+    The method is meant for signals. Rows have no time axis, so the covariance is the shrunk covariance of the
+    device's rows.
     """
     from pyriemann.geometry.covariance import covariances
     from pyriemann.preprocessing import Whitening
@@ -281,7 +282,7 @@ def euclidean_alignment(A: Floats, B: Floats) -> Callable[[Floats], Any]:
 
 
 def refit(data: Calibration, reference: int | None) -> Correct:
-    """Do not change rows; the protocol fits a decoder for each device on its few calibration rows."""
+    """Return rows unchanged; the protocol fits a decoder for each device on its few calibration rows."""
     return lambda rows, device: rows
 
 
@@ -289,12 +290,12 @@ def _ours(name: str, **params: Any) -> Callable[[], Any]:
     return lambda: baselines.make_method(name, **params)
 
 
-#: Without an effect in the pairs, rows stay as they are.
+#: Without an effect in the pairs, rows are not changed.
 _mgpa = _ours("mgpa", on_missing="warn")
 _closed_form = _ours("closed_form_mgpa", on_missing="warn")
 
 
-#: Every entry, in the order of tables and legends.
+#: All entries in the order of tables and legends.
 METHODS: tuple[Method, ...] = (
     Method("no correction", estimator(_ours("identity")), key="identity"),
     Method("MGPA to the reference", estimator(_mgpa), reference=True, key="mgpa"),
@@ -330,7 +331,7 @@ METHODS: tuple[Method, ...] = (
 
 
 def find_methods(names: list[str] | None = None) -> list[Method]:
-    """Return methods by name, all by default; a part of a name is enough if one method has it."""
+    """Return methods by name, by default all; part of a name is enough if only one method has it."""
     if not names:
         return list(METHODS)
     chosen = []

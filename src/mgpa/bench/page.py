@@ -1,4 +1,4 @@
-"""The page: one figure, a few sentences and tables, computed deterministically from stored results."""
+"""Build the benchmark page (figure, sentences and tables) deterministically from stored results."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ TITLES = {"worlds": "simulated worlds"} | {data.name: data.title for data in DAT
 CEILING = "told regression (ceiling)"
 REFITTED = "decoder refitted on calibration rows"
 REFERENCE, MIDPOINT = OURS = ("MGPA to the reference", "MGPA to the midpoint")
-#: Who corrects to the same place, told the device of every row.
+#: The regressions that correct to the same target and know the device of each row.
 TOLD = {REFERENCE: CEILING, MIDPOINT: "told regression (midpoint)"}
 CLOSE = 0.02
 HOME_LOSS = 0.01
-SAME = 0.005  # of a result that was measured again
-#: What columns of tables are called.
+SAME = 0.005  # largest difference between repeated measurements that count as equal
+#: Titles of table columns.
 HEADS = {"worst": "worst association", "unseen": "unseen device"}
 
 
 def read_results(folder: Path) -> Results:
-    """Return the results in a folder, in the order of the page."""
+    """Return the results in a folder, in page order."""
     stored = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
     order = [*TITLES, *stored]
     return {name: stored[name] for name in dict.fromkeys(order) if name in stored}
 
 
 def entries(results: Results) -> list[Method]:
-    """Return the methods in the results: those of this package's list first."""
+    """Return the methods in the results, beginning with those in this package's list."""
     needs_device: dict[str, bool] = {}
     for _, _, cells in settings_of(results):
         for name, cell in cells.items():
@@ -52,20 +52,20 @@ def entries(results: Results) -> list[Method]:
 
 
 def settings_of(results: Results) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield data set, setting and cells of every setting."""
+    """Yield data set, name and cells of each setting."""
     for data, result in results.items():
         for name, cells in result["settings"].items():
             yield data, name, cells
 
 
 def average(cells: list[dict[str, Any]], measure: str) -> float | None:
-    """Return the mean of a measure over the settings with this measure; None without any."""
+    """Return the mean of a measure over settings, or None if no setting has this measure."""
     values = [cell[measure] for cell in cells if measure in cell]
     return float(np.mean([np.ravel(value)[0] for value in values])) if values else None
 
 
 def looks(methods: list[Method]) -> dict[str, tuple[str, str]]:
-    """Return the colour and marker of every method; a marker changes if two methods would look alike."""
+    """Return the colour and marker of each method; markers change if two methods would look alike."""
     chosen: dict[str, tuple[str, str]] = {}
     for method in methods:
         color = colour_of(method.key or method.name)
@@ -75,18 +75,18 @@ def looks(methods: list[Method]) -> dict[str, tuple[str, str]]:
 
 
 def of_method(result: dict[str, Any], method: Method) -> list[dict[str, Any]]:
-    """Return a method's cells of the settings of a data set that it could be fitted to."""
+    """Return the cells of a method for all settings of a data set in which it could be fitted."""
     cells = [cells.get(method.name, {"refused": ""}) for cells in result["settings"].values()]
     return [cell for cell in cells if "refused" not in cell]
 
 
 def standing(cells: dict[str, Any]) -> dict[str, Any]:
-    """Return how far MGPA is from the best other source-blind method and from regressions that are told.
+    """Compare MGPA with the best other source-blind method and with regressions that know the device.
 
-    ``first`` says whether its accuracy away is highest, or the interval of the difference contains zero;
-    ``told`` is its difference from the regression to the same place, ``ceiling`` from that to the reference;
-    ``close`` and ``near_ceiling`` say whether it is at most .02 below. ``home`` (to the reference only) and
-    ``unseen`` are its differences from no correction.
+    ``first`` states whether MGPA has the highest accuracy away, or the interval of the difference contains
+    zero. ``told`` is its difference from the regression to the same target, and ``ceiling`` its difference
+    from the regression to the reference; ``close`` and ``near_ceiling`` state whether MGPA is at most .02
+    below these. ``home`` (for the reference only) and ``unseen`` are its differences from no correction.
     """
     usable = {name: cell for name, cell in cells.items() if "away" in cell}
     blind = [name for name, cell in usable.items() if not cell["told"] and name not in OURS]
@@ -110,14 +110,14 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
 
 
 def ahead(one: dict[str, Any], other: dict[str, Any]) -> Estimate:
-    """Return the difference in accuracy away from home between two cells, over their participants."""
+    """Return the difference in accuracy away from home between two cells, paired over participants."""
     each = np.array([one["away_of_each"], other["away_of_each"]], dtype=float)
     both = each[:, np.isfinite(each).all(axis=0)]
     return contrast(both[0], both[1], widen=True, n_draws=DRAWS)
 
 
 def draw(results: Results) -> bytes:
-    """Return the figure: S against accuracy away, a panel for each data set, as SVG."""
+    """Return the figure as SVG: accuracy away against S, with one panel per data set."""
     methods, n = entries(results), len(results)
     columns, look = min(n, 3), looks(methods)
     with style():
@@ -129,7 +129,7 @@ def draw(results: Results) -> bytes:
                 if len(cells) < len(result["settings"]):
                     continue
                 S, away = average(cells, "S"), average(cells, "away")
-                S = readable if method.name.startswith("decoder") else S  # whose rows are uncorrected
+                S = readable if method.name.startswith("decoder") else S  # this method uses uncorrected rows
                 if S is None or away is None:
                     continue
                 color, marker = look[method.name]
@@ -152,7 +152,7 @@ def draw(results: Results) -> bytes:
 
 
 def sentences(results: Results) -> list[str]:
-    """Return what the results show in three sentences, counted over settings."""
+    """Return three sentences on the results, with counts of settings."""
     every = [cells for _, _, cells in settings_of(results)]
     standings = [standing(cells) for cells in every]
 
@@ -200,13 +200,13 @@ def sentences(results: Results) -> list[str]:
 
 
 def gaps_away(every: list[dict[str, Any]], one: str, other: str) -> Floats:
-    """Return differences in accuracy away from home between two methods, if both were measured."""
+    """Return the differences in accuracy away from home between two methods, where both were measured."""
     both = [cells for cells in every if all("away" in cells.get(name, ()) for name in (one, other))]
     return np.array([cells[one]["away"][0] - cells[other]["away"][0] for cells in both], dtype=float)
 
 
 def where_not(results: Results) -> list[str]:
-    """Return where MGPA is not first or far below its told regression, or harms home or an unseen device."""
+    """Return the settings in which MGPA is not first, is far below its regression, or harms accuracy."""
     lines = []
     for data, name, cells in settings_of(results):
         for ours, s in standing(cells).items():
@@ -230,7 +230,7 @@ def settings_in_words(n: int) -> str:
 
 
 def far_from_the_ceiling(results: Results) -> list[str]:
-    """Return where MGPA to the midpoint is far below the regression to the reference."""
+    """Return the settings in which MGPA to the midpoint is far below the regression to the reference."""
     every = [(data, name, standing(cells).get(MIDPOINT, {})) for data, name, cells in settings_of(results)]
     return [
         f"- {TITLES.get(data, data)}, {name}: {s['ceiling']:+.3f}"
@@ -240,7 +240,7 @@ def far_from_the_ceiling(results: Results) -> list[str]:
 
 
 def table(result: dict[str, Any], methods: list[Method]) -> list[str]:
-    """Return a table of a data set: each method's measures averaged over the settings that have them."""
+    """Return the table of a data set, with the measures of each method averaged over settings."""
     settings = list(result["settings"].values())
     n_with = {m: sum(any(m in cell for cell in cells.values()) for cells in settings) for m in MEASURES}
     heads = [
@@ -257,13 +257,13 @@ def table(result: dict[str, Any], methods: list[Method]) -> list[str]:
 
 
 def _averages(cells: list[dict[str, Any]], n_with: dict[str, int]) -> list[str]:
-    """Return a method's mean of every measure that some method has, as text."""
+    """Return the means of a method as text, for all measures in the table."""
     values = {m: average(cells, m) for m, n in n_with.items() if n}
     return ["–" if v is None else f"{v:.2g}" if m == "seconds" else number(v) for m, v in values.items()]
 
 
 def _note(settings: list[dict[str, Any]], method: Method) -> str:
-    """Return what a reader of a method's means must know: is it told, in which settings was it refused."""
+    """Return the note on a method: whether it knows the device, and in how many settings it was fitted."""
     every = [cells[method.name] for cells in settings if method.name in cells]
     refused = [cell["refused"] for cell in every if "refused" in cell]
     some = 0 < len(every) - len(refused) < len(settings)
@@ -272,13 +272,13 @@ def _note(settings: list[dict[str, Any]], method: Method) -> str:
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table."""
+    """Return the lines of a Markdown table."""
     lines = [f"| {' | '.join(line)} |" for line in (heads, *rows)]
     return [lines[0], "|---" * len(heads) + "|", *lines[1:]]
 
 
 def origins(result: dict[str, Any], methods: list[Method]) -> str:
-    """Return at which commit and when methods were measured; most of them, without their names."""
+    """Return the commit and date of the measurements; methods are named if they differ from the majority."""
     groups: dict[str, list[str]] = {}
     for method in methods:
         every = [cells[method.name] for cells in result["settings"].values() if method.name in cells]
@@ -291,7 +291,7 @@ def origins(result: dict[str, Any], methods: list[Method]) -> str:
 
 
 def each_setting(result: dict[str, Any], methods: list[Method]) -> list[str]:
-    """Return a table of accuracies away from home: a row for each setting."""
+    """Return a table of accuracies away from home, with one row per setting."""
     rows = []
     for name, cells in result["settings"].items():
         values = [cells.get(method.name, {}).get("away") for method in methods]
@@ -300,7 +300,7 @@ def each_setting(result: dict[str, Any], methods: list[Method]) -> list[str]:
 
 
 def build(folder: Path) -> Path:
-    """Write ``results.md`` and ``results.svg`` beside the results in a folder, and return the page."""
+    """Write ``results.md`` and ``results.svg`` beside the results in a folder; return the page's path."""
     results = read_results(folder)
     if not results:
         raise FileNotFoundError(f"{folder} has no results of mgpa bench.")
@@ -327,7 +327,7 @@ def build(folder: Path) -> Path:
 
 
 def compare(folder: Path, other: Path) -> str:
-    """Return the differences between two folders of results, for all values and intervals except seconds."""
+    """Return a summary of differences between two folders of results, for all measures except seconds."""
     gaps: list[tuple[float, str]] = []
     other_cells = {(data, name): cells for data, name, cells in settings_of(read_results(other))}
     for data, name, cells in settings_of(read_results(folder)):

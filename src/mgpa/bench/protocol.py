@@ -1,8 +1,8 @@
-"""One protocol for all methods: fitted and scored on different people, each device as reference in turn.
+"""The protocol for all methods: fit and score on different participants, with each device as reference.
 
-Readers, decoders, accuracies and intervals are those of :mod:`mgpa.audit`. Decoders of one device are trained
-on its uncorrected rows of other people; ``home`` and ``away`` are their balanced accuracies on corrected rows
-of that device and of the others.
+Readers, decoders, accuracies and intervals are those of :mod:`mgpa.audit`. The decoder of a device is trained
+on uncorrected rows of this device from other participants; ``home`` and ``away`` are its balanced accuracies
+on corrected rows of the same device and of other devices.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from ..tables.table import Table
 from .methods import Inapplicable, Method, refit
 from .settings import Calibration, Floats, Round, Setting, calibration, standardised
 
-#: Of the audit's full bank of readers, networks are trained once for 12 epochs.
+#: The audit's full set of readers, with each network trained once for 12 epochs.
 BANK = {"bank": "full", "restarts": 1, "checkpoints": (12,)}
 #: A quick benchmark trains no networks.
 QUICK_BANK = {"bank": "full", "restarts": 0}
-#: What is measured, in the order of tables; values of each participant, except S and seconds.
+#: Measures in table order; all except S and seconds have values for each participant.
 MEASURES = ("S", "home", "away", "T_f", "T_r", "worst", "unseen", "M", "seconds")
 FORMAT = 3
 DRAWS = 4000
@@ -60,7 +60,7 @@ class Prepared:
     part: Round
     data: Calibration
     ground: Ground
-    device: NDArray[np.int64]  # of the rows of HEAD and EVAL, in the ground's order
+    device: NDArray[np.int64]  # device of each HEAD and EVAL row, in the order of ``ground``
     scaling: tuple[Floats, Floats]
 
     def rows(self, role: str) -> tuple[Floats, NDArray[np.int64]]:
@@ -69,7 +69,7 @@ class Prepared:
 
 
 def prepare(part: Round, bank: dict[str, Any]) -> Prepared:
-    """Standardise a round by its fitting rows, and arrange the other rows as in an audit."""
+    """Standardise a round by its fitting rows, and prepare the other rows for an audit."""
     d = part.pairs.views.shape[2]
     X = calibration(part, np.zeros(d), np.ones(d)).X
     units = Standardizer.from_rows(X, None, True)
@@ -94,7 +94,7 @@ def prepare(part: Round, bank: dict[str, Any]) -> Prepared:
 
 
 def corrected(prepared: Prepared, correct: Any, role: str) -> Floats:
-    """Return the rows of HEAD or EVAL, each device's corrected."""
+    """Return the corrected rows of HEAD or EVAL, for all devices."""
     rows, device = prepared.rows(role)
     out = np.array(rows, dtype=np.float64)
     for k in np.unique(device):
@@ -105,9 +105,9 @@ def corrected(prepared: Prepared, correct: Any, role: str) -> Floats:
 
 
 def measure_round(prepared: Prepared, method: Method, turn: int) -> dict[str, NDArray[Any]]:
-    """Return what one method does in one round: values of each participant, averaged over references.
+    """Return the measures of a method in a round: one value per participant, averaged over references.
 
-    Readers take longest, so they read rows corrected to one reference only: ``turn`` chooses it.
+    Readers take most of the time, so they only use rows corrected to one reference, chosen by ``turn``.
     """
     ground, devices = prepared.ground, prepared.part.pairs.devices
     references: list[int | None] = [*range(len(devices))] if method.reference else [None]
@@ -140,9 +140,9 @@ _READ: dict[str, NDArray[Any]] = {}
 
 
 def read_source(ground: Ground, C_head: Floats, C_eval: Floats) -> NDArray[Any]:
-    """Return every reader's AUROC on every participant; the same rows are read once.
+    """Return the AUROC of each reader for each participant; readers run once on identical rows.
 
-    Methods that do not change rows, or that have the same map, give the same rows, as do settings that differ
+    Rows are identical for methods that do not change rows or have the same map, and for settings that differ
     only in the task.
     """
     held = ground.evaluation
@@ -153,7 +153,7 @@ def read_source(ground: Ground, C_head: Floats, C_eval: Floats) -> NDArray[Any]:
 
 
 def decoders(task: dict[str, Any], devices: Sequence[str], reference: int | None) -> dict[str, NDArray[Any]]:
-    """Return the accuracies and AUROC of decoders of the reference, or of every device in turn."""
+    """Return accuracies and AUROC of the reference's decoder, or averaged over decoders of all devices."""
     owners = devices if reference is None else (devices[reference],)
     away = [i for i, name in enumerate(task.get("directions", ())) if name.split(" → ")[0] in owners]
     home = [i for i, name in enumerate(task.get("homes", ())) if name in owners]
@@ -165,7 +165,7 @@ def decoders(task: dict[str, Any], devices: Sequence[str], reference: int | None
 
 
 def refitted_decoders(prepared: Prepared, reference: int | None) -> dict[str, NDArray[Any]]:
-    """Return the accuracies of decoders that each other device's few calibration rows have trained."""
+    """Return the accuracies of decoders trained on the few calibration rows of each other device."""
     ground, devices, pairs = prepared.ground, prepared.part.pairs.devices, prepared.data.pairs
     rows, device, event = pairs.rows()
     heads = {}
@@ -178,7 +178,7 @@ def refitted_decoders(prepared: Prepared, reference: int | None) -> dict[str, ND
     result = decoders(task_utility(ground, *H), devices, reference)
     original, away = ground.frozen_heads, []
     for k in sorted(heads.keys() - {reference or 0}):
-        ground.__dict__["frozen_heads"] = original | {owner: heads[k]}  # stands in for the reference's
+        ground.__dict__["frozen_heads"] = original | {owner: heads[k]}  # replaces the reference's decoder
         task = task_utility(ground, *H)
         at = task["directions"].tolist().index(f"{owner} → {devices[k]}")
         away.append((task["frozen_accuracy"][:, at], task["frozen"][:, at]))
@@ -190,14 +190,14 @@ def refitted_decoders(prepared: Prepared, reference: int | None) -> dict[str, ND
 
 
 def unseen_devices(prepared: Prepared, method: Method) -> NDArray[Any]:
-    """Return the accuracy on each device of a decoder and a correction that were fitted without it."""
+    """Return the accuracy on each device of a decoder and a correction fitted without this device."""
     ground, devices, scaling = prepared.ground, prepared.part.pairs.devices, prepared.scaling
 
     def without(name: Any) -> tuple[Floats, Floats] | None:
         rest = calibration(prepared.part.without(devices.index(str(name))), *scaling)
         try:
             correct = method.fit(rest, 0 if method.reference else None)
-        except ValueError:  # the others' pairs are too few
+        except ValueError:  # too few pairs between the other devices
             return None
         head, held = (np.asarray(correct(ground.read(role), 0), np.float64) for role in ("HEAD", "EVAL"))
         return head, held
@@ -206,14 +206,14 @@ def unseen_devices(prepared: Prepared, method: Method) -> NDArray[Any]:
 
 
 def _mean(values: Any) -> NDArray[Any]:
-    """Return the mean over the first axis of the values that are not NaN; NaN where all are."""
+    """Return the mean over the first axis, ignoring NaN."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nanmean(np.stack(list(values)), axis=0))
 
 
 def summarise(rounds: Sequence[dict[str, NDArray[Any]]]) -> dict[str, Any]:
-    """Return the measures of a cell as [value, low, high] over participants, and each one's accuracy away."""
+    """Return the measures of a cell as [value, low, high], and the accuracy away of each participant."""
     cell: dict[str, Any] = {}
     for name in ("readers", "home", "away", "T_f", "T_r", "worst", "unseen", "M"):
         if any(name not in part for part in rounds):
@@ -231,13 +231,13 @@ def summarise(rounds: Sequence[dict[str, NDArray[Any]]]) -> dict[str, Any]:
     return cell | {"seconds": float(f"{seconds:.2g}")}
 
 
-_LAST: dict[tuple[str, bool], list[Prepared]] = {}  # of the setting that this process measures
+_LAST: dict[tuple[str, bool], list[Prepared]] = {}  # prepared rounds of this process's current setting
 
 
 def measure_cell(setting: Setting, method: Method, quick: bool) -> dict[str, Any]:
     """Return all measures of one method in one setting, or the reason why there are none."""
     key = setting.token, quick
-    # Its matrices are small: more threads take longer, and wait for each other where others compute.
+    # Matrices are small, so that more threads would be slower.
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
         if key not in _LAST:
@@ -248,7 +248,7 @@ def measure_cell(setting: Setting, method: Method, quick: bool) -> dict[str, Any
             return {"told": method.told} | cell
         except ImportError as error:
             return {"refused": f"not installed: {error.name or error}"}
-        except Exception as error:  # another package's method may raise anything
+        except Exception as error:  # methods of other packages may raise any error
             return {"refused": f"{type(error).__name__}: {error}".splitlines()[0][:160]}
 
 
@@ -270,7 +270,7 @@ def run(
     settings, methods
         The settings and methods to measure.
     out : Path
-        Folder of the results, one JSON for each data set.
+        Folder of the results, with one JSON file per data set.
     quick : bool
         One round of each setting, and no networks among the readers.
     jobs : int
@@ -278,14 +278,14 @@ def run(
     again : bool
         Also measure and replace existing cells.
     commit : str
-        Stored with every cell, and the date.
+        Commit to store with each cell, beside the date.
     verbose : bool
         Show progress.
 
     Returns
     -------
     dict
-        The results by data set, as in the files.
+        The content of the files, by data set.
     """
     out.mkdir(parents=True, exist_ok=True)
     settings = list(settings)
@@ -312,7 +312,7 @@ def run(
 
 
 def packages(method: Method) -> dict[str, str]:
-    """Return the versions of the package that a method is from, and of those that readers are made of."""
+    """Return the versions of the method's package and of the packages that readers use."""
     versions = {}
     for name in filter(None, ("numpy", "scikit-learn", method.package)):
         with suppress(PackageNotFoundError):
@@ -321,7 +321,7 @@ def packages(method: Method) -> dict[str, str]:
 
 
 def _read(path: Path, data: str, quick: bool) -> dict[str, Any]:
-    """Return the results of an earlier run with the same settings, or empty ones."""
+    """Return the results of an earlier run with the same settings, or an empty dictionary of results."""
     empty: dict[str, Any] = {"format": FORMAT, "data": data, "quick": quick, "packages": {}, "settings": {}}
     if not path.exists():
         return empty

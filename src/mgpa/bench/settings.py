@@ -1,4 +1,4 @@
-"""Events that several devices recorded, and the rounds of participants of a benchmark."""
+"""Events recorded by several devices, and the rounds of participants in a benchmark."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: Share of a class's events that its favourite device records, above an even share of the rest: .9 and .1.
+#: Association of class and device in single recordings: a class's main device records .9 of its events.
 ASSOCIATION = 0.8
-#: Folds of participants: one is scored, the next trains readers and decoders, the others fit corrections.
+#: Folds of participants: one for scoring, the next for readers and decoders, the rest for corrections.
 FOLDS = 4
 
 
@@ -26,11 +26,11 @@ class Events:
     Attributes
     ----------
     views : (devices, events, features) array
-        NaN where a device did not record an event.
+        Recordings; NaN if a device did not record an event.
     devices : tuple of str
-        Their names, sorted.
+        Sorted names of the devices.
     label, participant : (events,) arrays
-        The task label and participant of each event; people are used either for fitting or for scoring.
+        The task label and participant of each event; each participant is used for either fitting or scoring.
     group : (events,) array or None
         Independent groups in a fit, if not participants: for example blocks of samples.
     """
@@ -50,7 +50,7 @@ class Events:
         return np.asarray(np.isfinite(self.views).all(axis=2))
 
     def take(self, events: NDArray[Any]) -> Events:
-        """Return some of the events."""
+        """Return the selected events."""
         return replace(
             self,
             views=self.views[:, events],
@@ -61,11 +61,11 @@ class Events:
 
     @property
     def independent(self) -> NDArray[Any]:
-        """The group of every event, or else its participant."""
+        """The group of each event or, without groups, its participant."""
         return self.participant if self.group is None else self.group
 
     def without(self, device: int) -> Events:
-        """Return the events with the recordings of the other devices."""
+        """Return the events with only the recordings of the other devices."""
         keep = [k for k in range(len(self.devices)) if k != device]
         return replace(self, views=self.views[keep], devices=tuple(self.devices[k] for k in keep))
 
@@ -83,9 +83,9 @@ class Calibration:
     ----------
     X, source, label, group : arrays
         Rows in standardised coordinates; ``source`` is the position of the device, ``group`` the participant
-        or whatever else is independent.
+        or another independent unit.
     event : (n,) array
-        Equal for rows of one paired event, -1 for others. All are -1 where ``X`` has no paired rows.
+        Event number, equal for rows of one paired event; -1 for unpaired rows.
     pairs : Events
         The paired events.
     """
@@ -114,7 +114,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Round:
-    """One split of people for fitting (single recordings, paired events), training readers, and scoring.
+    """One split of participants for fitting (single recordings, paired events), readers and scoring.
 
     ``singles`` has one recording of each event and NaN for the other devices.
     """
@@ -125,7 +125,7 @@ class Round:
     evaluation: Events
 
     def without(self, device: int) -> Round:
-        """Return the round without fitting data of a device; people are scored on all devices."""
+        """Return the round without the fitting data of a device; scoring data keep all devices."""
         singles, pairs = self.singles.without(device), self.pairs.without(device)
         singles = singles.take(np.flatnonzero(singles.seen.any(axis=0)))
         return replace(self, singles=singles, pairs=pairs.take(np.flatnonzero(pairs.seen.sum(axis=0) > 1)))
@@ -133,15 +133,15 @@ class Round:
 
 @dataclass(frozen=True)
 class Setting:
-    """Rounds with a name; ``data`` names the data set, ``make(quick)`` yields the same rounds every time."""
+    """A named series of rounds of a data set (``data``); ``make(quick)`` always yields the same rounds."""
 
     data: str
     name: str
     make: Callable[[bool], Iterator[Round]] = field(repr=False)
-    token: str = field(default_factory=lambda: token_hex(8), repr=False)  # tells settings apart in workers
+    token: str = field(default_factory=lambda: token_hex(8), repr=False)  # identifies the setting in workers
 
     def rounds(self, quick: bool = False) -> Iterator[Round]:
-        """Yield the rounds; ``quick`` yields the first alone."""
+        """Yield the rounds; with ``quick``, only the first."""
         for number, part in enumerate(self.make(quick)):
             if quick and number:
                 return
@@ -149,7 +149,7 @@ class Setting:
 
 
 def record_once(events: Events, rng: np.random.Generator, association: float = ASSOCIATION) -> Events:
-    """Return the events with one recording each, mostly by the device of their class."""
+    """Return the events with one recording each, mostly by the device associated with their class."""
     K = len(events.devices)
     classes, codes = np.unique(events.label, return_inverse=True)
     favourite = (codes * K // len(classes)) if len(classes) >= K else codes
@@ -161,20 +161,20 @@ def record_once(events: Events, rng: np.random.Generator, association: float = A
 def rotate(
     events: Events, *, paired: float = 0.5, fade: float | None = None, folds: int = FOLDS, seed: int = 0
 ) -> Iterator[Round]:
-    """Yield rounds in which every participant is scored once.
+    """Yield rounds in which each participant is scored once.
 
     Parameters
     ----------
     events : Events
         All events.
     paired : float
-        Share of the events to fit on that all devices recorded; of the others, one device did. With 1, every
-        event is paired.
+        Share of fitting events recorded by all devices; each other fitting event is recorded by one device.
+        With 1, all events are paired.
     fade : float or None
-        Rows, but not pairs, keep this share of the difference between two devices: a weak effect with
-        known pairs.
+        Reduce the difference between two devices to this share in rows, but not in pairs, to simulate a weak
+        effect with known pairs.
     folds, seed : int
-        Folds of participants, and the seed of everything drawn.
+        Number of folds of participants, and the seed.
     """
     people = np.random.default_rng(seed).permutation(np.unique(events.participant))
     recorded = events
@@ -196,14 +196,15 @@ def rotate(
 
 
 def standardised(events: Events, center: Floats, scale: Floats) -> Events:
-    """Return the events in other units."""
+    """Return the events standardised by ``center`` and ``scale``."""
     return replace(events, views=(events.views - center) / scale)
 
 
 def calibration(part: Round, center: Floats, scale: Floats) -> Calibration:
     """Return the fitting data of a round in standardised coordinates.
 
-    With two devices and single recordings, X are those, and pairs come apart; else X are all rows.
+    With two devices and single recordings, X has the single recordings only, and pairs are separate;
+    otherwise X has all rows.
     """
     singles, pairs = (standardised(events, center, scale) for events in (part.singles, part.pairs))
     together = len(pairs.devices) > 2 or not len(singles)

@@ -1,9 +1,9 @@
-"""Simulated worlds: content with a task, and recordings of devices with known differences.
+"""Simulated worlds: content with a task, recorded by devices with known differences.
 
-Content has 32 correlated features, and a task of two classes in one direction. Every world defines the effect
-of its devices on content; each has three seeds. Of the rows to fit on, nine of ten events of a class are
-recorded by one device; paired events, and those that train readers and are scored, are new content seen by
-all devices.
+Content has 32 correlated features and a task with two classes along one direction. Each world defines the
+effects of its devices on content and has three seeds. In the fitting rows, nine of ten events of a class are
+recorded by one device. Paired events, and the events for readers and scoring, are new content recorded by all
+devices.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import scipy.linalg
 from .settings import Events, Floats, Round, Setting, record_once
 
 D, RANK, SEEDS = 32, 8, 3
-JUDGED = 800  # events that train readers, and that are scored
-BLOCKS = 8  # parts of these, which intervals take for participants
+JUDGED = 800  # number of events for readers, and for scoring
+BLOCKS = 8  # blocks of these events, which take the place of participants in intervals
 Device = Callable[[Floats, int], Floats]
 
 
@@ -29,16 +29,16 @@ class World:
 
     Attributes
     ----------
-    device : function of content and the device's number
-        The recording of the device without noise.
+    device : function
+        A function of content and the number of the device that returns the recording without noise.
     noise : tuple of float
-        Standard deviation of each device's noise.
+        Standard deviation of the noise of each device.
     rows, pairs : int
-        Events that one device records, and that all record.
+        Number of events recorded by one device, and by all devices.
     association : float
         Association of device and class, from 0 to 1.
     task_shift : float
-        Length of a further shift that is nearly the task's direction.
+        Length of a further shift in nearly the direction of the task.
     """
 
     device: Device
@@ -49,7 +49,7 @@ class World:
     task_shift: float = 0.0
 
     def rounds(self, quick: bool = False) -> Iterator[Round]:
-        """Yield one round for every seed."""
+        """Yield one round per seed."""
         judged = JUDGED // 2 if quick else JUDGED
         for seed in range(1 if quick else SEEDS):
             draw = partial(self._events, *self._content(seed))
@@ -61,7 +61,7 @@ class World:
             )
 
     def _content(self, seed: int) -> tuple[np.random.Generator, Floats, Floats, Floats]:
-        """Return a generator, the mixing of features, the task's direction, and the shift near the task."""
+        """Return a generator, the feature mixing matrix, the task direction, and the shift near the task."""
         rng = np.random.default_rng(seed)
         low = rng.normal(size=(RANK, D)).T @ rng.normal(size=(RANK, D)) / np.sqrt(RANK * D)
         task = rng.normal(size=D)
@@ -134,7 +134,7 @@ def worlds() -> dict[str, World]:
 
 
 def _population(gain: float, angle: float) -> Device:
-    """Return devices that differ by a shift each, gains and rotations."""
+    """Return a device function with a different shift, gains and rotation for each device."""
 
     def device(c: Floats, k: int) -> Floats:
         rng = np.random.default_rng(50 + k)
@@ -144,12 +144,12 @@ def _population(gain: float, angle: float) -> Device:
     return device
 
 
-#: Worlds of a quick benchmark.
+#: The worlds in a quick benchmark.
 QUICK = ("shift", "gain 2 in 4 directions + shift", "rotation + shift")
 
 
 def world_settings(quick: bool = False) -> Iterator[Setting]:
-    """Yield every world as a setting."""
+    """Yield all worlds as settings."""
     for name, world in worlds().items():
         if not quick or name in QUICK:
             yield Setting("worlds", name, world.rounds)

@@ -1,6 +1,6 @@
 """Embedding tables, in memory and in files, and their use in fits and corrections.
 
-A :class:`Table` contains embeddings with the source, participant and other columns of each row.
+A :class:`Table` has embeddings and, for each row, its source, participant and other columns.
 :func:`fit_table` fits any method to a table, in memory, streamed or on a cluster; :func:`apply_to_table`
 applies a map to a table.
 """

@@ -1,4 +1,4 @@
-"""Arrow columns that tables pass on unchanged: missing values, times, categories, lists, decimals."""
+"""Arrow columns that tables copy unchanged: missing values, times, categories, lists, decimals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Carried:
     ----------
     values : pyarrow.Array or pyarrow.ChunkedArray
     stored : int or None
-        Size in bytes of the original file, which limits the size as text; None uses its own size.
+        Size in bytes of the original file, which limits the size as text; None uses the size of the column.
     """
 
     ndim = 1
@@ -51,7 +51,7 @@ class Carried:
 
     @property
     def kind(self) -> str:
-        """Its type in words."""
+        """The type of the column in words."""
         return str(self.values.type)
 
     def __getitem__(self, rows: Any) -> Any:
@@ -68,7 +68,7 @@ class Carried:
         return list(self.values.to_pylist())
 
     def tobytes(self) -> bytes:
-        """Return bytes that are equal for equal values, of one type."""
+        """Return bytes that are equal for equal values of the same type."""
         return repr((self.kind, self.tolist())).encode()
 
     def plain(self) -> NDArray[Any] | None:
@@ -85,7 +85,7 @@ class Carried:
         if not (timed or types.is_string(inner) or types.is_large_string(inner)):
             return None
         distinct = values.unique().cast(pa.string()).to_pylist()
-        if any("\0" in text for text in distinct):  # NumPy would end the text there
+        if any("\0" in text for text in distinct):  # NumPy would truncate the text there
             raise TableError("A column of categories has a text with a zero character; remove it.")
         longest = max(map(len, distinct), default=0)
         require_room("A column of text", longest, len(self), self.stored)
@@ -105,7 +105,7 @@ class Carried:
 
 
 def joined(pieces: Iterable[Any]) -> Carried:
-    """Concatenate columns; columns without missing values may be arrays."""
+    """Return the concatenation of columns; columns without missing values may be arrays."""
     import pyarrow as pa
 
     pieces = list(pieces)
@@ -149,8 +149,8 @@ def say_unlabelled(columns: dict[str, Any]) -> None:
     """Warn that some rows have no label and that labels are therefore not used."""
     if isinstance(label := columns.get("label"), Carried):
         warnings.warn(
-            f"label is missing in {label.values.null_count} of {len(label)} rows: rows are used, labels are "
-            "not. Drop those rows or fill them in to use the task.",
+            f"label is missing in {label.values.null_count} of {len(label)} rows, so labels are not used. "
+            "Drop those rows or fill in their labels to use the task.",
             stacklevel=3,
         )
 

@@ -1,4 +1,4 @@
-"""Checks of columns, alone and together, and assignment of roles."""
+"""Check columns separately and together, and assign roles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .carried import Carried, arrow_type
 
 ROLES = ("FIT", "VAL", "HEAD", "EVAL")
 COLUMNS = ("source", "participant", "role", "label", "pair_id")
-# Names that files use for something else than a column of the user's.
+# Reserved names, which no column of the user may have.
 RESERVED = ("X", "embedding", "mgpa", *COLUMNS)
 
 Columns = dict[str, Labels]
@@ -42,11 +42,11 @@ def require_columns(wanted: Iterable[str], columns: Iterable[str], table: Any = 
     named = next((name for name in missing if name in COLUMNS and name != "role"), None)
     others = [name for name in present if name not in COLUMNS]
     if named and others:
-        # Which of them it is only the user knows, unless it is the very name in other letters.
+        # Name a column as the example only if it has the missing name in capitals.
         same = next((name for name in others if name.lower() == named), "NAME")
-        hint += f" If it is there under another name, pass rename={{{same!r}: {named!r}}}."
+        hint += f" If the column has another name, pass rename={{{same!r}: {named!r}}}."
     if "participant" in missing and "pair_id" in present:
-        hint += " If every pair_id is its own unit, rename it to both: pair_id+participant."
+        hint += " If each pair_id is a separate sample, rename the column to both: pair_id+participant."
     raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(present)}.{hint}")
 
 
@@ -60,7 +60,7 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
             columns[name] = _tidy(check)
     if "participant" in columns:
         people = columns["participant"]
-        if people.dtype.kind == "f":  # 1.0 and 1 are one person
+        if people.dtype.kind == "f":  # 1.0 and 1 are the same participant
             people = whole_numbers(people, "participant")
         columns["participant"] = _tidy(people.astype(str))
     if "role" in columns:
@@ -91,7 +91,7 @@ def require_matched(pair_id: Labels) -> None:
 
 
 def check_roles(values: Labels) -> Labels:
-    """Return roles in capitals; any other value is an error."""
+    """Return roles in capitals; raise for other values."""
     roles = values if np.isin(values, ROLES).all() else _tidy(np.char.upper(values.astype(str)))
     wrong = ~np.isin(roles, ROLES)
     if wrong.any():
@@ -101,7 +101,7 @@ def check_roles(values: Labels) -> Labels:
 
 
 def _require_people_apart(participant: Labels, role: Labels | None) -> None:
-    """Raise if two names read alike, or a person has two roles: one person on both sides of a split."""
+    """Raise if two participant names look alike, or if a participant has two roles."""
     parts = [participant] if role is None else [participant[role == name] for name in np.unique(role)]
     several = np.concatenate([participant[:0], *map(np.unique, parts)]).tolist()
     if len({unicodedata.normalize("NFC", name).strip() for name in several}) == len(several):
@@ -126,7 +126,7 @@ def _require_people_apart(participant: Labels, role: Labels | None) -> None:
 
 
 def check_other(values: Any, n: int, name: Any) -> Any:
-    """Return a checked additional column: numbers, booleans, text, or a type that is passed on."""
+    """Return an additional column after checking: numbers, booleans, text, or a type copied unchanged."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ValueError(f"other has a column named {name!r}; names are printable Unicode text.")
     if isinstance(values, Carried):
@@ -138,23 +138,23 @@ def check_other(values: Any, n: int, name: Any) -> Any:
         if np.isnat(array).any():
             raise ValueError(f"{name} has a missing time in row {int(np.isnat(array).argmax())}; fill it in.")
         array = np.datetime_as_string(array)
-    # Unlike labels, a measurement may be NaN.
+    # Measurements may be NaN, unlike labels.
     if array.dtype.kind == "f" and array.shape == (n,) and array.dtype.itemsize <= 8:
         return _tidy(array)
     return _tidy(check_labels(array if isinstance(values, np.ndarray) else values, n, name))
 
 
 def changed_columns(columns: Mapping[str, Any], changes: Mapping[str, Any], n: int) -> dict[str, Any]:
-    """Return the columns of n rows with changes: one value per row, one for all, or None to drop."""
+    """Return columns with changes; a change is one value per row, one value for all rows, or None to drop."""
     unchanged = {name: values for name, values in columns.items() if name not in changes}
     filled = {name: np.full(n, v) if np.ndim(v) == 0 else v for name, v in changes.items() if v is not None}
     return unchanged | filled
 
 
 def require_alike(first: Columns, other: Columns, what: str) -> None:
-    """Raise if arrays that will be joined differ in their names, the shape of a row, or in type.
+    """Raise if arrays to be joined differ in name, row shape or type.
 
-    NumPy would convert all of them to a type that holds both, for example numbers to text.
+    NumPy would convert different types to a common one, for example numbers to text.
     """
 
     def kind(columns: Columns, name: str) -> str:
@@ -177,14 +177,14 @@ def _tidy(values: Labels) -> Labels:
     if dtype.kind == "U":
         lengths = np.char.str_len(values)
         filled = np.count_nonzero(np.frombuffer(values.tobytes(), np.uint32))
-        if filled != lengths.sum():  # pyarrow would end the text there
+        if filled != lengths.sum():  # pyarrow would truncate the text there
             raise ValueError("A text has a zero character; remove it.")
         dtype = np.dtype(f"U{max(int(lengths.max(initial=1)), 1)}")
     return values.astype(dtype, copy=False)
 
 
 def spoken(column: str) -> str:
-    """Return the name of a column for sentences.
+    """Return the name of a column in the form used in sentences.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def spoken(column: str) -> str:
 
 
 def in_units(text: str, info: Mapping[str, Any]) -> str:
-    """Return a sentence about participants with the table's word for them.
+    """Return a sentence with the table's own word for participants.
 
     Examples
     --------
@@ -208,13 +208,13 @@ def in_units(text: str, info: Mapping[str, Any]) -> str:
 
 
 def feature_names(info: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the feature names in an ``info``, if there are any."""
+    """Return the feature names in an ``info``, or None."""
     names = info.get("feature_names")
     return tuple(map(str, names)) if isinstance(names, (list, tuple)) and names else None
 
 
 def column_names(names: Iterable[str]) -> str:
-    """Return columns for a sentence."""
+    """Return column names as a list in words."""
     return ", ".join(names) or "no columns but X"
 
 
@@ -236,7 +236,7 @@ def _require_same(values: Labels, pair_id: Labels, name: str) -> None:
 def assign_roles(
     participant: Any, shares: dict[str, float] | None = None, *, stratify: Any = None, random_state: int = 0
 ) -> Labels:
-    """Return a role for every row; no participant has two roles.
+    """Return a role for each row; all rows of a participant have the same role.
 
     Parameters
     ----------
@@ -264,8 +264,8 @@ def assign_roles(
     roles = [role for role, share in shares.items() if share > 0]
     if len(people) < len(roles):
         raise ValueError(
-            f"{len(people)} participants cannot fill the {len(roles)} roles {', '.join(roles)}; every role "
-            "needs its own people. Leave roles out: an audit then rotates them over folds."
+            f"{len(people)} participants cannot fill the {len(roles)} roles {', '.join(roles)}; each role "
+            "needs its own participants. Without roles, an audit rotates them over folds."
         )
     order = np.random.default_rng(random_state).permutation(len(people))
     if stratify is not None:
@@ -275,7 +275,7 @@ def assign_roles(
         stratum = np.zeros(len(people), np.int64)
         stratum[codes] = strata
         order = order[np.argsort(stratum[order], kind="stable")]
-    # Deal people out in turn, each to the role furthest behind its share.
+    # Assign each participant in turn to the role that is furthest below its share.
     total = sum(shares.values())
     counts = dict.fromkeys(roles, 0)
     chosen = np.empty(len(people), dtype=object)
@@ -287,7 +287,7 @@ def assign_roles(
 
 
 def with_roles(table: Any, roles: Mapping[str, str]) -> Any:
-    """Return the rows of participants with a role, and that role as a column."""
+    """Return the rows of participants that have a role, with a role column."""
     rows = table.take(np.isin(table.participant, list(roles)))
     return replace(rows, role=np.array([roles[person] for person in rows.participant], dtype=str))
 
@@ -298,9 +298,9 @@ def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: 
     Parameters
     ----------
     strata : dict of participant to stratum
-        Balanced over the folds.
+        The stratum of each participant; strata are balanced over the folds.
     rotation, n : int
-        Which of n folds is EVAL.
+        The position of the EVAL fold, and the number of folds.
     random_state : int
         Seed of the folds; all rotations share them.
 

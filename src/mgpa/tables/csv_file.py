@@ -20,15 +20,14 @@ from ..errors import TableError
 from .columns import COLUMNS, Columns, feature_names
 from .layout import Field, Layout, new_names
 
-# What the names of such files end in.
+# Suffixes of CSV files.
 SUFFIXES = (".csv", ".tsv", ".txt")
 SEPARATORS = (",", ";", "\t", "|")
-# A first line in which a file says to Excel what separates its fields.
+# A first line that tells Excel the separator.
 DECLARATION = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
-# What stands for a missing value.
+# Texts for missing values.
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"}
-# Numbers as a program writes them: 007, +1 and -0 are codes, and so is what has more digits than a number
-# can hold.
+# Numbers as programs write them. Texts such as 007, +1 and -0, or with too many digits, are codes.
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 NUMBER = re.compile(
     r"-?((0|[1-9][0-9]{0,14})([.][0-9]*)?|[.][0-9]+)(e[+-]?[0-9]{1,3})?|[+-]?inf(inity)?", re.IGNORECASE
@@ -38,7 +37,7 @@ UNPAIRED = re.compile(r"-[0-9]+(\.0*)?")
 
 
 def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[str, Any], Columns]:
-    """Return the layout, info and columns of a CSV file; values that a number would change are text.
+    """Return the layout, info and columns of a CSV file; codes that a number would change stay text.
 
     The separator is given by a first line such as ``sep=;``, or is the one that gives the most names. If it
     is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around names and
@@ -49,7 +48,7 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
     try:
         names, separator = _header(path, skip)
         called = {name: new_names(name, choice.get("rename")) for name in names}
-        numeric = [True] * len(names)  # whatever is chosen is read as numbers
+        numeric = [True] * len(names)  # chosen columns are read as numbers
         if choice.get("embedding") == "numeric" and "numeric" not in names:
             fits = zip(names, _numeric_columns(path, len(names), separator, skip), strict=True)
             numeric = [fit and {*called[name]}.isdisjoint(COLUMNS) for name, fit in fits]
@@ -70,7 +69,7 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
         stored = stream.seek(0, 2)
     for name, column in zip([names[i] for i in others], texts, strict=True):
         require_room(name, max(map(len, column), default=0), len(column), stored)
-        is_part = name in joined  # of an id
+        is_part = name in joined  # whether the column is part of an id
         made[name] = np.array(column) if is_part else _column(column, name, called[name], decimal_comma)
     stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
     kinds = {name: "text" if dtype.kind == "U" else str(dtype) for name, dtype in stored.items()}
@@ -108,14 +107,15 @@ def _header(path: Place, skip: int) -> tuple[list[str], str]:
         raise TableError("it is empty.")
     if len(row) > len(names):
         raise TableError(
-            f"its first row has {len(row)} fields for {len(names)} names; name every column, row names "
-            f"too, and remove a trailing {separator!r}. Lines before the names: pass skip_rows (--skip-rows)."
+            f"its first row has {len(row)} fields for {len(names)} names; name every column, including row "
+            f"names, and remove a trailing {separator!r}. To skip lines before the names, pass skip_rows "
+            "(--skip-rows)."
         )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
     numbers = [name.replace(",", ".", 1) for name in names]
     if len(names) > 1 and all(map(NUMBER.fullmatch, numbers)):
         steps = np.diff(np.array(numbers, dtype=np.float64))
-        if not ((steps > 0).all() or (steps < 0).all()):  # in order, as wavelengths are
+        if not ((steps > 0).all() or (steps < 0).all()):  # ordered numbers may be names, such as wavelengths
             raise TableError(
                 f"its first line is all numbers ({', '.join(names[:3])}, …) and would be read as names; "
                 "add a line with the names of the columns."
@@ -184,7 +184,7 @@ def _number(text: str, name: str, row: int) -> float:
 
 
 def _column(texts: list[str], stored: str, names: list[str], decimal_comma: bool) -> NDArray[Any]:
-    """Return a column that is not part of the embedding, by its name in the table."""
+    """Return a column outside the embedding, converted according to its names in the table."""
     if "pair_id" in names:
         return np.array(["" if text in MISSING or UNPAIRED.fullmatch(text) else text for text in texts])
     if "participant" in names:  # a participant's code may be NA
@@ -209,7 +209,7 @@ def _values(texts: list[str], decimal_comma: bool, *, complete: bool) -> NDArray
         return np.array(texts, dtype=np.int64)
     present = texts if complete else [text for text in texts if text not in MISSING]
     points = [text.replace(",", ".", 1) for text in present] if decimal_comma else present
-    # Codes that would become one number, as 1.1 and 1.10, stay text.
+    # Different codes that would become the same number, such as 1.1 and 1.10, stay text.
     if not all(map(NUMBER.fullmatch, points)) or len({*map(float, points)}) < len({*present}):
         return None
     numbers = iter(points)
@@ -217,7 +217,7 @@ def _values(texts: list[str], decimal_comma: bool, *, complete: bool) -> NDArray
 
 
 def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], separator: str = ",") -> None:
-    """Write columns, then a column for every feature; numbers are written exactly.
+    """Write columns, then one column per feature; numbers are written exactly.
 
     If the original file had decimal commas, this file also has them, with semicolons as separators.
     """
@@ -242,7 +242,7 @@ def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], se
 
 
 def _written(values: NDArray[Any], comma: bool) -> list[Any]:
-    """Return values in the form for the writer."""
+    """Return values in the form that the CSV writer needs."""
     if comma and values.dtype.kind == "f":
         return np.char.replace(values.astype(str), ".", ",").tolist()  # type: ignore[no-any-return]
     return values.astype(str).tolist() if values.dtype == np.float32 else values.tolist()  # type: ignore[no-any-return]

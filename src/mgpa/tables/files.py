@@ -1,8 +1,8 @@
 """Tables in files: ``.npz``, Parquet (a file or a folder) and CSV, local or at a URL (docs/tables.md).
 
-Parquet files are opened without reading embeddings. Then they are read completely, in independent parts, or
-in batches of bounded memory. Other files are read when they are opened. Writing leaves a complete file or no
-file. Code in a file is never run, and invalid files raise a :class:`TableError`.
+Parquet files are opened without reading embeddings; then they can be read completely, in independent parts,
+or in batches of bounded memory. Other files are read when opened. A file is written completely or not at all.
+Code in a file is never run, and invalid files raise a :class:`TableError`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class TableFile:
                 yield self.make_table(columns, f", rows from {start} on")
 
     def read(self, rows: Any = None) -> Table:
-        """Return all rows in memory, or some rows (a slice, positions or a mask) in the given order."""
+        """Return a table in memory with all rows, or with selected rows (slice, positions or mask)."""
         wanted = np.arange(self.bounds[0], self.bounds[-1])[slice(None) if rows is None else rows]
         distinct, order = np.unique(wanted, return_inverse=True)
         names, size, pieces = self.layout.names, 8 * self.block_rows, []
@@ -103,7 +103,7 @@ class TableFile:
                 pieces.append(columns if every else {n: v[here] for n, v in columns.items()})
         joined = _joined(pieces or [columns for _, columns in self.scan(0, 0, names, 1)])
         pieces.clear()
-        if arrow := sys.modules.get("pyarrow"):  # its pool would keep half of what was read
+        if arrow := sys.modules.get("pyarrow"):  # its memory pool would keep half of the data
             arrow.default_memory_pool().release_unused()
         if not np.array_equal(order, np.arange(len(order))):
             joined = {name: values[order] for name, values in joined.items()}
@@ -121,14 +121,14 @@ class TableFile:
         return {name: joined[name] for name in names or self.layout.columns}
 
     def carrying(self, *ours: str) -> Self:
-        """Return the same rows with only these columns checked; all others are passed on unchanged."""
+        """Return the file with only these columns checked; all other columns are copied unchanged."""
         return replace(self, layout=replace(self.layout, ours=ours))
 
     def survey(self, *only: str) -> Columns:
-        """Check roles and pairs of the whole file in bounded memory; return the rows used for the check.
+        """Check roles and pairs of the whole file in bounded memory; return the columns of selected rows.
 
-        These are one row of every source, participant and role, and all paired rows. They show the
-        participants and sources in the file, and whether a participant or event occurs twice.
+        Selected are one row for each combination of source, participant and role, and all paired rows. These
+        rows contain all participants and sources, and reveal participants or events that occur twice.
         """
         names = [name for name in only or COLUMNS if name in self.layout.columns]
         scan = self.scan(self.bounds[0], self.bounds[-1], self.layout.stored(*names), 4 * MAX_CHUNK_ROWS)
@@ -146,7 +146,7 @@ class TableFile:
             return check_columns(joined, len(joined[names[0]])) if joined else {}
 
     def scan(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[tuple[int, Columns]]:
-        """Yield the first row of each batch and its columns, by their name in the table."""
+        """Yield the first row number and the columns of each batch, by name in the table."""
         at = start
         with reading(self.path):
             for raw in self.content(self.layout, start, stop, names, max_rows):
@@ -166,7 +166,7 @@ class TableFile:
 def _slices(
     arrays: Columns, _: Layout, start: int, stop: int, names: list[str], max_rows: int
 ) -> Iterator[Columns]:
-    """Yield rows of arrays in memory, at least once."""
+    """Yield batches of arrays in memory; yield one empty batch without rows."""
     for a in range(start, max(stop, start + 1), max_rows):
         yield {name: arrays[name][a : min(a + max_rows, stop)] for name in names}
 
@@ -245,7 +245,7 @@ def open_table(
 
 
 def _stacked(files: Sequence[TableFile], replicates: str | None) -> TableFile:
-    """Return the rows of several files in memory; the name of a file without sources is its source."""
+    """Return the rows of several files in memory; files without a source column use their name as source."""
     tables = []
     for file in files:
         if "source" not in file.columns:
@@ -270,7 +270,7 @@ def _in_memory(file: TableFile, columns: Columns) -> TableFile:
     }
     embedding: tuple[str, ...] = ("X",)
     arrays = columns
-    if len(file.layout.embedding) > 1 and not {*file.layout.embedding} & {*names}:  # as they came
+    if len(file.layout.embedding) > 1 and not {*file.layout.embedding} & {*names}:  # one column per feature
         embedding = file.layout.embedding
         arrays = columns | dict(zip(embedding, columns["X"].reshape(len(columns["X"]), -1).T, strict=True))
     layout = replace(file.layout, embedding=embedding, columns=names, kinds=kinds, combined={})
@@ -286,7 +286,7 @@ def _settle_replicates(file: TableFile, how: str) -> TableFile:
     ids, n = check_pair_id(columns["pair_id"], file.n_rows), file.n_rows
     codes = np.stack([np.unique(values, return_inverse=True)[1] for values in (columns["source"], ids)])
     rows = np.arange(n)
-    codes[1] = np.where(is_paired(ids), codes[1], n + rows)  # what is unpaired stands alone
+    codes[1] = np.where(is_paired(ids), codes[1], n + rows)  # unpaired rows stay separate
     _, first, group, counts = np.unique(
         codes, axis=1, return_index=True, return_inverse=True, return_counts=True
     )
@@ -309,12 +309,12 @@ def _settle_replicates(file: TableFile, how: str) -> TableFile:
 def write_table(
     table: Table | Iterable[Table], path: Given, *, overwrite: bool = False, as_columns: bool = False
 ) -> Place:
-    """Write one or several tables, so that ``path`` contains either the complete new or the old content.
+    """Write one or several tables; ``path`` always holds either the complete new or the old content.
 
     Parameters
     ----------
     table : Table or iterable of Table
-        Several tables are written one after another; only ``.npz`` needs all of them in memory.
+        One table, or several tables to concatenate; only ``.npz`` needs all of them in memory.
     path : path or address
         A path that ends in ``.npz``, ``.parquet`` or ``.csv``; a name without suffix is a folder of Parquet
         files. Its parent folder or bucket must exist. CSV does not store ``info`` and has only numbers and
@@ -356,7 +356,7 @@ def write_table(
 
 
 def _format_of(path: Place) -> str:
-    """Return the format of an existing file or folder; raise if it is none of these."""
+    """Return the format of an existing file or folder; raise if it is not a table."""
     if not path_taken(path):
         raise no_such_file(path)
     if path.is_dir():
@@ -364,7 +364,7 @@ def _format_of(path: Place) -> str:
     if kind := special_kind(path):
         raise TableError(f"{kind}, not a table; write it to a file first. Tables: {FORMATS}.")
     start = b""
-    if isinstance(path, RemotePath) or path.stat().st_size:  # reading what has no size may take for ever
+    if isinstance(path, RemotePath) or path.stat().st_size:  # reading a file of size 0 may block
         with path.open("rb", buffering=0) as stream:
             start = stream.read(8) or b""
     if start.startswith(b"PAR1"):

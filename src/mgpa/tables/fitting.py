@@ -127,15 +127,15 @@ def fit_table(
         notes="; ".join(notes),
         coordinates=coordinates,
     )
-    evidence = model.to_map().info.evidence  # what cannot be solved is said here, not when it is first used
+    evidence = model.to_map().info.evidence  # solve now, so that problems are reported here
     return model.describe(evidence=in_units(evidence, rows.table.info))
 
 
 def _about_table(info: Mapping[str, Any], coordinates: Coordinates | None) -> dict[str, Any]:
-    """Return the parts of a table's ``info`` that a map stores."""
+    """Return the parts of a table's ``info`` to store in a map."""
     names = feature_names(info)
     if names is not None and coordinates is not None and len(names) != coordinates.n_raw:
-        names = None  # those of the coordinates
+        names = None  # the coordinates have the names
     described = {name: dict(info.get(name) or {}) for name in ("encoder", "signals")}
     return described | {"feature_names": names, "source_column": str(info.get("source_column") or "")}
 
@@ -174,7 +174,7 @@ class FitRows:
 
     @property
     def parts(self) -> Sequence[Table | TableFile]:
-        """Parts that can be reduced to moments separately."""
+        """Parts that can be reduced to moments independently."""
         return [self.table] if isinstance(self.table, Table) else self.table.parts
 
     @cached_property
@@ -185,18 +185,18 @@ class FitRows:
         return check_columns(read, len(read["source"]))
 
     def positions(self, role: str) -> NDArray[np.intp]:
-        """Return the rows of a role; all rows without roles or with ``everyone``."""
+        """Return the positions of the rows of a role; all rows without roles or with ``everyone``."""
         if "role" in self.columns and not self.everyone:
             return np.flatnonzero(self.columns["role"] == role)
         return np.arange(len(self.columns["source"]) if role == "FIT" else 0)
 
     def read(self, rows: NDArray[np.intp]) -> Table:
-        """Return some rows in memory."""
+        """Return the selected rows as a table in memory."""
         return self.table.take(rows) if isinstance(self.table, Table) else self.table.read(rows)
 
 
 def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, Digests]:
-    """Return pairs from another table, with the source labels of this table, and hashes of their rows.
+    """Return pairs from another table, with the source labels of ``rows``, and hashes of the paired rows.
 
     The pairs are in the coordinates of the fit; the hashes are those of the original rows.
     """
@@ -211,7 +211,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     if table.X.ndim == 3 and not rows.tokens:
         raise TableError("The table of pairs holds tokens, and the table to fit vectors.")
     if table.role is not None and not rows.everyone:
-        table = table.rows("FIT")  # other people are for judging
+        table = table.rows("FIT")  # other participants are held out
     require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
     require_features(table.info, rows.table.info, "The table of pairs", "the table")
     table = table.take(is_paired(np.asarray(table.pair_id)))
@@ -222,7 +222,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
     if not set(pair_sources) <= set(names):
         raise TableError(
             f"The table of pairs has sources {', '.join(pair_sources)}; the table to fit has "
-            f"{', '.join(names)}. Name the sources alike in both."
+            f"{', '.join(names)}. Use the same source names in both."
         )
     if len(np.unique(np.asarray(table.pair_id))) == len(table):
         raise TableError(
@@ -279,7 +279,7 @@ def _fit_rows(
         evidence["pair_id"] = fit.pair_id
     else:
         evidence["pairs"], evidence["pair_groups"] = calibration, None
-        if isinstance(calibration, LabelledRows):  # as two aligned arrays, the first source's first
+        if isinstance(calibration, LabelledRows):  # convert to two aligned arrays, first source first
             first, second = calibration.matched()
             evidence["pairs"] = calibration.X[first], calibration.X[second]
             people = calibration.participant
@@ -299,7 +299,7 @@ def _fit_rows(
 def _draw_fit_rows(
     rows: FitRows, available: NDArray[np.intp], own_pairs: bool, max_rows: int, random_state: int
 ) -> NDArray[np.intp]:
-    # Paired rows are few, and a pair that is torn apart is none: all of them stay.
+    # Keep all paired rows: they are few, and a row without its partner is not a pair.
     paired = np.zeros(len(available), bool)
     if own_pairs and "pair_id" in rows.columns:
         paired = is_paired(rows.columns["pair_id"])[available]
@@ -310,7 +310,7 @@ def _draw_fit_rows(
 
 
 def draw_rows(source: Any, max_rows: int, random_state: int) -> NDArray[np.intp]:
-    """Return at most ``max_rows`` positions in order, as evenly over sources as possible.
+    """Return at most ``max_rows`` sorted positions, balanced over sources.
 
     Examples
     --------
@@ -323,7 +323,7 @@ def draw_rows(source: Any, max_rows: int, random_state: int) -> NDArray[np.intp]
     if n <= max_rows:
         return np.arange(n)
     order = np.random.default_rng(random_state).permutation(n)
-    # Take sources in turn, each row by its place in its own source's queue.
+    # Take rows from the sources in turn, in random order within each source.
     codes = np.unique(source, return_inverse=True)[1][order]
     place = np.empty(n, np.int64)
     for code in range(codes.max() + 1):

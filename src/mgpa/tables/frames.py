@@ -1,4 +1,4 @@
-"""Tables from data frames and Arrow, and columns from MNE epochs."""
+"""Convert data frames and Arrow tables to tables, and metadata of MNE epochs to columns."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .carried import Arrow, Carried, refuse_gaps, require_complete, say_unlabell
 from .columns import COLUMNS, Columns
 from .layout import Field, Layout, read_head
 
-# How pandas stores an index without a name.
+# Pandas' column name for an index without a name.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-_UNKNOWN = -1  # the length of lists whose type does not say it
+_UNKNOWN = -1  # stands for list lengths that the type does not specify
 
 
 def arrow() -> Any:
-    """Return pyarrow, or say how to install it."""
+    """Import pyarrow, or raise with installation advice."""
     try:
         import pyarrow
     except ImportError:
@@ -34,11 +34,11 @@ def arrow() -> Any:
 
 
 def fields_of(schema: Arrow, first_row: Any = None) -> list[Field]:
-    """Return the fields of an Arrow schema; ``first_row(name)`` shows the length of lists of any length."""
+    """Return the fields of an Arrow schema; ``first_row(name)`` gives the length of variable-size lists."""
     entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
     require_names(entry.name for entry in entries)
     fields: list[Field] = []
-    by_type: dict[str, Field] = {}  # a hundred thousand columns have few types
+    by_type: dict[str, Field] = {}  # cached by type, because many columns have few types
     periods = b'"period' in (schema.metadata or {}).get(b"pandas", b"")
     for entry in entries:
         named = (entry.metadata or {}).get(b"ARROW:extension:name", b"").decode() if periods else ""
@@ -61,7 +61,7 @@ def fields_of(schema: Arrow, first_row: Any = None) -> list[Field]:
 
 
 def _shape_of(row: Any, n_axes: int) -> list[int]:
-    """Return the lengths of nested lists, by the first of each."""
+    """Return the lengths of nested lists, taken from the first list at each level."""
     shape = []
     for _ in range(n_axes):
         shape.append(len(row) if isinstance(row, list) else 0)
@@ -70,7 +70,7 @@ def _shape_of(row: Any, n_axes: int) -> list[int]:
 
 
 def _item_and_shape(type_: Arrow) -> tuple[Arrow, list[int]]:
-    """Return the type of a single value of a column, and how many of them make a row, by axis."""
+    """Return the type of a single value of a column, and the shape of a row."""
     pa, shape = arrow(), []
     if isinstance(type_, pa.FixedShapeTensorType):
         type_, shape = type_.value_type, [*type_.shape]
@@ -87,14 +87,14 @@ def read_arrow(
 ) -> Columns:
     """Return columns of an Arrow table or batch as arrays, by their name in the file.
 
-    ``whole``: the rows and the bytes that the whole table has; ``schema`` is that of the file.
+    ``whole`` is the number of rows and bytes of the whole table; ``schema`` is the schema of the file.
     """
     pa = arrow()
-    # Of a column with several names the strictest counts: a missing pair id is fine, a participant is not.
+    # A column with several names follows the strictest rule: pair ids may be missing, participants may not.
     strict = sorted(layout.columns, key=lambda name: (name in COLUMNS, name != "pair_id"))
     called = {layout.columns[name]: name for name in strict}
     inside, made = set(layout.embedding), {}
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))  # by name each takes a search
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))  # faster than a search per name
     file_types = dict(zip(schema.names, schema.types, strict=True))
     parts = {part for parts in layout.combined.values() for part in parts}
     for stored in names:
@@ -116,7 +116,7 @@ def read_arrow(
 
 
 def _in_one_piece(column: Arrow, name: str) -> Arrow:
-    """Return a column as one array, whose tensors are in row-major order."""
+    """Return a column as one array with tensors in row-major order."""
     axes = getattr(column.type, "permutation", None)
     if axes not in (None, sorted(axes or [])):
         raise TableError(f"{name} has tensors with permuted dimensions; write them in row-major order.")
@@ -154,17 +154,17 @@ def read_column(
 
 
 def _unpaired_filled(column: Arrow) -> Arrow:
-    """Return pair ids with what stands for "unpaired" where they are missing."""
+    """Return pair ids with missing ids replaced by the value for "unpaired"."""
     pa = arrow()
     if pa.types.is_null(column.type):
         return pa.array([-1] * len(column))
     if pa.types.is_unsigned_integer(column.type):
-        column = column.cast(pa.string())  # no number is left to stand for it
+        column = column.cast(pa.string())  # no integer is free to mean "unpaired"
     return column.fill_null("" if _is_text(column.type) else -1)
 
 
 def _read_text(column: Arrow, name: str, whole: tuple[int, int]) -> NDArray[Any]:
-    """Return text that repeats itself; each distinct one is converted once."""
+    """Return a text column, converting each distinct text once."""
     distinct = column.dictionary.to_pylist()
     if any("\0" in text for text in distinct):
         raise TableError(f"{name} has a text with a zero character; remove it.")
@@ -173,7 +173,7 @@ def _read_text(column: Arrow, name: str, whole: tuple[int, int]) -> NDArray[Any]
 
 
 def _read_numbers(column: Arrow, size: int, name: str, first_row: int) -> NDArray[Any]:
-    """Return a number per row, or lists of numbers, nested or not, as (n, size)."""
+    """Return one number per row, or (nested) lists of numbers as (n, size)."""
     n = len(column)
     refuse_gaps(column, name, first_row)
     if not _is_list(column.type):
@@ -201,12 +201,12 @@ def _read_numbers(column: Arrow, size: int, name: str, first_row: int) -> NDArra
 def to_arrow(
     columns: Columns, metadata: dict[bytes, bytes] | None = None, names: Sequence[str] | None = None
 ) -> Any:
-    """Return X (as "embedding", or a column for each of ``names``) and columns as an Arrow table."""
+    """Return X (as "embedding", or one column for each of ``names``) and columns as an Arrow table."""
     pa = arrow()
     X = np.ascontiguousarray(columns["X"])
     arrays, fields = [], []
     if names is None:
-        # Nothing is ever missing; saying so makes Parquet's lists half again as fast.
+        # Declare that no value is missing: this makes Parquet's lists 50 % faster.
         number = pa.field("element", pa.from_numpy_dtype(X.dtype), nullable=False)
         rows = pa.list_(number, math.prod(X.shape[1:]))
         arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), type=rows))
@@ -218,13 +218,13 @@ def to_arrow(
                 arrays.append(values.values if isinstance(values, Carried) else pa.array(values))
             except UnicodeError:
                 raise TableError(f"{name} has text that is not valid Unicode; no file can hold it.") from None
-            # Of the user's own columns, any part may have gaps.
+            # Columns of the user may have missing values in any part.
             fields.append(pa.field(name, arrays[-1].type, nullable=name not in features))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata))
 
 
 def _dtype(type_: Arrow) -> np.dtype[Any] | None:
-    """Return the type that numpy reads an Arrow type as; None if a table cannot hold it."""
+    """Return the numpy type for an Arrow type, or None if tables do not support it."""
     types = arrow().types
     if types.is_dictionary(type_):
         type_ = type_.value_type
@@ -277,7 +277,7 @@ def _as_arrow(frame: Any) -> Arrow:
             frame = frame.astype(dict.fromkeys(periods, "string")) if periods else frame
             return pa.Table.from_pandas(frame.reset_index(level=named) if named else frame)
         if library == "polars" and hasattr(frame, "to_arrow"):
-            return frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
+            return frame.to_arrow()  # gives a text type that pyarrow before 19 can read
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.table(frame)
     except (pa.ArrowException, UnicodeError, ValueError) as error:
@@ -289,7 +289,7 @@ def _as_arrow(frame: Any) -> Arrow:
 
 
 def epochs_columns(several: Sequence[Any]) -> Columns:
-    """Return the metadata of MNE epochs; without metadata, the names of their events and their subject."""
+    """Return the metadata of MNE epochs or, without metadata, event names and subject."""
     each = []
     for epochs in several:
         if epochs.metadata is not None:
@@ -305,24 +305,24 @@ def epochs_columns(several: Sequence[Any]) -> Columns:
 
 
 def subject_of(epochs: Any) -> Any:
-    """Return the ``his_id`` of the subject of MNE epochs, or None; warn if that may be one of several people.
+    """Return the ``his_id`` of the subject of MNE epochs, or None; warn if there may be several subjects.
 
-    ``mne.concatenate_epochs`` keeps the first subject for all epochs, and begins the next recording ten
-    seconds after the end of the last epoch; a gap as long as that and the wait for the first event is a seam.
+    ``mne.concatenate_epochs`` keeps the first subject for all epochs and starts each further recording ten
+    seconds after the end of the last epoch. Gaps of at least this length indicate joined recordings.
     """
     person = (epochs.info.get("subject_info") or {}).get("his_id")
     if person is not None and type(epochs).__name__ == "EpochsArray":
         rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64).item()
         seconds = np.diff(epochs.events[:, 0]) / rate
         seam = 10 + epochs.times[-1] + epochs.events[0, 0] / rate
-        # Where epochs were dropped, the gap says nothing.
+        # Gaps at dropped epochs are ignored.
         near = (np.abs(seconds - seam) < 5) & (np.diff(epochs.selection) == 1)
         seams = int(np.sum((seconds < 0) | near))
         if seams:
             warnings.warn(
                 f"All {len(epochs.events)} epochs have the his_id {str(person)!r}, but their times look like "
-                f"{seams + 1} recordings put together. If they come from several people, pass a list of the "
-                "epochs of each, or name the people in a column of metadata.",
+                f"{seams + 1} joined recordings. If they come from several participants, pass a list with "
+                "the epochs of each, or name the participants in a metadata column.",
                 stacklevel=4,
             )
     return person

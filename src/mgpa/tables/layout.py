@@ -1,4 +1,4 @@
-"""What all formats share: which columns make a table, what is noted about it, and where it may be written."""
+"""Rules for all file formats: the columns and description of a table, and the places it may be written to."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ HOW_TO_NAME = (
     "numeric for all columns of numbers."
 )
 MAX_CHUNK_ROWS = 2**14
-# Files of a folder of parts.
+# File names in a folder of parts.
 INDEX = "_mgpa_index.json"
 PART_NAME = re.compile(r"part-\d{5,}-[0-9a-f]{16}-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column or array of a file: the shape of one row, its type (None: unusable), and that in words."""
+    """A column or array of a file: row shape, type (None: unusable), and description of the type."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     kind: str
-    carried: bool = False  # whether it can be passed on whatever its type
+    carried: bool = False  # whether the column can be copied whatever its type
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which fields make a table."""
+    """The fields of a file that form a table."""
 
-    embedding: tuple[str, ...]  # one field with embeddings, or many with a number each
-    shape: tuple[int, ...]  # of one row of X, as stored
+    embedding: tuple[str, ...]  # one field with embeddings, or many fields with one number per row
+    shape: tuple[int, ...]  # shape of one row of X, as stored
     dtype: np.dtype[Any]
-    columns: dict[str, str]  # a column's name in the table, and its name in the file
-    kinds: dict[str, str]  # a column's type in words
-    combined: dict[str, tuple[str, ...]]  # of a column made of several ("site+subject"), their names
-    ours: tuple[str, ...] = COLUMNS  # those that are read; all others are passed on as they are
+    columns: dict[str, str]  # names in the table → names in the file
+    kinds: dict[str, str]  # types of the columns in words
+    combined: dict[str, tuple[str, ...]]  # parts of combined columns ("site+subject")
+    ours: tuple[str, ...] = COLUMNS  # columns that mgpa reads; all others are copied unchanged
 
     @classmethod
     def choose(
@@ -65,7 +65,7 @@ class Layout:
         rename: Mapping[str, str] | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> Layout:
-        """Pick a table's parts among the fields; ``shape`` is what mgpa noted about its own embedding."""
+        """Choose the fields of a table; ``shape`` is the row shape in mgpa's own description, if any."""
         by_name = {field.name: field for field in fields}
         chosen = find_embedding(by_name, embedding)
         dtype = np.result_type(*{by_name[name].dtype for name in chosen})
@@ -87,16 +87,16 @@ class Layout:
 
     @property
     def names(self) -> list[str]:
-        """Every field of the table, by its name in the file."""
+        """Names in the file of all fields of the table."""
         return [*self.embedding, *self.stored(*self.columns)]
 
     def stored(self, *names: str) -> list[str]:
-        """Return the file's fields that columns are read from; "a+b" joins fields a and b."""
+        """Return the names in the file of the fields behind these columns; "a+b" has the fields a and b."""
         parts = [p for n in names for p in self.combined.get(n, (self.columns[n],))]
         return list(dict.fromkeys(parts))
 
     def info(self, noted: dict[str, Any]) -> dict[str, Any]:
-        """Return what is noted about a table, with what the file calls its features and participants."""
+        """Return the info of a table, with the file's names of features and of the participant column."""
         more: dict[str, Any] = {}
         for key, name in (("unit", "participant"), ("source_column", "source")):
             if self.columns.get(name, name) != name:
@@ -106,7 +106,7 @@ class Layout:
         return noted | more
 
     def columns_of(self, raw: Mapping[str, NDArray[Any]]) -> Columns:
-        """Return a table's columns, and X if it was read, from the file's arrays."""
+        """Return the columns of a table, and X if it was read, from the arrays of the file."""
         made: Columns = {}
         if self.embedding[0] in raw:
             X = raw[self.embedding[0]]
@@ -119,7 +119,7 @@ class Layout:
                 made[name] = raw[parts[0]]
                 for part in parts[1:]:
                     made[name] = np.char.add(np.char.add(made[name].astype(str), "+"), raw[part].astype(str))
-                if name == "pair_id" and len(parts) > 1:  # unpaired, where a part of the id is missing
+                if name == "pair_id" and len(parts) > 1:  # rows with a missing part of the id are unpaired
                     made[name] = np.where(np.all([is_paired(raw[p]) for p in parts], axis=0), made[name], "")
         return made
 
@@ -160,7 +160,7 @@ def _likely(fields: Mapping[str, Field]) -> str:
     stems = Counter(name.rstrip("0123456789") for name, f in fields.items() if _is_number(f) and not f.shape)
     stem, n = stems.most_common(1)[0] if stems else ("", 0)
     return (
-        f"{n} columns of numbers begin with {stem!r}: if those are it, pass embedding={stem!r}. "
+        f"{n} columns of numbers begin with {stem!r}; if they are the embedding, pass embedding={stem!r}. "
         if stem and n > 2
         else ""
     )
@@ -181,7 +181,7 @@ def _by_text(fields: Mapping[str, Field], wanted: str) -> list[str]:
     if first in fields and last in fields:
         names = list(fields)
         return names[names.index(first) : names.index(last) + 1]
-    # f0, f1, …, f10 by number, and no fold; without such names, all that start so, in order.
+    # Numbered names (f0, f1, …, f10, but not fold) in numeric order, or else all names with this prefix.
     ends = {name: name.removeprefix(wanted) for name in fields if name.startswith(wanted)}
     numbered = [name for name, end in ends.items() if end.isascii() and end.isdigit()]
     return sorted(numbered, key=lambda name: int(ends[name])) or list(ends)
@@ -190,7 +190,7 @@ def _by_text(fields: Mapping[str, Field], wanted: str) -> list[str]:
 def _find_columns(
     fields: Mapping[str, Field], columns: Sequence[str] | None, rename: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Return the name of every column in the table, and in the file."""
+    """Return the name of each column in the table with its name in the file."""
     rename = dict(rename or {})
     wanted = list(fields) if columns is None else [columns] if isinstance(columns, str) else list(columns)
     absent = [name for name in dict.fromkeys([*wanted, *rename]) if name not in fields]
@@ -200,7 +200,7 @@ def _find_columns(
     stored: dict[str, str] = {}
     for name, source in [(new, column) for column in wanted for new in new_names(column, rename)]:
         if name in stored:
-            raise TableError(f"Both {stored[name]} and {source} would be called {name}; rename one of them.")
+            raise TableError(f"Both {stored[name]} and {source} would be named {name}; rename one of them.")
         if name in RESERVED and name not in COLUMNS:
             raise TableError(f"{name} is a reserved name; rename this column.")
         stored[name] = source
@@ -208,7 +208,7 @@ def _find_columns(
 
 
 def _require_one_value(fields: Mapping[str, Field], wanted: Sequence[str], rename: Mapping[str, str]) -> None:
-    """Raise if a needed column has more than one value per row; others are passed on."""
+    """Raise if a column to read has more than one value per row; other columns are copied."""
     unfit = [
         fields[name]
         for name in wanted
@@ -223,7 +223,7 @@ def _require_one_value(fields: Mapping[str, Field], wanted: Sequence[str], renam
 
 
 def new_names(column: str, rename: Mapping[str, str] | None) -> list[str]:
-    """Return the names of a file's column in the table; a column renamed to "a+b" has two names.
+    """Return the names in the table of a column in the file; a column renamed to "a+b" has two names.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def write_head(shape: Sequence[int], info: Mapping[str, Any]) -> str:
     document = {"format": 1, "shape": list(shape), "info": dict(info)}
     try:
         text = json.dumps(document, allow_nan=False, default=lambda value: value.tolist())
-        read_description(text)  # better to fail now than when it is read
+        read_description(text)  # fail now rather than when the file is read
         return text
     except (TypeError, ValueError, RecursionError, AttributeError) as error:
         raise TableError(f"info cannot be stored: {error}. Keep text, numbers, lists and dicts.") from None
@@ -304,12 +304,12 @@ def reading(path: Place, where: str = "") -> Iterator[None]:
         yield
     except (ImportError, MemoryError, GeneratorExit):
         raise
-    # One kind of error for every bad file is the promise, and a file can be bad in many parsers' ways.
+    # All bad files must raise a TableError, whichever parser fails.
     except Exception as error:
         if isinstance(error, FileNotFoundError) and not path_taken(path):
             raise
         text = str(error).strip() or type(error).__name__
         reason = redacted(text if isinstance(error, TableError) else text.partition("\n")[0])
         named = reason if reason.startswith(str(path)) else f"{path}{where}: {reason}"
-        secret = isinstance(path, RemotePath)  # a store's own errors have addresses in them
+        secret = isinstance(path, RemotePath)  # errors of stores contain addresses
         raise TableError(named) from None if secret or isinstance(error, TableError) else error

@@ -42,7 +42,7 @@ def _read_arrays(path: Place) -> Columns:
     arrays: Columns = {}
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
         members = archive.zip.infolist()
-        if archive.zip.comment:  # others write none
+        if archive.zip.comment:  # only mgpa writes a comment
             require_sealed(stream)
         require_plausible(sum(member.file_size for member in members), stream.seek(0, 2))
         require_names(archive.files)
@@ -57,14 +57,14 @@ def _read_arrays(path: Place) -> Columns:
             except TableError:
                 raise
             except (ValueError, MemoryError, EOFError) as error:
-                hint = "Python objects, which can run any code; save arrays of numbers or text"
+                hint = "Python objects, which could run any code; save arrays of numbers or text"
                 what = f"holds {hint}" if "pickle" in str(error) else f"is damaged: {error}"
                 raise TableError(f"array {name!r} {what}.") from None
     return arrays
 
 
 def _field(name: str, array: Any, n: int | None) -> Field:
-    """Describe an array; one with a different number of rows than the embedding is marked unusable."""
+    """Return the description of an array; it is unusable if its number of rows differs from the embedding."""
     dtype: np.dtype[Any] | None = np.dtype("U") if array.dtype.kind in "US" else array.dtype.newbyteorder("=")
     raw = f"raw {array.dtype.itemsize}-byte values, as bfloat16 becomes; save float32"
     kind = {"U": "text", "S": "text", "V": raw}.get(array.dtype.kind, str(array.dtype))
@@ -79,7 +79,7 @@ def _field(name: str, array: Any, n: int | None) -> Field:
 
 def write_npz(path: Path, columns: Columns, head: str) -> None:
     """Write arrays and the description of a table as numpy does, with a checksum of the file at the end."""
-    with zipfile.ZipFile(path, "w") as archive:  # numpy.savez takes no array called "file"
+    with zipfile.ZipFile(path, "w") as archive:  # numpy.savez accepts no array named "file"
         for name, values in (columns | {"mgpa": np.array(head)}).items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, values, allow_pickle=False)

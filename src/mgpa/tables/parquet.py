@@ -40,18 +40,18 @@ except ImportError as error:
     raise missing("Parquet", "pyarrow") from error
 
 HEAD = b"mgpa"
-# Types of columns that are read as a file has them: each distinct text once, and numbers that stand for it.
+# Types of columns that are read as dictionaries: each distinct text once, with an index per row.
 TEXTS = ("string", "large_string", "string_view", "binary", "large_binary")
-# In a part's own description: a digest of the rows that it was made of.
+# Key in a part's description: the checksum of the input rows of the part.
 MADE_FROM = b"mgpa.made_from"
 # Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
 # Each request to a store costs as much as some megabytes.
 BUFFER, BUFFER_REMOTE = 2**20, 2**23
 
-#: A part of a folder as its index names it: its file's "name", "rows", and "sha256" of the footer.
+#: An entry of the index of a folder: "name" of the file, "rows", and "sha256" of the footer.
 IndexedPart = dict[str, Any]
-#: A row group: its file, the digest of the file's footer (a file with another one is another version), and
-#: its number in the file.
+#: A row group: the file, the checksum of the file's footer (which identifies the version), and the number of
+#: the group in the file.
 Group = tuple[Place, str, int]
 Opened = tuple[Layout, dict[str, Any], tuple[int, ...], Callable[..., Iterator[Columns]]]
 
@@ -82,7 +82,7 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
     shape, info = read_head(((schema and schema.metadata) or {}).get(HEAD))
     names = feature_names(info)
     if choice["embedding"] is None and names and {*names} <= {field.name for field in fields}:
-        choice = choice | {"embedding": names}  # one column per feature, as it was written
+        choice = choice | {"embedding": names}  # the table was written with one column per feature
     layout = Layout.choose(fields, shape=shape, **choice)
     require_plausible(bounds[-1] * math.prod(layout.shape) * layout.dtype.itemsize, stored)
     return (
@@ -111,7 +111,7 @@ def scan(
     wanted = set(names)
     types = zip(schema.names, schema.types, strict=True)
     texts = [name for name, type_ in types if name in wanted and str(type_) in TEXTS]
-    threads = len(names) < 1000  # of many small columns each costs more than it saves
+    threads = len(names) < 1000  # for many small columns, threads cost more time than they save
     inside = range(bisect_right(bounds, start) - 1, bisect_left(bounds, stop))
     for (path, digest), numbers in groupby(inside, key=lambda i: groups[i][:2]):
         with opened(path, digest, read_dictionary=texts) as (file, _, _):
@@ -126,7 +126,7 @@ def scan(
                         break
 
 
-# What footers say: parsing takes time for every row group, and each is a part.
+# Cache of footers, because parsing takes time and each row group is a part.
 _described: dict[str, Any] = {}
 
 
@@ -173,7 +173,9 @@ def _footer(stream: Any) -> tuple[bytes, int, bytes]:
 
 def _require_seal(footer: bytes, seal: bytes) -> None:
     """Raise if a checksum before the footer does not match the footer."""
-    sealed = seal.startswith(SEAL) or re.fullmatch(b"[0-9a-f]{64}", seal[len(SEAL) :])  # whichever is damaged
+    sealed = seal.startswith(SEAL) or re.fullmatch(
+        b"[0-9a-f]{64}", seal[len(SEAL) :]
+    )  # either may be damaged
     if sealed and seal != SEAL + hashlib.sha256(footer).hexdigest().encode():
         raise TableError("damaged: its description does not match its checksum.")
 
@@ -192,7 +194,7 @@ def read_index(folder: Place) -> list[IndexedPart] | None:
 
 
 def index_of(parts: Sequence[IndexedPart]) -> bytes:
-    """Return an index in the form of its file."""
+    """Return the content of an index file."""
     listed = list(parts)
     digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
     return json.dumps({"format": 1, "parts": listed, "sha256": digest}, indent=1).encode()
@@ -209,7 +211,7 @@ def _files_of(path: Place) -> list[tuple[Place, str | None]]:
 
 
 def _foreign_files(folder: Place) -> list[Place]:
-    """Return a folder's Parquet files in the order of their names, leaving out ``.name`` and ``_name``."""
+    """Return the Parquet files in a folder, sorted by name, without ``.name`` and ``_name``."""
     files = [
         file
         for file in folder.iterdir()
@@ -236,7 +238,7 @@ def write_parquet(
         for block in blocks:
             table = to_arrow(block, {HEAD: head.encode()}, names)
             if writer is None:
-                # Numbers that never repeat gain nothing from a dictionary or compression; columns do.
+                # Dictionaries and compression help columns, but not numbers that never repeat.
                 columns = [name for name in block if name != "X"]
                 numbers = names or ["embedding.list.element"]
                 writer = pq.ParquetWriter(
@@ -250,7 +252,7 @@ def write_parquet(
             writer.write_table(table.cast(writer.schema), row_group_size=max(len(table), 1))
             rows += len(table)
         if writer is not None:
-            # No two files have the same footer, whatever is in them.
+            # A random value makes each footer unique, even for equal content.
             notes = {b"mgpa.id": secrets.token_hex(16).encode()}
             if made_from is not None:
                 notes[MADE_FROM] = made_from().encode()
@@ -261,14 +263,14 @@ def write_parquet(
     with open(path, "r+b") as stream:
         footer, size, _ = _footer(stream)
         digest = hashlib.sha256(footer).hexdigest()
-        # Parquet has a place for it: between the last column and the footer, which is found from the end.
+        # Parquet allows extra bytes between the last column and the footer, which readers find from the end.
         stream.seek(size - len(footer))
         stream.write(SEAL + digest.encode() + footer)
     return rows, digest
 
 
 def column_for_each(table: Table) -> tuple[str, ...] | None:
-    """Return the names of a table's features, if each can be a separate column."""
+    """Return the feature names of a table if each feature can be a separate column, else None."""
     names = feature_names(table.info)
     fits = names and table.X.shape[1:] == (len(names),) and not {*names} & {*RESERVED, *table.columns}
     return names if fits else None

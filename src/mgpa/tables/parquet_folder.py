@@ -68,7 +68,7 @@ class TableWriter:
         self.written: dict[int, IndexedPart] = {}
 
     def find(self, part: int, made_from: Callable[[], str]) -> IndexedPart | None:
-        """Return a part that an interrupted writer of this job left, if it was made from the same rows.
+        """Return a finished part of an interrupted writer of this job, if it was made from the same rows.
 
         ``made_from`` returns the checksum of the rows; it is called only if a part was found.
         """
@@ -86,9 +86,9 @@ class TableWriter:
     def write(
         self, part: int, tables: Table | Iterable[Table], made_from: Callable[[], str] | None = None
     ) -> IndexedPart:
-        """Write one part: one or several tables. The part becomes visible when it is complete.
+        """Write one part from one or several tables; the part becomes visible when it is complete.
 
-        ``made_from`` returns the checksum of the input rows, after the tables were written.
+        ``made_from`` returns the checksum of the input rows; it is called after the tables are written.
         """
         if not 0 <= part < len(self.rows):
             raise TableError(f"No part {part}; rows lists {len(self.rows)} parts.")
@@ -123,16 +123,16 @@ class TableWriter:
             absent.remove(part)
         if absent:
             raise TableError(
-                f"{len(absent)} of {len(self.rows)} parts are not written yet (first: {absent[0]}). The "
-                f"others stay in {self.path}."
+                f"{len(absent)} of {len(self.rows)} parts are not written yet (first: {absent[0]}). Finished "
+                f"parts are kept in {self.path}."
             )
         parts = [self.written[part] for part in range(len(self.rows))]
         keep = {part["name"] for part in parts}
         with _finishing_alone(self.path):
             if lost := keep - {file.name for file in self._files()}:
                 raise TableError(
-                    f"{len(lost)} parts of {self.path} are gone: another process wrote a table there. Run it "
-                    "again, or name another output."
+                    f"{len(lost)} parts of {self.path} are gone: another process wrote a table there. Run "
+                    "this again, or name another output."
                 )
             try:
                 write_atomically(self.path / INDEX, index_of(parts), new=not self.overwrite)
@@ -149,7 +149,7 @@ class TableWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        # After an error the finished parts stay, for the next attempt.
+        # After an error, finished parts are kept for the next attempt.
         if kind is None:
             self.finish()
 

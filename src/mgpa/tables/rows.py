@@ -1,8 +1,8 @@
-"""Application of a map to the rows of a table, and recognition of rows that were in the fit.
+"""Apply maps to the rows of tables, and recognise rows that were in a fit.
 
-Fits, files and audits use the same functions. A map stores a hash of every participant's name and the 4096
-smallest hashes of rows, from which rows cannot be recovered. So rows of the fit are recognised under another
-participant's name: all of them if the fit had at most 4096 rows, otherwise a part of the rows of each person.
+Fits, files and audits share these functions. A map stores hashes of all participants' names and the 4096
+smallest hashes of rows, from which rows cannot be recovered. Fitting rows are therefore recognised even under
+another participant's name: all rows of fits with at most 4096 rows, otherwise a sample.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .scale import RETRIES, batches, watched
 from .table import Table
 
 Digests = NDArray[np.uint64]
-#: How many digests of rows a map keeps: the smallest.
+#: Number of row hashes that a map keeps (the smallest).
 KEPT = 4096
 CHECKED_ROWS = 200_000
 
@@ -69,17 +69,17 @@ def sources_of(m: CorrectionMap, table: Table) -> Any:
 
 
 def vectors(table: Table, token_layout: str = "mean") -> NDArray[Any]:
-    """Return one vector per row: the embedding, or the mean of the tokens, or ("joint") all tokens."""
+    """Return one vector per row: the embedding, the token mean, or ("joint") all tokens concatenated."""
     return np.asarray(token_rows(table.X, token_layout)) if table.X.ndim == 3 else table.X
 
 
 def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
-    """Return a table in these coordinates (None: its own); unchanged if it already has these coordinates."""
+    """Return a table in the given coordinates (None: unchanged), converting it if necessary."""
     if coordinates is None or _is_in(coordinates, table):
         return table
     if (noted := table.info.get("coordinates")) is not None:
         raise TableError(
-            f"The table is in coordinates {noted}; bringing it into {coordinates.digest} needs the raw "
+            f"The table is in coordinates {noted}; conversion to {coordinates.digest} needs the raw "
             "features. Pass the original table."
         )
     info = table.info | {"coordinates": coordinates.digest}
@@ -95,7 +95,7 @@ def _is_in(coordinates: Coordinates, table: Table) -> bool:
 
 
 def rows_for(m: CorrectionMap, table: Table) -> Table:
-    """Return a table in the form for a map: embeddings of its encoder, in its coordinates.
+    """Return a table in the form that a map expects: embeddings of its encoder, in its coordinates.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def apply_to_table(m: CorrectionMap, table: Table, *, force: bool = False) -> Ta
 
 
 def corrected_rows(m: CorrectionMap, table: Table) -> NDArray[Any]:
-    """Return a table's embeddings or tokens, corrected."""
+    """Return the corrected embeddings or tokens of a table."""
     table = rows_for(m, table)
     if not len(table):
         return table.X
@@ -176,7 +176,7 @@ def apply_to_file(
         interruption, parts made by the same map from the same rows are kept. ``.parquet``, ``.npz`` and
         ``.csv`` are single files, written by this process.
     overwrite : bool
-        Replace an existing file, or the table in a folder, whose other files stay.
+        Replace an existing file, or the table in a folder; other files in the folder are kept.
     force : bool
         Correct a table that was corrected before or that has only sources outside the fit.
     client : dask.distributed.Client or None
@@ -194,7 +194,7 @@ def apply_to_file(
         require_columns(["source"], file.columns, file.path)
     if not force:
         sources = None
-        with suppress(ValueError):  # gaps cannot be compared, and only a map by source needs them
+        with suppress(ValueError):  # missing sources cannot be compared; only source-aware maps need them
             if column == "source":
                 sources = file.survey("source").get("source")
             elif column is not None:
@@ -202,7 +202,7 @@ def apply_to_file(
         require_correctable(m, file.info, sources)
     file = file.carrying(*([] if m.source_blind or column is None else [column]))
     like = apply_to_table(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
-    as_columns = len(file.layout.embedding) > 1  # as they came
+    as_columns = len(file.layout.embedding) > 1  # keep one column per feature
     if single:
         if client is not None:
             raise ValueError(f"{place.name} is one file; for a cluster name a folder, without suffix.")
@@ -219,7 +219,7 @@ def apply_to_file(
             for i in watched(range(len(parts)), "correcting", verbose):
                 write_corrected(m, parts[i], writer, i)
         else:
-            # The result of a task is made again if the workers that had it are lost; scattered data are not.
+            # Task results are recomputed if their workers are lost; scattered data are not.
             the_map = client.submit(lambda: m, pure=False, retries=RETRIES)
             futures = [
                 client.submit(write_corrected, the_map, part, writer, i, pure=False, retries=RETRIES)
@@ -230,7 +230,7 @@ def apply_to_file(
 
 
 def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
-    """Check whether rows of a table are like the fitting rows of a map; large tables are checked in parts.
+    """Check whether rows of a table resemble the fitting rows of a map; large tables are sampled in parts.
 
     See :meth:`mgpa.maps.CorrectionMap.check`. Sources are read from ``source`` or, without it, from the
     column that was the source in the fit.
@@ -256,7 +256,7 @@ def adapt_to_table(m: CorrectionMap, table: Given | TableFile, check: RowCheck) 
 def _some_rows(m: CorrectionMap, table: Given | TableFile) -> tuple[Any, Any, Any, str]:
     """Return rows of a table (all, or evenly spaced parts), their sources and participants.
 
-    Also return the reason if their sources cannot be compared with those of the fit.
+    The last value is the reason if sources cannot be compared with those of the fit.
     """
     file = open_for(m, table).carrying()
     every = -(-file.n_rows // CHECKED_ROWS) or 1
@@ -272,13 +272,13 @@ def _some_rows(m: CorrectionMap, table: Given | TableFile) -> tuple[Any, Any, An
         return X, None, people, f"sources not checked: no column {' or '.join(map(repr, names))}"
     try:
         labels, codes = encode_source(np.concatenate([t.columns[column] for t in tables]), len(X), column)
-    except ValueError as error:  # gaps, too, which only a column that is not the table's source may have
+    except ValueError as error:  # such as missing values in a column other than ``source``
         return X, None, people, f"sources not checked: {error}"
     return X, np.array(source_names(labels))[codes], people, ""
 
 
 def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) -> Iterator[Table]:
-    yield like  # its types count, even of a table without rows
+    yield like  # sets the column types, even for a table without rows
     for part in watched(file.parts, "correcting", verbose):
         for batch in batches(part):
             yield apply_to_table(m, batch, force=True)
@@ -335,7 +335,7 @@ def require_correctable(
         )
 
 
-# What a run found out, and which release of a library ran it: the weights and settings are the encoder.
+# Facts about a run and library versions, which do not identify an encoder; weights and settings do.
 _INCIDENTAL = ("precision_used", "precision_difference", "braindecode")
 
 
@@ -353,7 +353,7 @@ def _essence(encoder: Mapping[str, Any]) -> dict[str, str]:
 
 
 def require_encoder(info: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
-    """Raise if two ``info`` name different encoders."""
+    """Raise if two ``info`` dictionaries have different encoders."""
     got, wanted = _essence(info.get("encoder") or {}), _essence(expected.get("encoder") or {})
     if got and wanted and got != wanted:
         differing = [k for k in {**wanted, **got} if got.get(k) != wanted.get(k)]
@@ -362,7 +362,7 @@ def require_encoder(info: Mapping[str, Any], expected: Mapping[str, Any], what: 
 
 
 def other_signals(info: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    """Return the differences of the signals in two ``info`` as a sentence; empty without differences."""
+    """Return a sentence on differences between the signals in two ``info``; empty without differences."""
     got, wanted = info.get("signals") or {}, expected.get("signals") or {}
     differ = [name for name in wanted if name in got and not _alike(got[name], wanted[name])]
     changes = "; ".join(f"{name} {got[name]} instead of {wanted[name]}" for name in differ)
@@ -370,7 +370,7 @@ def other_signals(info: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
 
 
 def _alike(got: Any, wanted: Any) -> bool:
-    """Return whether two settings are equal, for any file format."""
+    """Return whether two settings are equal, whatever the file format they were stored in."""
     if isinstance(got, int | float) and isinstance(wanted, int | float):
         return bool(np.isclose(got, wanted, rtol=1e-6, atol=1e-9))
     if isinstance(got, list | tuple) and isinstance(wanted, list | tuple):
@@ -379,14 +379,14 @@ def _alike(got: Any, wanted: Any) -> bool:
 
 
 def require_features(info: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
-    """Raise if two ``info`` name different features, or the same in another order."""
+    """Raise if two ``info`` have different features, or the same features in another order."""
     got, wanted = feature_names(info), feature_names(expected)
     if got and wanted and got != wanted:
         differing = [f"{a!r} instead of {b!r}" for a, b in zip(got, wanted, strict=False) if a != b]
         difference = ", ".join(differing[:3]) or f"{len(got)} of them instead of {len(wanted)}"
         raise TableError(
             f"{what} has other features than {than}, or in another order: {difference}. Name them in the "
-            "right order with embedding; mgpa.eeg.align_like brings new epochs to a table's channels."
+            "right order with embedding; for new epochs, mgpa.eeg.align_like matches the table's channels."
         )
 
 
@@ -409,9 +409,9 @@ def row_digests(X: Any) -> Digests:
     """
     X, digests = np.asarray(X), np.empty(len(X), np.uint64)
     for start in range(0, len(X), 4096):
-        with np.errstate(over="ignore"):  # beyond single precision is infinite, which is a value too
+        with np.errstate(over="ignore"):  # values beyond single precision become infinite
             rows = X[start : start + 4096].astype("<f4") + np.float32(0)
-        # As Python bytes at once, which costs less than an array for every row.
+        # Convert all rows to Python bytes at once, which is faster than one array per row.
         content = rows.reshape(len(rows), -1).view(f"V{rows[0].nbytes}")[:, 0].tolist()
         content = [hashlib.blake2b(row, digest_size=8).digest() for row in content]
         digests[start : start + len(rows)] = np.frombuffer(b"".join(content), "<u8")

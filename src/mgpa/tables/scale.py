@@ -1,7 +1,7 @@
-"""Tables larger than memory: parts are processed here or on a Dask cluster, and merged as a tree.
+"""Process tables larger than memory in parts, locally or on a Dask cluster, and merge results as a tree.
 
-The shape of the tree depends only on the number of parts, so results are bit-identical for one process,
-several workers, or a lost worker.
+The shape of the tree depends only on the number of parts, so results are bit-identical for any number of
+workers, even if a worker is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RETRIES = 3
 
 @contextmanager
 def connect(scheduler: str | None) -> Iterator[Any]:
-    """Yield a Dask client for a scheduler's address or a cluster on this machine ("local"), or None.
+    """Yield a Dask client for a scheduler address or for a local cluster ("local"); yield None for None.
 
     A lost cluster raises a :class:`ClusterError`.
     """
@@ -36,8 +36,8 @@ def connect(scheduler: str | None) -> Iterator[Any]:
         from distributed.comm import CommClosedError
     except ImportError:
         raise missing("A cluster", "dask") from None
-    # Dask would show its dashboards, which say what is computed here, to the whole network; before 2025 its
-    # workers' even if they have a host.
+    # By default, Dask shows its dashboards to the whole network; before 2025, dashboards of workers even if a
+    # host is given.
     local = {
         "host": "127.0.0.1",
         "dashboard_address": "127.0.0.1:8787",
@@ -51,7 +51,7 @@ def connect(scheduler: str | None) -> Iterator[Any]:
     except (CancelledError, KilledWorker, CommClosedError) as error:
         raise ClusterError(
             f"The cluster did not finish ({type(error).__name__}: {error}): its scheduler was restarted, or "
-            "its workers were lost again and again. Run the command again; finished parts are kept."
+            "its workers were lost repeatedly. Run the command again; finished parts are kept."
         ) from None
 
 
@@ -62,7 +62,7 @@ def reduce_parts(
     client: Any = None,
     verbose: bool = False,
 ) -> Any:
-    """Run the jobs here or with a Dask client, and return their combined result."""
+    """Run jobs in this process or with a Dask client, and return the combined result."""
     if client is None:
         return merge_tree((job() for job in watched(jobs, "reading", verbose)), combine)
     submit = partial(client.submit, pure=False, retries=RETRIES)

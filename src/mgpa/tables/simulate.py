@@ -1,4 +1,4 @@
-"""Simulated embeddings with people, a task, and known device effects."""
+"""Simulate embeddings with participants, a task, and known device effects."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def simulate_table(
     event_of, device = np.array(rows), np.array(devices)
     direction = np.sqrt(1 - overlap**2) * directions[1] + overlap * directions[0]
     effect = device_effect * device[:, None] * direction
-    # Measuring the same event twice gives nearly the same, not the same.
+    # Two measurements of the same event are nearly, not exactly, equal.
     effect = effect + 0.1 * rng.normal(size=effect.shape)
     made = {
         "source": np.array(DEVICES)[device],

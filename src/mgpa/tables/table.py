@@ -37,14 +37,14 @@ from .columns import (
     require_matched,
 )
 
-MOST_SHOWN, ENOUGH = 5, 10_000  # values of a column in a notebook, and rows they are taken from
+MOST_SHOWN, ENOUGH = 5, 10_000  # number of column values shown in a notebook, and of rows examined for them
 
 
 @dataclass(frozen=True, repr=False)
 class Table:
     """Embeddings with source, participant, label and other columns of each row.
 
-    Every column except X is optional; :meth:`require` raises if a needed one is missing.
+    All columns except X are optional; :meth:`require` raises if a needed column is missing.
 
     Parameters
     ----------
@@ -65,10 +65,10 @@ class Table:
         Any information on the origin of the table; ``feature_names`` are compared with those of a map.
     other : dict of name to (n,) array
         Other columns: numbers, booleans or text. Dates and times become ISO 8601 text. Types that NumPy does
-        not have (nulls, categories, lists and so on) are passed on unchanged.
+        not have (nulls, categories, lists and so on) are copied unchanged.
     kept : dict
-        Standard columns with missing values, such as labels of only some rows. They are passed on, but
-        :meth:`require` refuses them.
+        Standard columns with missing values, such as labels of only some rows. They are copied, but
+        :meth:`require` does not accept them.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Table:
     """
 
     X: NDArray[Any]
-    # An array or None; Any spares those who called require() a second check.
+    # An array or None; typed as Any, so that no second check is needed after require().
     source: Any = None
     participant: Any = None
     role: Any = None
@@ -93,7 +93,7 @@ class Table:
     kept: Columns = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in COLUMNS:  # a column with gaps is passed on, but is refused where it is needed
+        for name in COLUMNS:  # columns with missing values are copied, but cannot be used
             if isinstance(values := getattr(self, name), Carried):
                 object.__setattr__(self, "kept", self.kept | {name: check_other(values, len(self.X), name)})
                 object.__setattr__(self, name, None)
@@ -158,14 +158,14 @@ class Table:
         return self.take(np.isin(self.require("role").role, check_roles(np.array(roles, dtype=str))))
 
     def take(self, rows: Any) -> Self:
-        """Return some rows: a slice, positions or a mask."""
+        """Return the rows selected by a slice, positions or a mask."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         standard = {name: values for name, values in columns.items() if name in COLUMNS}
         other = {name: values for name, values in columns.items() if name not in COLUMNS}
         return replace(self, X=self.X[rows], other=other, kept={}, **standard)
 
     def with_columns(self, **columns: Any) -> Self:
-        """Return the table with changed columns: one value per row, one for all, or None to drop.
+        """Return the table with changed columns (one value per row, one for all rows, or None to drop).
 
         Examples
         --------
@@ -179,7 +179,7 @@ class Table:
 
     @classmethod
     def concatenate(cls, tables: Iterable[Table]) -> Self:
-        """Return the rows of several tables in one, with the first one's ``info``."""
+        """Return one table with the rows of several tables and the ``info`` of the first."""
         tables = list(tables)
         if not tables:
             raise TableError("No tables to concatenate; the list is empty.")
@@ -243,7 +243,7 @@ class Table:
         return cls.from_columns(made, noted | (info or {}))
 
     def paired_views(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """Return the rows (first and second source) of events that both have; None without such events."""
+        """Return the row positions of paired events (first source, second source), or None without pairs."""
         if self.pair_id is None or self.source is None or len(self.sources) != 2:
             return None
         first, second = matched_rows(np.searchsorted(self.sources, self.source), self.pair_id, 0, 1)
@@ -251,7 +251,7 @@ class Table:
 
     @property
     def digest(self) -> str:
-        """A checksum of all content that can change a result, without ``other`` and ``info``."""
+        """A checksum of all content that can change results; excludes ``other`` and ``info``."""
         digest = hashlib.sha256()
         for name in ("X", *COLUMNS):
             values = getattr(self, name)
