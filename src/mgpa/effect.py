@@ -133,7 +133,7 @@ class Effect:
         errors = _percent(self.error) + (f" over {self.units}" if self.units else "")
         allowed = self.with_populations.error
         if np.isfinite(allowed) and allowed > NOTABLE * self.error:
-            errors += f", ± {_percent(allowed)} if populations differ along the shift as they do elsewhere"
+            errors += f", ± {_percent(allowed)} allowing for population differences between sources"
         words = f"rows show {100 * self.size:.3g} % (± {errors}) of the shift seen in pairs"
         if self.may_be_populations:
             words += ": populations could explain it"

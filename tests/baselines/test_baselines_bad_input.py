@@ -290,7 +290,7 @@ UNSUITED = [
     ("igbp", {"device": "tpu?"}, {}, "device must be 'auto' or a torch device such as 'cpu'; got 'tpu?'"),
     *((name, {}, changes, words) for name in ("inlp", "igbp") for changes, words in (
         ({"X_val": X}, "source_val"),
-        ({"source_val": SOURCE}, "source_val without X_val"),
+        ({"source_val": SOURCE}, "source_val is given without X_val"),
         ({"X_val": X, "source_val": np.full(N, "gel")}, "Unknown source ['gel'] in source_val"),
         ({"X_val": X[:, :2], "source_val": SOURCE}, "X_val has 2 features but X has 6"),
         ({"X_val": spoilt(X, 4), "source_val": SOURCE}, "X_val contains NaN"),

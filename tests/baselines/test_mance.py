@@ -315,7 +315,7 @@ def test_held_out_rows_of_x_fit_nothing_and_participants_stay_together():
         ({"source": None}, {}, "source is missing"),
         ({"source": np.arange(90) == 3}, {}, "single row"),
         ({"sample_weight": np.ones(90)}, {}, "omit sample_weight"),
-        ({"X_val": data(90)[0]}, {}, "X_val without source_val.*they decide when to stop"),
+        ({"X_val": data(90)[0]}, {}, "X_val is given without source_val.*they decide when to stop"),
         ({"groups": np.zeros(90)}, {}, "at least two groups"),
         ({}, {"reference_size": 8}, "8 reference rows are too few for 8 neighbours; use at least 9"),
     ],

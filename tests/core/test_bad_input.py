@@ -67,8 +67,8 @@ REFUSED = {
         "gate": ({"parameters": {"gate": PCAGate(rank=6)}}, "rank=6 does not fit 5 features; use 0 to 5"),
     },
     iterative: {
-        "no source_val": ({"X_val": X}, "X_val without source_val"),
-        "no X_val": (HELD, "source_val without X_val"),
+        "no source_val": ({"X_val": X}, "X_val is given without source_val"),
+        "no X_val": (HELD, "source_val is given without X_val"),
         "unknown": ({"X_val": X, "source_val": np.full(N, "gel")}, "['gel'] in source_val; fitted sources:"),
         "short": ({"X_val": X, "source_val": SOURCE[:3]}, "(3,); expected one label for each of the 60 rows"),
         "one source_val": ({"X_val": X[:9], "source_val": SOURCE[:9]}, "No held-out rows of source ['wet']"),

@@ -102,5 +102,5 @@ def test_every_source_left_out_says_what_a_new_one_gets():
     assert str(found).splitlines()[-1].startswith("Best without pairs: adapted to its rows (0.")
     assert found.option == "--unknown adapt"
     assert np.mean(list(found.noticed.values())) > 0.7
-    with pytest.raises(ValueError, match="nothing is known about a third"):
+    with pytest.raises(ValueError, match="two devices show nothing about a third"):
         leave_one_source_out(mgpa.MGPA(), X[source < 2], source=source[source < 2], pair_id=ids[source < 2])

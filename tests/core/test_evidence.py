@@ -72,7 +72,7 @@ def test_effects_are_printed_with_an_error_that_allows_for_populations():
         effect = mgpa.ClosedFormMGPA().fit(**data).effect_
         for name, one in (("people", effect), ("populations", effect.with_populations)):
             covered[name] += abs(one.size - 1.0) < t_quantile(0.025, one.df) * one.error
-    assert "% if populations differ along the shift as they do elsewhere" in str(effect)
+    assert "% allowing for population differences between sources" in str(effect)
     assert covered["populations"] >= 7 > covered["people"]
     assert str(Effect(1.0, 0.1, 9, "10 people", across=0.1)).count("±") == 1
 

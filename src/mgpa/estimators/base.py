@@ -1,4 +1,4 @@
-"""The base of all estimators: check the input, fit, apply the fitted map.
+"""Base class of all estimators, which check their input, fit a map, and apply it.
 
 ``_read`` checks the input of a fit and returns rows and pairs (:class:`~mgpa.statistics.LabelledRows`,
 :class:`~mgpa.pairs.Pairs`). Methods computed from moments and pairs (:class:`MomentEstimator`) reduce them to
@@ -44,7 +44,7 @@ from ..statistics import LabelledRows, sample_rows
 from .devices import Window, fit_population, keep_windows, sample_windows
 
 Floats = NDArray[Any]
-# X_val and source_val, as they were passed: read by the methods that hold rows out.
+# X_val and source_val as passed; methods that hold out rows read them.
 HeldOut = tuple[ArrayLike | None, ArrayLike | None]
 
 
@@ -69,12 +69,12 @@ class MethodTags:
 
 
 class Described:
-    """Facts about a fit that only the caller knows: encoder, participants, coordinates."""
+    """Mixin that adds the caller's facts to a map: encoder, participants, coordinates."""
 
     _provenance: dict[str, Any] | None = None
 
     def describe(self, **facts: Any) -> Self:
-        """Add facts to the map that ``to_map`` returns: fields of its info, and coordinates, unless empty."""
+        """Add facts to the map of ``to_map``: fields of its info, and coordinates; ignore empty values."""
         self._provenance = (self._provenance or {}) | {k: v for k, v in facts.items() if v}
         return self
 
@@ -96,7 +96,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
     """Return X as finite float rows; store (``reset``) or check its width and feature names."""
     X = to_numpy(X, name) if is_tensor(X) else X
     refuse_masked(X, name)
-    # Lists have neither shape nor dtype, and frames have no dtype of their own.
+    # Lists have no shape and no dtype; data frames have no single dtype.
     array = X if hasattr(X, "shape") and hasattr(X, "dtype") else np.asarray(X)
     shape, dtype = array.shape, array.dtype
     if getattr(dtype, "kind", "") in "US":
@@ -112,13 +112,13 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
         raise ValueError(f"{name} has {shape[1]} features but X has {estimator.n_features_in_}.")
     checked: Floats = validate_data(
         estimator, X, dtype=(np.float64, np.float32), order="C", reset=reset, ensure_all_finite=False
-    )  # in C order, the same numbers give the same bits however they lie in memory
+    )  # in C order, so that results are bit-identical whatever the memory layout of X
     require_finite(checked, name)
     return checked
 
 
 def _in_words(value: Any) -> str:
-    """Return a parameter as one line of text; of arrays, and of gates made of them, the shapes."""
+    """Return a parameter as one line of text, with only the shapes of arrays."""
     if isinstance(value, np.ndarray):
         return f"<{' x '.join(map(str, value.shape))} array>"
     parts = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
@@ -128,17 +128,17 @@ def _in_words(value: Any) -> str:
 
 
 class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators: fit from source labels and pairs, then apply the stored map to new rows."""
+    """Base class of estimators that are fitted on source labels and pairs and applied to new rows."""
 
-    # Row-aligned metadata follows X through routed pipelines; ``pairs`` would reach every fold whole.
+    # Metadata routing slices row-aligned arguments with X, but passes ``pairs`` unsliced to each fold.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
 
     tags: ClassVar[MethodTags]
     _parameter_constraints: ClassVar[dict[str, Constraint]]
     n_features_in_: int
     map_: Any  # a CorrectionMap
-    _sample: Any = None  # some of the fitting rows
-    _windows: tuple[Window, ...] = ()  # and some that follow each other
+    _sample: Any = None  # a sample of the fitting rows
+    _windows: tuple[Window, ...] = ()  # windows of consecutive fitting rows
     _population: Population | None = None
 
     def fit(
@@ -181,7 +181,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
             Participants of the rows. Evidence is tested over participants, and no participant is on both
             sides of a split.
         pair_groups : (m,) array or None
-            Participants of ``pairs``. With ``pair_id``, ``groups`` tells.
+            Participants of ``pairs``. With ``pair_id``, participants are taken from ``groups``.
         """
         check_parameters(self)
         self._forget()
@@ -202,11 +202,11 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         raise NotImplementedError
 
     def _fit_nothing(self) -> None:
-        """Set everything that a fit sets, for a map that moves nothing."""
+        """Set all fitted attributes for a map that moves no rows."""
         raise NotImplementedError
 
     def _keep(self, windows: tuple[Window, ...]) -> None:
-        """Keep windows of rows, which describe devices and participants in the map."""
+        """Keep windows of rows, from which the map's description of devices and participants is estimated."""
         self._windows, self._population = keep_windows(self._windows + windows), None
 
     def _effects(self) -> Floats | None:
@@ -214,7 +214,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         return None
 
     def _tolerate(self, reason: MissingEvidence, consequence: str) -> None:
-        """Raise or, if the parameter ``on_missing`` is "warn", warn of the consequence."""
+        """Raise, or warn of the consequence if the parameter ``on_missing`` is "warn"."""
         if getattr(self, "on_missing", "raise") == "raise":
             raise reason
         warnings.warn(MissingEvidenceWarning(f"{reason} {consequence} (on_missing='warn')."), stacklevel=3)
@@ -245,7 +245,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         pair_groups: ArrayLike | None = None,
         reset: bool = True,
     ) -> tuple[LabelledRows, Pairs | None]:
-        """Validate one call's data. Raises MissingEvidence without a source."""
+        """Return the validated data of one call; raise MissingEvidence without a source."""
         X = self._validate_rows(X, reset=reset)
         if not self.tags.needs_source:
             return LabelledRows(X, np.zeros(len(X), np.int64)), None
@@ -279,7 +279,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         """Return pairs that were passed as arrays, with their participants."""
         if pairs is None:
             if pair_groups is not None:
-                raise ValueError("pair_groups are participants of pairs=(A, B); with pair_id pass groups.")
+                raise ValueError("pair_groups has participants of pairs=(A, B); with pair_id, pass groups.")
             return None
         views = Pairs.from_arrays(pairs, n_features)
         if pair_groups is not None:
@@ -303,12 +303,12 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         X_val, source_val = held_out
         if X_val is None:
             if source_val is not None:
-                raise ValueError("source_val without X_val: pass the held-out rows too.")
+                raise ValueError("source_val is given without X_val: also pass the held-out rows.")
             return None, None
         held = self._validate_rows(X_val, reset=False, name="X_val")
         if source_val is None:
             if sources_needed:
-                raise ValueError(f"X_val without source_val: pass the held-out rows' sources too; {purpose}.")
+                raise ValueError(f"X_val is given without source_val: also pass their sources; {purpose}.")
             return held, None
         names, codes = encode_source(source_val, len(held), "source_val")
         fitted = sources.tolist()
@@ -334,7 +334,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
 
     def _info(self, standardizer: Standardizer | None = None, **facts: Any) -> MapInfo:
         """Return the provenance of a map; the standardisation shows the constant features."""
-        # Progress messages do not change the result.
+        # Settings of progress messages do not change the result.
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "verbose"}
         defaults = {k: p.default for k, p in signature(type(self)).parameters.items()}
         names = getattr(self, "feature_names_in_", None)
@@ -359,7 +359,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         strength : float or None
             Apply this multiple of the displacement instead of the fitted strength.
         out : (n, d) numpy array or None
-            Where to write the corrected rows (:meth:`mgpa.maps.CorrectionMap.transform`).
+            Output array for the corrected rows (:meth:`mgpa.maps.CorrectionMap.transform`).
         """
         check_is_fitted(self)
         return self._transform(X, self.map_, strength=strength, out=out)
@@ -389,7 +389,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
 
 
 class GatedEstimator(CorrectionEstimator):
-    """Base of the MGPA estimators: a gate is fitted on pairs, and without evidence no row moves."""
+    """Base class of the MGPA estimators, which fit a gate on pairs and move no rows without evidence."""
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
 
@@ -404,12 +404,12 @@ class GatedEstimator(CorrectionEstimator):
         """
         check_is_fitted(self)
         contrasts = Pairs.from_arrays(pairs, self.n_features_in_).contrasts / self.map_.scale
-        # A feature that never varied has no scale: its differences would drown the others.
+        # Constant features have no scale, so their differences could dominate.
         return float(self.gate_.coverage(contrasts * self.map_.varies))
 
 
 class SequentialEstimator(CorrectionEstimator):
-    """Base of estimators whose map is a sequence of stages; any number of first stages can be applied."""
+    """Base class of estimators with a map of consecutive stages, of which the first n can be applied."""
 
     map_: SequentialMap
 
@@ -429,11 +429,11 @@ class SequentialEstimator(CorrectionEstimator):
         X : (n, d) array or torch tensor
             New embeddings.
         strength : float or None
-            Apply this multiple of the whole displacement.
+            Factor of the total displacement.
         n_stages, fraction : int, float
-            Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
+            Apply only the first ``n_stages`` stages, and ``fraction`` of the last.
         out : (n, d) numpy array or None
-            Where to write the corrected rows (:meth:`mgpa.maps.CorrectionMap.transform`).
+            Output array for the corrected rows (:meth:`mgpa.maps.CorrectionMap.transform`).
         """
         check_is_fitted(self)
         return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction, out=out)

@@ -1,4 +1,4 @@
-"""Estimators that are computed from statistics, in one call, by batches, or merged; the closed form.
+"""Estimators that are computed from streaming statistics, and the closed form.
 
 The closed form (section 4.1) is one affine map, from moments and pairs (:mod:`mgpa.position`).
 """
@@ -52,14 +52,14 @@ class Fitted:
     map: CorrectionMap
     gate: Any = None
     position: Position | None = None
-    spread: SpreadEvidence | None = None  # of MGPA: what held-out pairs say about spread,
-    action: Action | None = None  # what is done with rows,
-    reading: Reading | None = None  # how well their source is read,
-    unseen: str = ""  # and what is done with rows of a device that was not in the fit
+    spread: SpreadEvidence | None = None  # MGPA only: evidence of held-out pairs on spread
+    action: Action | None = None  # MGPA only: the chosen correction
+    reading: Reading | None = None  # MGPA only: accuracy of recognising the source
+    unseen: str = ""  # treatment of rows from unseen devices, in words
 
 
 class MomentEstimator(CorrectionEstimator):
-    """Base of methods that are computed from statistics, in one call, by batches, or merged."""
+    """Base class of methods that are computed from statistics: in one call, in batches, or merged."""
 
     _data: Statistics
     _result: Fitted | None
@@ -69,7 +69,7 @@ class MomentEstimator(CorrectionEstimator):
         raise NotImplementedError
 
     def _solved(self, data: Statistics) -> Fitted:
-        """Return the map of statistics of two sources or more, with its evidence."""
+        """Return the map with its evidence; raise unless the statistics have two sources or more."""
         data.require_sources()
         result = self._solve(data)
         return result if isinstance(result, Fitted) else Fitted(result)
@@ -107,7 +107,7 @@ class MomentEstimator(CorrectionEstimator):
             and X.numel()
             and str(X.dtype) in ("torch.float32", "torch.float64")
             and X.isfinite().all()
-        ):  # everything else is read as an array
+        ):  # all other inputs are converted to arrays
             return super()._validate_rows(X, reset=reset, name=name)
         _check_feature_names(self, X, reset=reset)
         _check_n_features(self, X, reset=reset)
@@ -125,11 +125,11 @@ class MomentEstimator(CorrectionEstimator):
         groups: ArrayLike | None = None,
         pair_groups: ArrayLike | None = None,
     ) -> Self:
-        """Add rows and pairs. The map equals one fit on all data added so far, to rounding.
+        """Add rows and pairs. The map equals that of one fit on all data added so far, up to rounding.
 
-        Every batch needs sources. Pairs may be in any batch, and the two rows of a pair may be in different
-        batches. Rows are reduced to moments, except for paired rows, which the estimator stores: share the
-        map, not the estimator.
+        All batches need sources. Pairs may be in any batch, and the two rows of a pair may be in different
+        batches. Rows are reduced to moments, but paired rows are stored in the estimator: to protect data,
+        share the map, not the estimator.
         """
         check_parameters(self)
         seen = getattr(self, "_data", Statistics())
@@ -184,10 +184,10 @@ class MomentEstimator(CorrectionEstimator):
 
     @property
     def _fitted(self) -> Fitted:
-        """The result of the last fit, solved now if data were added since."""
+        """The result of the fit; it is computed again if data were added."""
         self._require_fitted()
         if self._result is None:
-            check_parameters(self)  # which may have been set since the last batch
+            check_parameters(self)  # parameters may have changed since the last batch
             try:
                 self._result = self._solved(self._data)
             except MissingEvidence as reason:
@@ -209,12 +209,12 @@ class MomentEstimator(CorrectionEstimator):
 
     @property
     def sources_(self) -> Any:
-        """Source labels seen, sorted."""
+        """Sorted source labels of the fit."""
         self._require_fitted()
         return self._data.sources
 
     def _evidence_info(self, data: Statistics, *, gate: Any = None, **facts: Any) -> MapInfo:
-        """Return the provenance of a map computed from these statistics, and of the gate that it acts in."""
+        """Return the provenance of a map computed from these statistics, and of its gate."""
         if gate is not None:
             facts = {"gate_rank": gate.rank_, "gate_energy": gate.retained_energy} | facts
         return self._info(
@@ -227,12 +227,12 @@ class MomentEstimator(CorrectionEstimator):
 
 
 class GatedMomentEstimator(GatedEstimator, MomentEstimator):
-    """Base of the estimators that compute a map inside a gate from moments and pairs."""
+    """Base class of estimators that compute a map inside a gate from moments and pairs."""
 
     def _solved(self, data: Statistics) -> Fitted:
-        """Return the result; with few pairs and features, computed by one thread of BLAS.
+        """Return the map with its evidence, computed by one BLAS thread if pairs and features are few.
 
-        In small decompositions, the threads of NumPy's and SciPy's BLAS wait for each other.
+        In small decompositions, the threads of NumPy's and SciPy's BLAS would wait for each other.
         """
         d = data.n_features or 0
         with one_blas_thread() if max(data.n_views, d) * d <= BLOCK else nullcontext():

@@ -1,4 +1,4 @@
-"""The description of devices and participants in a fit, estimated from windows of rows."""
+"""Estimate the population of devices and participants in a fit from windows of rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ..statistics import LabelledRows, sample_rows
 Floats = NDArray[np.float64]
 
 SHORTEST = 10
-TOGETHER = 500  # windows that are fetched from a device at once
-EACH, NUMBERS, MOST = 6, 2**21, 400  # windows of one participant and source; numbers, windows kept in all
+TOGETHER = 500  # windows copied from a GPU at once
+EACH, NUMBERS, MOST = 6, 2**21, 400  # limits: windows per participant and source; all numbers; all windows
 AXES = 64
-BALL = 0.02  # of the covariance, shared by all directions
-VARIANCE = 0.9  # share of it that the larger axes hold
-FOLDS, MOST_FOLDS = 5, 24  # of participants
+BALL = 0.02  # share of the covariance that is spread equally over all directions
+VARIANCE = 0.9  # share of the variance along the larger axes
+FOLDS, MOST_FOLDS = 5, 24  # number of folds of participants, and its maximum
 SHARES = (
     0.0,
     0.1,
@@ -38,20 +38,20 @@ SHARES = (
     0.5,
     0.7,
     0.9,
-)  # of the covariance of participants' means, the rest in all directions
+)  # candidate shares of the estimated covariance of participants' means; the rest is isotropic
 DEGREES = (5.0, 10.0, 20.0, 40.0, 80.0, 1000.0)
 FEWEST_UNITS = 4
-ODDS = 0.01  # added to shares before their odds are taken
-MOST_SHARE = 0.95  # of rows out of range; above it, no participant counts as usual
-OTHER_FRAMES = 8  # of other devices, in which a window's rows are looked at
-DISTINCT = 2.0  # times as much as participants must devices differ in how rows vary
-MOST_SHARED = 0.9  # of a device's covariance with the others
-LEAST = 0.1  # standard deviation of a logarithm of variance: smaller ones are ordinary
+ODDS = 0.01  # added to shares before computing odds
+MOST_SHARE = 0.95  # maximum limit for the share of rows out of range
+OTHER_FRAMES = 8  # number of other devices' frames in which a window is compared
+DISTINCT = 2.0  # devices need this ratio of covariance differences to those of participants for frames
+MOST_SHARED = 0.9  # maximum weight of the pooled covariance in a device's covariance
+LEAST = 0.1  # minimum standard deviation of log variance
 
 
 @dataclass(frozen=True)
 class Window:
-    """Consecutive rows of one source and participant; ``key`` decides which windows are kept."""
+    """Consecutive rows of one source and participant; windows with small ``key`` are kept."""
 
     rows: NDArray[np.float32]
     source: Any
@@ -60,12 +60,12 @@ class Window:
 
 
 def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
-    """Return windows of rows, a bounded number for each source and participant."""
+    """Return a limited number of windows of rows for each source and participant."""
     cell = rows.codes
     if rows.participant is not None:
         whose = coded(rows.participant)[1]
         cell = cell * (int(whose.max(initial=0)) + 1) + whose
-    small = cell.max(initial=0) < 2**16  # which numpy sorts in one pass
+    small = cell.max(initial=0) < 2**16  # numpy sorts 16-bit integers in one pass
     order = np.argsort(cell.astype(np.uint16) if small else cell, kind="stable")
     has_participants = rows.participant is not None
     ends = np.append(np.flatnonzero(np.diff(cell[order], prepend=-1)), len(order)).tolist()
@@ -88,9 +88,9 @@ def sample_windows(rows: LabelledRows) -> tuple[Window, ...]:
 
 
 def _windows_of(n: int, known: bool) -> list[tuple[int, int]]:
-    """Return where windows begin and end in n rows of one source and, if it is known, of one participant."""
+    """Return start and end of windows in n rows of one source and (if ``known``) one participant."""
     n_parts, most = -(-n // WINDOW), EACH if known else MOST
-    if not known:  # windows stand for participants, and some are needed
+    if not known:  # windows replace participants, so several are needed
         n_parts = max(n_parts, min(FEWEST_UNITS, n // SHORTEST))
     if n_parts < 2:
         return [(0, min(n, WINDOW))]
@@ -101,7 +101,7 @@ def _windows_of(n: int, known: bool) -> list[tuple[int, int]]:
 
 
 def _rows_of(X: Any, windows: list[NDArray[np.intp]]) -> Iterator[NDArray[np.float32]]:
-    """Yield the rows of every window, many at a time; of a tensor more, as every copy to the host waits."""
+    """Yield the rows of each window; rows of tensors are copied in larger groups, as each copy waits."""
     together = TOGETHER if is_tensor(X) else max(1, PIECE // (WINDOW * X.shape[1]))
     for part in blocks(len(windows), together):
         several = np.asarray(to_numpy(X[np.concatenate(windows[part])]), dtype=np.float32)
@@ -112,16 +112,16 @@ def _rows_of(X: Any, windows: list[NDArray[np.intp]]) -> Iterator[NDArray[np.flo
 
 
 def keep_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
-    """Return the kept windows; their order of arrival does not matter."""
+    """Return the windows to keep, independent of their order."""
     cells = [None if w.participant is None else (w.source, w.participant) for w in windows]
     width = windows[0].rows.shape[1] if windows else 1
     return tuple(windows[i] for i in _keep([w.key for w in windows], cells, width))
 
 
 def _keep(keys: list[int], cells: list[Any], width: int) -> list[int]:
-    """Return which windows are kept: those with the smallest keys, of each source and participant only some.
+    """Return the positions of kept windows: the smallest keys, limited for each source and participant.
 
-    ``cells`` are the windows' sources and participants, None where participants are unknown.
+    ``cells`` has the source and participant of each window, or None for unknown participants.
     """
     counts: Counter[Any] = Counter()
     chosen, most = [], max(24, min(MOST, NUMBERS // (WINDOW * width)))
@@ -184,16 +184,16 @@ def fit_population(windows: tuple[Window, ...], effects: Floats | None = None) -
 
 
 def _units(windows: tuple[Window, ...]) -> tuple[NDArray[np.int64], bool]:
-    """Return a number for each window's participant, or for each window where they are unknown, and which."""
+    """Return participant codes of windows (or window numbers, if unknown), and whether they are known."""
     has_participants = all(w.participant is not None for w in windows)
     names = [str(w.participant) if has_participants else str(i) for i, w in enumerate(windows)]
     return np.unique(names, return_inverse=True)[1], has_participants
 
 
 def _whitening(residual: Floats, scale: Floats, n_sources: int) -> tuple[Floats, int]:
-    """Return what whitens rows within sources, (d, k), and how many of its axes hold most of the variance.
+    """Return the matrix that whitens rows within sources, (d, k), and the number of its larger axes.
 
-    ``scale`` is infinite for features that never varied.
+    ``scale`` is infinite for constant features.
     """
     n_rows, n_varying = len(residual), int(np.isfinite(scale).sum())
     _, sizes, turn = np.linalg.svd(residual / scale, full_matrices=False)
@@ -206,15 +206,15 @@ def _whitening(residual: Floats, scale: Floats, n_sources: int) -> tuple[Floats,
 
 
 def _levels(means: Floats, effects: Floats) -> Floats:
-    """Return the sources' levels: effects of pairs, relative to the first source, about the mean of rows."""
+    """Return the levels of the sources: effects from pairs, relative to the first, around the rows' mean."""
     levels = means.mean(axis=0) + np.vstack([0 * effects[:1], effects])
     return np.asarray(levels - effects.sum(axis=0) / len(means))
 
 
 def _spreads(residual: Floats, windows: tuple[Window, ...]) -> tuple[Floats, Floats]:
-    """Return the logarithm of every feature's spread within sources, and by how much it differs in windows.
+    """Return the log spread of each feature within sources, and its standard deviation over windows.
 
-    That is 0 for features that are constant in some windows: there, it says nothing about new rows.
+    The latter is 0 for features that are constant in some windows, which are then not checked in new rows.
     """
     tiny = np.finfo(np.float64).tiny
     spread = 0.5 * np.log(np.maximum(np.mean(residual**2, axis=0), tiny))
@@ -232,11 +232,11 @@ def _log_spread(rows: Any) -> Floats:
 def _participant_means(
     W: Floats, code: NDArray[np.int64], participants: NDArray[np.int64], n_sources: int
 ) -> tuple[Floats, float]:
-    """Return the covariance of participants' means about source means, and its degrees of freedom.
+    """Return the covariance of participants' means around source means, and its degrees of freedom.
 
-    Every mean is computed with its participant left out of the whitening and of the source mean.
-    The shrinkage of the covariance toward a multiple of I and its degrees of freedom maximise the likelihood
-    of left-out participants' means.
+    For each mean, the participant is left out of the whitening and of the source mean. The shrinkage of the
+    covariance toward a multiple of I, and its degrees of freedom, maximise the likelihood of the means of
+    left-out participants.
     """
     k, n_rows, n_participants = W.shape[1], len(W), int(participants.max()) + 1
     cell = code * n_participants + participants
@@ -264,7 +264,7 @@ def _participant_means(
 
     def shrunk(total: Floats, n: int, toward: float) -> Floats:
         cov = total / max(1, n)
-        cov = cov - float(np.mean(noise)) * np.eye(k)  # the covariance of means of that many rows
+        cov = cov - float(np.mean(noise)) * np.eye(k)  # subtract the sampling noise of means
         values, vectors = np.linalg.eigh(cov)
         least = 0.05 * np.trace(total) / max(1, n) / k
         cov = (vectors * np.maximum(values, least)) @ vectors.T
@@ -287,9 +287,9 @@ def _participant_means(
 
 
 def _limits(X: Floats, which: NDArray[np.int64], participants: NDArray[np.int64], *, odds: bool) -> Floats:
-    """Return limits for the share of rows out of range, from windows of left-out participants.
+    """Return limits for shares of rows out of range, from windows of left-out participants.
 
-    Shares vary between participants as their ``odds`` do; windows of unknown participants are used unchanged.
+    With ``odds``, variation between participants is modelled on the log-odds of shares.
     """
     n_participants = int(participants.max()) + 1
     folds = np.arange(n_participants) % min(FOLDS, n_participants)
@@ -309,7 +309,7 @@ def _limits(X: Floats, which: NDArray[np.int64], participants: NDArray[np.int64]
 
 
 def _over_participants(values: Floats, participants: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return mean and deviation of windows' values, every participant counted once."""
+    """Return mean and standard deviation of window values, with equal weights for participants."""
     weight = 1.0 / np.bincount(participants)[participants]
     n_participants = weight.sum()
     center = weight @ values / n_participants
@@ -317,17 +317,17 @@ def _over_participants(values: Floats, participants: NDArray[np.int64]) -> tuple
 
 
 def _beyond(n: int, tests: int) -> float:
-    """Return the number of deviations that one in a thousand new values exceeds in any test."""
+    """Return the number of standard deviations that one in a thousand new values exceeds in any test."""
     return float(scipy.stats.t.ppf(1.0 - RATE / tests, n - 1) * np.sqrt(1.0 + 1.0 / n))
 
 
 def _usual(
     W: Floats, which: NDArray[np.int64], participants: NDArray[np.int64], top: int
 ) -> tuple[Floats, float]:
-    """Return mean and deviation of :func:`shape_of` over windows of left-out participants.
+    """Return mean and standard deviation of :func:`shape_of` over windows of left-out participants.
 
-    Also return the multiple of the deviation that one in a thousand windows of new participants exceeds, in
-    any of the three.
+    The third result is the number of standard deviations that one in a thousand windows of new participants
+    exceeds in any of the three measures.
     """
     n_participants = int(participants.max()) + 1
     folds = np.arange(n_participants) % min(FOLDS, n_participants)
@@ -351,10 +351,10 @@ def _usual(
 def _frames(
     W: Floats, which: NDArray[np.int64], code: NDArray[np.int64], participants: NDArray[np.int64], top: int
 ) -> dict[str, Floats]:
-    """Return the devices' frames, how rows vary in them, and by what that differs (:mod:`mgpa.maps.frames`).
+    """Return the frames of devices, the spread of rows in them, and its covariances.
 
-    Windows are looked at in frames that were fitted without their participants. Where devices differ little
-    more than participants do, there are no frames.
+    See :mod:`mgpa.maps.frames`. Windows are compared in frames fitted without their participants. No frames
+    are returned if devices hardly differ more than participants do.
     """
     n_sources = int(code.max()) + 1
     windows = np.split(W, np.flatnonzero(np.diff(which)) + 1)
@@ -376,7 +376,7 @@ def _frames(
     if np.trace(by_device) < DISTINCT * np.trace(by_participant):
         return {}
     frames = _fit_frames(apart, code[which], n_sources)
-    for s, frame in enumerate(frames):  # rows of several participants vary by what these differ in, too
+    for s, frame in enumerate(frames):  # rows of several participants also vary by participant differences
         alone = np.mean([spread_of_rows(windows[i] @ frame, top) for i in np.flatnonzero(code == s)], axis=0)
         usual[s] += np.maximum(0.0, spread_of_rows(W[code[which] == s] @ frame, top) - alone)
     return {
@@ -387,7 +387,7 @@ def _frames(
 
 
 def _fit_frames(apart: Floats, code: NDArray[np.int64], n_sources: int) -> Floats:
-    """Return the inverse root of each device's covariance, shrunk toward that of all."""
+    """Return the inverse square root of each device's covariance, shrunk toward the pooled covariance."""
     k = apart.shape[1]
     whole = apart.T @ apart / len(apart)
     frames = []

@@ -51,11 +51,11 @@ from .base import GatedEstimator, HeldOut, SequentialEstimator
 
 Floats = NDArray[np.float64]
 
-ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
-# The GELU critic is the mean of this many networks, so that maps hardly depend on its seed.
+ONE_THREAD_SIZE = 2**22  # up to this size of X, one thread is fastest
+# The GELU critic is the mean of this number of networks, so that maps hardly depend on the seed.
 N_NETWORKS = 4
-# How often the closed form may be the first stage without an effect: less than it may act alone, because the
-# critics' own evidence may begin stages, too.
+# Error rate for the closed form as first stage. It is below the rate of the closed form on its own, because
+# the evidence of critics can also start stages.
 START_LEVEL = 0.01
 
 
@@ -232,7 +232,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return cls(**(settings | changes))
 
     def _fit(self, data: LabelledRows, views: Pairs | None, held: HeldOut) -> None:
-        # Threads cost more than they bring on small critics, several times so on a busy machine.
+        # For small critics, threads cost more time than they save, above all on busy machines.
         with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
             self._fit_map(data, views, held)
 
@@ -283,7 +283,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             self._fit_stages(run, rule)
 
     def _usable_pairs(self, data: LabelledRows, views: Pairs | None) -> tuple[Pairs, Pairs | None, str]:
-        """Return all pairs and those given as arrays, both without outlying pairs, and the doubts."""
+        """Return all pairs and the pairs given as arrays, both without outliers, and doubts in words."""
         labelled = () if data.pair_id is None else (data.paired(),)
         pairs = collect_pairs(() if views is None else (views,), labelled, data.sources)
         doubt = require_right_pairs(pairs)
@@ -307,7 +307,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         )
 
     def _starts_with(self, effect: Effect) -> bool:
-        """Whether the closed form is the first stage."""
+        """Return whether the closed form is the first stage."""
         if self.target != "within" or self.anchor_gate is not None or not self.n_stages:
             return False
         return not self.do_no_harm or effect.is_clear(START_LEVEL)
@@ -330,9 +330,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         standardizer: Standardizer,
         effect: Effect | None,
     ) -> tuple[Trajectory, StoppingRule]:
-        """Return the run of stages for the map, and its stopping rule on held-out rows or views."""
+        """Return the run of stages for the map, and the stopping rule on held-out rows or views."""
         pair_id, judged = data.pair_id, None
-        # Pairs that show the effect backwards do not say which of their views is of which source.
+        # If pairs show a reversed effect, the sources of their views are not certain.
         shared = effect is not None and effect.matches_pairs and effect.size > 0
         if held is None and shared and pair_id is not None:
             judged = paired_rows(rows, pair_id)
@@ -344,7 +344,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return judged_run(recipe, rows, held, groups=data.participant, pair_id=pair_id, views=judged)
 
     def _start(self, first: ClosedForm, basis: Floats, run: Trajectory, rule: StoppingRule | None) -> None:
-        """Use the closed form as the first stage; each run uses that of its own rows."""
+        """Use the closed form, fitted on the rows of each run, as its first stage."""
         for each in (run, *(() if rule is None else rule.witnesses)):
             path, B = first(each.rows.moments)[0], run.recipe.basis
             along = path.direction.T @ basis  # (k, r)
@@ -377,7 +377,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return Recipe(
             critics=tuple(self.critics),
             target=self.target,
-            # Meant for the sum of two critics' losses; one critic pays half, as its loss is half.
+            # The damping is defined for the summed losses of two critics; one critic uses half of it.
             damping=float(self.damping * len(tuple(self.critics)) / 2),
             radius=float(self.radius * np.sqrt(self.n_features_in_)),
             stabilizer=float(self.stabilizer),
@@ -393,7 +393,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         )
 
     def _backend(self) -> Callable[[Any], Any]:
-        """Return the function that puts float32 rows where the critics are trained."""
+        """Return the function that moves float32 rows to the device of the critics."""
         if "gelu" not in self.critics and self.device in ("auto", "cpu"):
             return lambda array: np.asarray(array, dtype=np.float32)
         device = torch_device(self.device, "A GELU critic")

@@ -1,4 +1,4 @@
-"""Results for a device that is not in the fit: every source is left out in turn."""
+"""Estimate results for an unseen device by leaving each source out in turn."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Floats = NDArray[np.float64]
 PAIRS = 10
 FEWEST_EVENTS = 4
 BATCH = 50
-# What may be done with rows of an unknown device, and the strength that the map is applied with.
+# Treatments of rows of an unknown device, with the strength of the map.
 TREATMENTS = {"uncorrected": 0.0, "half of the correction": 0.5, "the correction": 1.0}
-# The same, and adapting, as options of `mgpa apply`.
+# The treatments (and adapting) as options of `mgpa apply`.
 OPTIONS = ("--unknown leave", "--strength 0.5", "--unknown correct", "--unknown adapt")
 ADAPTED, ADDED = "adapted to its rows", f"{PAIRS} pairs with one device"
 
@@ -114,8 +114,8 @@ def leave_one_source_out(
     names = np.unique(source).tolist()
     if len(names) < 3:
         raise ValueError(
-            f"source has {len(names)} values ({', '.join(names)}); with two devices nothing is known about a "
-            "third, so at least three are needed."
+            f"source has {len(names)} values ({', '.join(names)}); at least three are needed, because two "
+            "devices show nothing about a third."
         )
     rng = np.random.default_rng(random_state)
     distance, noticed = {}, {}
@@ -149,7 +149,7 @@ def leave_one_source_out(
 
 
 def closeness(moved: Floats, goals: Floats, m: CorrectionMap) -> float:
-    """Return the mean squared distance of rows to their targets, divided by that to targets of other rows."""
+    """Return the mean squared distance of rows to their targets, relative to targets of other rows."""
     apart = (moved - goals) / m.scale
     others = np.concatenate([(moved - np.roll(goals, k, axis=0)) / m.scale for k in (1, len(goals) // 2)])
     return float(np.mean(apart**2) / max(np.mean(others**2), np.finfo(np.float64).tiny))
@@ -158,7 +158,7 @@ def closeness(moved: Floats, goals: Floats, m: CorrectionMap) -> float:
 def _few_pairs(
     X: Floats, source: Any, ids: Any, rows: NDArray[np.int64], rest: Any, rng: np.random.Generator
 ) -> tuple[str, tuple[Floats, Floats], NDArray[np.bool_]]:
-    """Return the device with most common events, some pairs with it, and the rows outside these pairs."""
+    """Return the device that shares most events, a few pairs with this device, and all other rows."""
     candidates = np.unique(source[rest]).tolist()
     common = {name: np.intersect1d(ids[rows], ids[source == name]) for name in candidates}
     partner = max(candidates, key=lambda name: len(common[name]))

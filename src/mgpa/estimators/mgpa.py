@@ -30,7 +30,7 @@ from ..reading.views import Views, read_views, unpaired_scatters
 from ..statistics import Statistics
 from .closed_form import Fitted, GatedMomentEstimator
 
-PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
+PRECISE = 0.1  # largest standard error of an effect that shows the common scale of rows and pairs
 NOT_ASKED = SpreadEvidence(1.0, 0, "")
 
 
@@ -143,7 +143,7 @@ class MGPA(GatedMomentEstimator):
         views = read_views(pairs, within, data.moments.count, standardizer)
         collapsed = views.after(position.map, pairs, standardizer)
         n_pairs, apart = len(pairs), pairs.b.mean(axis=0) - pairs.a.mean(axis=0)
-        del pairs  # which are as large as the views
+        del pairs  # they use as much memory as the views
         result = self._edits(data, views, collapsed, standardizer, position, target)
         if self.spread == "never":
             result = replace(result, spread=None)

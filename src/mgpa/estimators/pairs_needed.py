@@ -1,4 +1,4 @@
-"""The number of pairs that a correction needs: fits on fewer pairs, compared on held-out events."""
+"""Estimate the number of pairs that a correction needs, from fits on fewer pairs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..pairs import Pairs
 
 Floats = NDArray[np.float64]
 
-HELD_OUT = 0.3  # of the events
-ENOUGH = 0.1  # of what pairs can bring views closer by at all, that more pairs still would
+HELD_OUT = 0.3  # share of held-out events
+ENOUGH = 0.1  # pairs are enough if more pairs would add less than this share of the total gain
 RESAMPLES = 500
-FEWEST_PARTICIPANTS = 4  # to hold some out; with fewer, events are held out
+FEWEST_PARTICIPANTS = 4  # with fewer participants, events are held out instead of participants
 
 
 @dataclass(frozen=True)
 class PairsNeeded:
-    """Results of fits on fewer pairs for held-out events; prints as a table and a sentence.
+    """Results of fits on fewer pairs, measured on held-out events; prints as a table and a sentence.
 
     ``distance`` is the mean squared distance between corrected views of one event, divided by that between
     views of different events, for each of ``sizes`` (numbers of events) and each draw. ``uncorrected`` is the
@@ -119,7 +119,7 @@ def pairs_needed(
             chosen = np.where(np.isin(ids, order[:size]), _coded(ids), -1)[fitted]
             try:
                 m = clone(model).fit(X[fitted], pair_id=chosen, **options).to_map()
-            except (MissingEvidence, ValueError):  # so few pairs show nothing, or leave out a source
+            except (MissingEvidence, ValueError):  # too few pairs for an effect, or for all sources
                 continue
             distance[i, draw] = closeness(m.transform(test.a) / scale, m.transform(test.b) / scale)
     draws = rng.integers(repeats, size=(RESAMPLES, repeats))
@@ -130,7 +130,7 @@ def pairs_needed(
 
 
 def hold_out_events(ids: Labels, groups: Any, rng: np.random.Generator) -> tuple[Labels, Labels]:
-    """Return the paired events to fit on, and those held out: of other participants, where these are many."""
+    """Return fitting events and held-out events, from different participants if there are enough."""
     labels, counts = np.unique(ids[is_paired(ids)], return_counts=True)
     events = labels[counts > 1]
     unit = events if groups is None else np.array([np.asarray(groups)[ids == event][0] for event in events])
@@ -146,20 +146,20 @@ def hold_out_events(ids: Labels, groups: Any, rng: np.random.Generator) -> tuple
 
 
 def closeness(a: Floats, b: Floats) -> float:
-    """Return the mean squared distance of views of one event, as a share of that of different events."""
+    """Return the mean squared distance between views of one event, relative to different events."""
     apart = np.mean((a - np.roll(b, 1, axis=0)) ** 2)
     return float(np.mean((a - b) ** 2) / apart) if apart > 0 else 1.0
 
 
 def _coded(ids: Labels) -> Codes:
-    """Return pair ids as positions among the distinct ones."""
+    """Return pair ids as positions among the distinct ids."""
     return np.unique(ids, return_inverse=True)[1].astype(np.int64)
 
 
 def _needed(sizes: tuple[int, ...], distance: Floats, uncorrected: float) -> float:
     """Return the number of events at which distances exceed their limit by a tenth of the total gain.
 
-    They fall as a + b / nᵖ, with p = 1/2 or 1, whichever fits better.
+    Distances are modelled as a + b / nᵖ, with p = 1/2 or 1, whichever fits better.
     """
     fits = []
     for power in (0.5, 1.0):

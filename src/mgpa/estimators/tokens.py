@@ -1,4 +1,4 @@
-"""Token embeddings (n, t, d): corrected by their mean, or all together.
+"""Correct token embeddings (n, t, d) by their mean, or all tokens jointly.
 
 :class:`TokenMean` corrects the token mean and shifts all tokens equally, so differences between tokens, and
 with them all structure within a trial, do not change. Information about the source in these differences also
@@ -25,11 +25,11 @@ from .base import Described, forget, validate_rows
 
 
 def transform_tokens(m: Any, X: Any, **operating_point: Any) -> Any:
-    """Correct tokens X (n, t, d), an array or a tensor, with a map fitted on tokens, or on their means.
+    """Correct tokens X (n, t, d), an array or a tensor, with a map fitted on tokens or on token means.
 
-    ``m`` is a map, or any fitted estimator of this package; if its ``info.token_layout`` is "joint", it takes
-    all tokens of a row, one after another. ``operating_point`` goes to its ``transform`` (``strength``,
-    ``n_stages``, ``fraction``).
+    ``m`` is a map, or any fitted estimator of this package. If its ``info.token_layout`` is "joint", it is
+    applied to all tokens of a row, concatenated. ``operating_point`` is passed to its ``transform``
+    (``strength``, ``n_stages``, ``fraction``).
     """
     if not is_tensor(X):
         X = as_tokens(X)
@@ -61,19 +61,19 @@ def _is_tokens(X: Any) -> bool:
 
 
 def token_mean(X: Any) -> Any:
-    """Return the mean over tokens, accumulated in float64, in the tokens' own type."""
+    """Return the mean over tokens in the type of the tokens, accumulated in float64."""
     return token_rows(X, "mean")
 
 
 class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the token estimators: ``estimator_`` corrects rows that are made of tokens.
+    """Base class of token estimators, in which ``estimator_`` corrects rows made from tokens.
 
     ``layout`` defines the rows, as in :func:`token_rows`. The fitted gate and history are attributes of the
     wrapped estimator: ``model.estimator_.gate_``.
     """
 
     layout: ClassVar[str]
-    # As the wrapped estimators do, so that row-aligned metadata follows X under routing.
+    # The same requests as in wrapped estimators, so that metadata routing slices row-aligned arguments.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "estimator": having("fit", "to_map", example="an estimator of rows such as ClosedFormMGPA()"),
@@ -186,7 +186,7 @@ class TokenEstimator(Described, OneToOneFeatureMixin, TransformerMixin, BaseEsti
     def fit_transform(
         self, X: Any, y: ArrayLike | None = None, *, source: ArrayLike | None = None, **evidence: Any
     ) -> Any:
-        """Fit, then correct the same tokens."""
+        """Fit on tokens and correct the same tokens."""
         aware = {"source": source} if self._is_source_aware() else {}
         return self.fit(X, y, source=source, **evidence).transform(X, **aware)
 
@@ -241,7 +241,7 @@ class JointTokens(TokenEstimator):
     layout: ClassVar[str] = "joint"
 
 
-#: Estimators of tokens by the names that commands and studies know them by.
+#: Token estimators by their names in commands and studies.
 TOKENS: dict[str, type[TokenEstimator]] = {"mean": TokenMean, "joint": JointTokens}
 
 
@@ -257,5 +257,5 @@ def needs_pairs(model: Any) -> bool:
 
 
 def gate_of(model: Any) -> Any:
-    """Return the gate of a fitted estimator of rows or of tokens; None if it has none."""
+    """Return the gate of a fitted estimator of rows or tokens, or None without a gate."""
     return getattr(getattr(model, "estimator_", model), "gate_", None)

@@ -33,25 +33,26 @@ from .regressions import (
 from .spread import SpreadEvidence, describe_spread, read_by_length, rows_scale
 from .views import Floats, Views, first_of_each
 
-# The share of the told edit that may be missed. With a reference, reading keeps a decoder whose task lies
-# along the shift, which collapsing does not; without one, no decoder is kept, and collapsing hides more.
+# Largest share of the edit with known sources that may be missed. With a reference, edits by recognised
+# source preserve a decoder with a task along the shift, and collapsing does not. Without a reference, no
+# decoder must be preserved, and collapsing removes more source information.
 MISSED_WITH_REFERENCE, MISSED = 0.08, 0.02
-UNSEEN_ERRORS = 1.5  # missed edits that few held-out views may not have shown
+UNSEEN_ERRORS = 1.5  # number of missed edits added for errors that few held-out views may not show
 TINY = float(np.finfo(np.float64).tiny)
-NEGLIGIBLE = 1e-12  # probabilities of a source whose edit is not computed
-FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
+NEGLIGIBLE = 1e-12  # edits of sources with smaller probabilities are not computed
+FULL = 0.7  # from this rank on (as a share of the features), edits are stored for each feature
 
 
 class Action(Enum):
     """The correction chosen by a fit."""
 
     NOTHING = "nothing"
-    COLLAPSE = "collapse"  # the closed form: rows of all sources go to one level along the mean contrast
+    COLLAPSE = "collapse"  # the closed form: rows of all sources move to one level along the mean contrast
     READ = "read"  # edits weighted by the posterior of the source
     COLLAPSE_AND_READ = "collapse, then read"  # edits of collapsed rows
 
     def in_words(self, reference: str) -> str:
-        """Return the correction in words; the target is the source with this name or, if empty, the mean."""
+        """Return the correction in words; the target is the named source or, if empty, the mean."""
         view = f"the view of {reference!r}" if reference else "the mean of all views"
         level = f"the level of {reference!r}" if reference else "the mean level of all sources"
         collapse = f"the direction in which sources differ is collapsed to {level}"
@@ -73,16 +74,16 @@ class Action(Enum):
 class Reading:
     """The accuracy with which the source of held-out views is read."""
 
-    right: float  # share of views whose most likely source is theirs
-    missed: float  # share of the squared edit with known source that the blend of edits misses
+    right: float  # share of views with correctly recognised source
+    missed: float  # share of the squared edit with known source that blended edits miss
     n_views: int
-    allowed: float  # share that may be missed
+    allowed: float  # largest allowed missed share
 
     __repr__ = rounded_repr
 
     @property
     def expected(self) -> float:
-        """The expected missed share; a few views may not have shown any errors."""
+        """The expected missed share, including errors that few views may not show."""
         return self.missed + UNSEEN_ERRORS / self.n_views
 
     @property
@@ -101,12 +102,12 @@ class Reading:
 class Tested:
     """Held-out views after edits fitted on other pairs, with slopes and as mean differences."""
 
-    # (m,): squared distance between views, relative to how rows vary, under mean differences and slopes
+    # (m,): squared distances between views, relative to the variance of rows, for mean differences and slopes
     constant: Floats
     sloped: Floats
-    missed: Floats  # (2, 2 m): squared difference of blended and told edits: constant, sloped
-    told: Floats  # (2, 2 m): squared size of told edits
-    length: Floats  # (2 m,): of corrected views, whitened
+    missed: Floats  # (2, 2 m): squared differences of blended edits from edits with known source
+    told: Floats  # (2, 2 m): squared sizes of edits with known source
+    length: Floats  # (2 m,): lengths of corrected, whitened views
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,10 @@ class Fit:
 class ReadingSettings:
     """Requirements for the edits, and the shift that rows show."""
 
-    target: int | None  # the source whose view rows are taken to; None: the mean of all
+    target: int | None  # the source to whose view rows are mapped; None: the mean of all
     spread: str  # "auto", "always" or "never"
-    is_precise: bool  # rows clearly show the pairs' shift, at its size
-    is_absent: bool  # rows lack it
+    is_precise: bool  # rows clearly show the shift of the pairs in its full size
+    is_absent: bool  # rows clearly lack the shift
 
 
 def read_sources(
@@ -159,13 +160,13 @@ def read_sources(
 
 
 def share_right(posterior: Posterior, views: Views) -> float:
-    """Return the share of held-out views with correctly read source; sources have equal weights."""
+    """Return the share of held-out views with correctly recognised source, averaged over sources."""
     right = posterior.held_out.argmax(axis=1) == views.codes
     return float(np.mean([right[views.codes == code].mean() for code in np.unique(views.codes)]))
 
 
 def hold_out(views: Views, posterior: Posterior, regressions: Regressions, target: int | None) -> Tested:
-    """Return held-out views after edits with posteriors and regressions of other pairs."""
+    """Return held-out views after edits with posteriors and regressions fitted on other pairs."""
     m, whitening = len(views), posterior.whitening
     apart, missed, told = np.zeros((2, m)), np.zeros((2, 2 * m)), np.zeros((2, 2 * m))
     length = np.zeros(2 * m)
@@ -194,7 +195,7 @@ def hold_out(views: Views, posterior: Posterior, regressions: Regressions, targe
 def blend_edits(
     edits: Regressions, X: Floats, codes: NDArray[np.int64], p: Floats, target: int | None
 ) -> tuple[Floats, Floats]:
-    """Return edits of views X blended by their posteriors p, (n, K), and the edits of their own sources."""
+    """Return the edits of views X blended by posteriors p (n, K), and the edits with known source."""
     n_sources = p.shape[1]
     if is_constant(edits):
         offsets = np.stack([affine_edit(edits, code, target)[1] for code in range(n_sources)])
@@ -216,7 +217,7 @@ def weigh_slopes(
     tested: Tested,
     right: float,
 ) -> SpreadEvidence:
-    """Add the effect of slopes on held-out views to the evidence of spread."""
+    """Return the evidence of spread with the effect of slopes on held-out views."""
     m, whose = len(views), views.participants
     units = np.arange(m) if whose is None else np.unique(whose, return_inverse=True)[1]
     if units.max() < 2:
@@ -241,9 +242,9 @@ def posterior_map(
     fit: Fit, posterior: Posterior, position: AffineMap, standardizer: Standardizer,
     *, target: int | None, gate: NDArray[np.float64] | None,
 ) -> PosteriorMap:  # fmt: skip
-    """Return position and edits as one stored map.
+    """Return the correction of position and the edits as one stored map.
 
-    ``gate`` (d, r) is for mean differences; None for slopes, which act in the span of the differences.
+    ``gate`` (d, r) limits mean differences; it is None for slopes, which act in the span of the differences.
     """
     views, scale = fit.views, standardizer.scale
     V, along = views.axes, views.along
@@ -252,8 +253,8 @@ def posterior_map(
         direction = V.T if turn is None else (V @ turn).T
     else:
         turn, direction = V.T @ gate, gate.T
-    direction = np.where(standardizer.varies, direction, 0.0)  # not even by rounding
-    full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
+    direction = np.where(standardizer.varies, direction, 0.0)  # exact zeros for constant features
+    full = len(direction) > FULL * len(scale)  # one full product is faster than two thin products
     # E_s(h) = pos(h) + D_s(h + pos(h)), pos(h) = -(h readout + offset) along
     readout = position.readout * scale[:, None] if len(along) else np.zeros((len(scale), 0))
     offset = position.offset + (standardizer.center - position.center) @ position.readout
@@ -294,9 +295,9 @@ def edit_basis(regressions: Regressions, along: Floats, r: int) -> Floats | None
 
 
 def decide(fit: Fit, *, has_position: bool, same_scale: bool, collapse: str) -> Action:
-    """Return the correction of rows, from the evidence of uncorrected views.
+    """Return the correction to apply, chosen from the evidence of uncorrected views.
 
-    ``has_position`` says that pairs and rows show a shift, ``same_scale`` that they show the same one.
+    ``has_position`` means that pairs and rows show a shift; ``same_scale`` means that their shifts agree.
     """
     if not has_position:
         return Action.READ if fit.slopes else Action.NOTHING

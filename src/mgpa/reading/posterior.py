@@ -1,11 +1,12 @@
-"""The posterior of the source, read from an uncorrected row: one Gaussian for every source.
+"""The posterior of the source of an uncorrected row, with one Gaussian per source.
 
-    log p_s(y) = b_s + l_s·y - yᵀP_s y / 2, up to what all sources share.
+    log p_s(y) = b_s + l_s·y - yᵀP_s y / 2, up to a common constant.
 
-Means come from pairs alone, in which content is not associated with the source. Covariances come from the
-views and, if held-out views are then read better, also from the rows, whose classes may differ in covariance
-and be associated with a source. They are shrunk toward the pooled covariance. Covariances, shrinkage and one
-temperature minimise the log loss on held-out pairs.
+Means come only from pairs, in which content is not associated with the source. Covariances come from the
+paired views and, if this improves the recognition of held-out views, also from other rows; the classes of
+these rows may differ in covariance and be associated with a source. Covariances are shrunk toward the pooled
+covariance. The covariances, the shrinkage and a temperature are chosen to minimise the log loss on held-out
+pairs.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from numpy.typing import NDArray
 from ..linalg import BLOCK, blocks
 from .views import BALL, SMALL, Floats, Views
 
-POOLED = (0.0, 0.1, 0.3, 0.6, 0.9)  # shares of the covariance of all sources together to choose from
+POOLED = (0.0, 0.1, 0.3, 0.6, 0.9)  # candidate weights of the pooled covariance
 TEMPERATURES = np.geomspace(1.0, 16.0, 17)
-LOST = 1e-3  # what a posterior may change by where a map keeps fewer squares
-COUNTS = 33  # numbers of squares tried
+LOST = 1e-3  # largest change of a posterior when the map keeps fewer squares
+COUNTS = 33  # number of candidates for the number of squares
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """The coordinates that may separate sources, their origin, and their scaling to unit variance."""
+    """Coordinates that may separate sources, with their origin and scaling to unit variance."""
 
     chosen: NDArray[np.intp]
     origin: Floats
@@ -36,7 +37,7 @@ class Whitening:
 
     @classmethod
     def of(cls, views: Views) -> Whitening:
-        """Return the coordinates with variance or a shift."""
+        """Return the coordinates that have variance or a shift."""
         shifts = views.source_means(np.arange(len(views)))
         largest = np.maximum(views.variance, np.max((shifts - shifts.mean(axis=0)) ** 2, axis=0))
         chosen = np.flatnonzero(largest > SMALL * BALL * views.typical)
@@ -44,7 +45,7 @@ class Whitening:
         return cls(chosen, views.raw.mean(axis=0)[chosen], 1.0 / np.sqrt(variance))
 
     def white(self, rows: Floats) -> Floats:
-        """Return rows in these coordinates."""
+        """Return rows in the whitened coordinates."""
         some = len(self.chosen) < rows.shape[1]
         white = (rows[:, self.chosen] if some else rows) - self.origin
         white *= self.factor
@@ -61,25 +62,25 @@ class Posterior:
     ]  # g (k, k) and w (k,): P_s - P_0 = Σ w gᵀg, of all sources but the first
     linear: Floats  # l (K, k)
     bias: Floats  # b (K,)
-    held_out: Floats  # (2 m, K): the views' posteriors, by Gaussians of other pairs
-    loss: float  # their log loss, sources weighing alike
+    held_out: Floats  # (2 m, K): posteriors of views under Gaussians fitted on other pairs
+    loss: float  # log loss of these posteriors, with equal weights for sources
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Whitened views, and quantities that do not depend on additional rows."""
+    """Whitened views, with quantities that do not depend on additional rows."""
 
-    white: Floats  # (n, k), of the views that are distinct,
-    codes: NDArray[np.int64]  # their sources,
-    times: Floats  # and how many views they are
-    center: Floats  # (K, k): the sources' means
-    scatters: list[Floats]  # about them
-    means: Floats  # (K, k): the sources' means from all pairs,
-    means_without: list[Floats]  # and from those of each fold's train half
+    white: Floats  # (n, k): distinct views, whitened
+    codes: NDArray[np.int64]  # (n,): source of each distinct view
+    times: Floats  # (n,): number of repetitions of each distinct view
+    center: Floats  # (K, k): means of the sources
+    scatters: list[Floats]  # scatter matrices around these means
+    means: Floats  # (K, k): means of the sources from all pairs
+    means_without: list[Floats]  # means of the sources from the training pairs of each fold
 
     @classmethod
     def of(cls, views: Views, whitening: Whitening) -> Points:
-        """Return the views in these coordinates."""
+        """Return the distinct views in whitened coordinates."""
         some, times = views.distinct.views, views.distinct.times
         white, codes = np.empty((len(some), len(whitening.chosen))), views.codes[some]
         for part in views.blocks(np.arange(len(white))):
@@ -105,15 +106,15 @@ class Gaussians:
     """Covariances of the sources, and their accuracy on held-out views at the best settings."""
 
     free: Floats  # (K,): degrees of freedom
-    axes: list[tuple[Floats, Floats]]  # of :func:`joint_axes`
-    held_out: Floats  # (K, n): log-densities of the distinct views
+    axes: list[tuple[Floats, Floats]]  # results of :func:`joint_axes`
+    held_out: Floats  # (K, n): log-densities of the distinct views when held out
     pooled: float
     temperature: float
     loss: float
 
 
 def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
-    """Return the best Gaussians for held-out views; ``rows`` are numbers and scatters of other rows."""
+    """Return the best Gaussians for held-out views; ``rows`` has counts and scatters of other rows."""
     whitening = Whitening.of(views)
     points = Points.of(views, whitening)
     best = fit_gaussians(views, whitening, points, rows)
@@ -144,7 +145,7 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
 def fit_gaussians(
     views: Views, whitening: Whitening, points: Points, rows: list[tuple[float, Floats]]
 ) -> Gaussians:
-    """Return Gaussians whose covariances are estimated from the views and from further rows."""
+    """Return Gaussians with covariances estimated from views and further rows."""
     K, codes, times, factor = views.n_sources, points.codes, points.times, whitening.factor
     scatters, free, n_views = [], np.empty(K), np.bincount(codes, times, K).astype(np.float64)
     for code, (n, scatter) in enumerate(rows):
@@ -171,9 +172,9 @@ def fit_gaussians(
 
 
 def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
-    """Return values and W of every scatter: Wᵀ scatter W = diag(values), Wᵀ (all of them together) W = I.
+    """Return (values, W) for each scatter, with Wᵀ scatter W = diag(values) and Wᵀ (sum of all) W = I.
 
-    W diagonalises both scatters at once.
+    W diagonalises the scatter and the sum simultaneously.
     """
     total = np.sum(scatters, axis=0)
     if len(scatters) > 2:
@@ -185,9 +186,10 @@ def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
 def _left_out(
     points: Floats, codes: NDArray[np.int64], times: Floats, center: Floats, n_all: Floats
 ) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Return the downdate of the scatters without some points: a factor, its sources and multiplicities.
+    """Return the downdate of scatters when points are left out: a factor, its sources and multiplicities.
 
-    Scatters are about the mean of all ``n_all`` points of a source. The others' mean differs: one more row.
+    Scatters are around the mean of all ``n_all`` points of a source. One more row per source accounts for the
+    mean of the remaining points.
     """
     apart = points - center[codes]
     labels, moved = np.unique(codes), []
@@ -210,11 +212,11 @@ def _held_out(
     free: Floats,
     axes: list[tuple[Floats, Floats]],
 ) -> Floats:
-    """Return log-densities of views (K, len(POOLED), n), up to a constant, by Gaussians without them.
+    """Return log-densities (K, len(POOLED), n) of left-out views, up to a constant.
 
-    ``out``, ``whose`` and ``times`` are of :func:`_left_out`, ``means`` the sources' without these views.
-    With fewer views than coordinates, the axes of all views and Gram matrices are used; otherwise new axes
-    are cheaper.
+    The Gaussians are fitted without these views. ``out``, ``whose`` and ``times`` are results of
+    :func:`_left_out`; ``means`` has the means of the sources without these views. With fewer views than
+    coordinates, the axes of all views and Gram matrices are used; otherwise computing new axes is faster.
     """
     share, n, n_out = 1.0 - BALL, len(codes), np.bincount(codes, times[: len(codes)], len(center))
     n_left, n_left_in_all = np.maximum(1.0, free - n_out), max(1.0, free.sum() - n_out.sum())
@@ -246,10 +248,10 @@ def _held_out(
 def log_density(
     out: Floats, shifts: Floats, codes: NDArray[np.int64], values: Floats, weight: Floats
 ) -> Floats:
-    """Return log-densities, up to a constant, of a Gaussian: covariance diag(values) - outᵀ diag(weight) out.
+    """Return log-densities of a Gaussian with covariance diag(values) - outᵀ diag(weight) out.
 
-    They are evaluated at the first ``len(codes)`` rows of ``out``, each plus the shift of its code, by
-    Woodbury's identity in the space of the rows of ``out``. One Gram matrix contains all products.
+    They omit a constant and are evaluated at the first ``len(codes)`` rows of ``out``, each plus the shift of
+    its code, by Woodbury's identity in the space of the rows of ``out``. One Gram matrix has all products.
     """
     n, n_codes = len(out), len(codes)
     scaled = np.empty((n + len(shifts), out.shape[1]))
@@ -265,16 +267,16 @@ def log_density(
     inside *= -root * root.T
     inside[np.diag_indices(n)] += 1.0
     lower = np.linalg.cholesky(inside)
-    # numpy's solver alone: the threads of two BLAS libraries in one loop wait for each other.
+    # Use only numpy's solver, because threads of two BLAS libraries in one loop would wait for each other.
     squares += np.sum(np.linalg.solve(lower, across) ** 2, axis=0)
     return np.asarray(-0.5 * (squares + np.sum(np.log(values))) - np.sum(np.log(np.diag(lower))))
 
 
 def score_form(views: Views, posterior: Posterior) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return scores as squares and a linear part: directions (q, d), weights (q, K), linear (K, d), bias (K).
+    """Return the scores' form: square directions (q, d) and weights (q, K), linear part (K, d), bias (K).
 
-    Relative to the first source, whose scores are zero. Squares that change posteriors of the paired views by
-    at most :data:`LOST` are replaced by a constant.
+    Scores are relative to the first source. Squares that change the posteriors of paired views by at most
+    :data:`LOST` are replaced by a constant.
     """
     whitening, K, n_views = posterior.whitening, views.n_sources, len(views.raw)
     chosen, origin, factor = whitening.chosen, whitening.origin, whitening.factor
@@ -297,7 +299,7 @@ def score_form(views: Views, posterior: Posterior) -> tuple[Floats, Floats, Floa
     order = np.argsort(-matters, kind="stable")
     G, w, means = G[order], w[order], means[order]
     counts = np.unique(np.linspace(0, len(G), COUNTS).round().astype(int))
-    lost = np.zeros(len(counts))  # change of posteriors where all further squares are their means
+    lost = np.zeros(len(counts))  # change of posteriors if all further squares are replaced by their means
     some = views.distinct.views
     for part in blocks(len(some), size):
         Y, exact = squares(some[part])

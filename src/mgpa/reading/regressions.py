@@ -1,9 +1,9 @@
-"""Paired regressions: predict the view of another source from a view of one source.
+"""Paired regressions that predict the view of another source from a view of one source.
 
-The edit of a source maps its rows to the target: the view of another source, or the mean of the views of all
-sources, along the shortest chain of pairs. Slopes act in the leading directions of the paired differences
-that cross-validation supports. They act in all directions if these are not few, or if differences outside of
-them also grow with the means of the pairs.
+The edit of a source maps its rows to the target (the view of another source, or the mean of all views) along
+the shortest chain of pairs. Slopes act in the leading directions of paired differences that cross-validation
+supports. Slopes act in all directions if the supported directions are not few, or if differences outside
+these directions also grow with the means of the pairs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..linalg import cross_validated_ridge, resolved_axes, ridge_grid
 from .views import Floats, Views, centre
 
 TINY = float(np.finfo(np.float64).tiny)
-FEW = 0.25  # of the coordinates: where fewer directions hold the differences, the others are noise
+FEW = 0.25  # if slopes need fewer than this share of the coordinates, the other directions count as noise
 
 
 class Step(NamedTuple):
-    """A regression from one source to another that shares pairs with it."""
+    """A regression from one source to another, fitted on their common pairs."""
 
     start: int
     end: int
@@ -34,17 +34,17 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """A ridge regression from views of one source to the difference of another source's views.
+    """A ridge regression that predicts the difference to another source's view from a view of one source.
 
-    The difference expected for x is (x - center) whiten · coefficients · directionsᵀ / weight + offset.
+    The predicted difference for x is (x - center) whiten · coefficients · directionsᵀ / weight + offset.
     """
 
     center: Floats
     offset: Floats
-    whiten: Floats  # (r, k): principal axes of the views, over the roots of their scatter and the ridge
+    whiten: Floats  # (r, k): principal axes of the views, divided by the roots of scatter plus ridge
     coefficients: Floats  # (k, p)
     weight: Floats  # (r,): Views.weight, the units of the directions
-    directions: Floats  # (r, p), orthonormal; where they are a basis, coefficients are of the identity
+    directions: Floats  # (r, p), orthonormal; if p = r, coefficients refer to the identity instead
     n_views: int
 
     @cached_property
@@ -57,7 +57,7 @@ class Regression:
         return (along @ self.directions.T if few else along) / self.weight
 
     def expect(self, X: Floats) -> Floats:
-        """Return the differences expected for X."""
+        """Return the predicted differences for X."""
         if not self.directions.shape[1]:
             return np.broadcast_to(self.offset, X.shape)
         apart = X - self.center
@@ -66,19 +66,19 @@ class Regression:
         return self._turned(apart @ self.whiten @ self.coefficients) + self.offset
 
     def constant(self) -> Regression:
-        """Return the mean difference alone."""
+        """Return the regression reduced to the mean difference."""
         return replace(self, coefficients=self.coefficients[:, :0], directions=self.directions[:, :0])
 
     def reversed(self) -> Regression:
-        """Return the regression of the differences with the other sign."""
+        """Return the regression of the negative differences."""
         return replace(self, offset=-self.offset, coefficients=-self.coefficients)
 
     def without(self, x: Floats, y: Floats) -> Regression:
         """Return the regression with the same penalty on all rows except some fitting rows.
 
-        Nothing is fitted again: with H = ZZᵀ the block of the hat matrix of the rows left out, their
-        residuals e become (I - H)⁻¹e. Only Zᵀ(I - H)⁻¹e = (I - ZᵀZ)⁻¹Zᵀe is needed; with many rows, the
-        second form is the smaller system. If no row is left, no difference is expected.
+        The regression is downdated, not fitted again. With H = ZZᵀ the block of the hat matrix for the
+        left-out rows, their residuals e become (I - H)⁻¹e. Only Zᵀ(I - H)⁻¹e = (I - ZᵀZ)⁻¹Zᵀe is needed; with
+        many rows, the second form is the smaller system. If no rows remain, the predicted difference is zero.
         """
         if len(x) == self.n_views:
             return replace(self.constant(), offset=np.zeros_like(self.offset))
@@ -104,7 +104,7 @@ Regressions = dict[Step, Regression]
 
 
 def differences(views: Views, pairs: NDArray[np.intp]) -> Iterator[tuple[Step, Floats, Floats]]:
-    """Yield, for every two sources, views of pairs and the differences to the other source's views."""
+    """Yield, for each two sources with common pairs, views and their differences to the other source."""
     between = sorted({(int(s), int(t)) for s, t in zip(views.first, views.second, strict=True)})
     for a, b in between:
         rows = pairs[(views.first[pairs] == a) & (views.second[pairs] == b)]
@@ -114,10 +114,10 @@ def differences(views: Views, pairs: NDArray[np.intp]) -> Iterator[tuple[Step, F
 
 
 def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
-    """Return the regressions between all two sources that share pairs; without slopes, mean differences."""
+    """Return regressions between all sources with common pairs; without ``slopes``, mean differences."""
     steps = [step for step, *_ in differences(views, np.arange(0))]
     fitted: Regressions = {}
-    axes: dict[bytes, tuple[Floats, Floats]] = {}  # of the same views, which several sources share
+    axes: dict[bytes, tuple[Floats, Floats]] = {}  # axes of views that occur in several regressions
     for a, b in steps[::2]:
         pairs = np.flatnonzero((views.first == a) & (views.second == b))
         y = views.contrasts(pairs)
@@ -145,10 +145,11 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
 
 
 def follows_midpoints(views: Views, pairs: NDArray[np.intp], y: Floats, rest: Floats) -> bool:
-    """Return whether centred differences along axes grow with the pairs' means: they are not all noise.
+    """Return whether differences along axes depend on the means of pairs, and so are not only noise.
 
-    Directions come from the differences alone. If those are noise, their correlations with the midpoints'
-    coordinates are of chance, and the sum of their squares has a chi-squared distribution.
+    The directions are estimated from the differences alone. If the differences are noise, their correlations
+    with the coordinates of midpoints are random, and the sum of squared correlations follows a chi-squared
+    distribution.
     """
     units = np.unique(views.units[pairs], return_inverse=True)[1]
     C = centre(y @ rest, units)
@@ -170,7 +171,7 @@ def mean_difference(center: Floats, offset: Floats, n_views: int) -> Regression:
 def shared_directions(
     parts: list[tuple[Floats, Floats, Floats, Floats]], y: Floats
 ) -> tuple[Floats, Floats, int]:
-    """Return the squares of y along its axes in decreasing order, the axes, and the number with slopes."""
+    """Return the energy of y along its axes (decreasing), the axes, and the number of axes with slopes."""
     energy, T = _principal_axes(y)
     energy, T = energy[::-1], T[:, ::-1]
     counts = [count_directions(scatter, P @ T, energy, len(y) - 1.0) for _, scatter, _, P in parts]
@@ -179,7 +180,7 @@ def shared_directions(
 
 def _principal_axes(apart: Floats) -> tuple[Floats, Floats]:
     """Return squared singular values of centred rows, weakest first, and right singular vectors."""
-    few = len(apart) < apart.shape[1]  # then nothing is decomposed that is larger than the rows
+    few = len(apart) < apart.shape[1]  # then decompose the smaller Gram matrix
     values, axes = resolved_axes(apart @ apart.T if few else apart.T @ apart, apart.shape[1])
     return values, np.asarray(apart.T @ (axes / np.sqrt(values)) if few else axes)
 
@@ -187,9 +188,9 @@ def _principal_axes(apart: Floats) -> tuple[Floats, Floats]:
 def _decompose(
     x: Floats, y: Floats, principal: tuple[Floats, Floats] | None = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the mean of x, which is overwritten, its scatter along its axes, these, and products with y.
+    """Return the mean of x (overwritten), its scatter along principal axes, the axes, and products with y.
 
-    ``principal`` are scatter and axes, where they were computed already.
+    ``principal`` has scatter and axes if they were computed before.
     """
     center = x.mean(axis=0)
     x -= center
@@ -198,16 +199,16 @@ def _decompose(
 
 
 def count_directions(scatter: Floats, products: Floats, energy: Floats, n: float) -> int:
-    """Return how many leading directions slopes predict, by generalised cross-validation.
+    """Return the number of leading directions that slopes predict, by generalised cross-validation.
 
-    ``products`` (p, k) are those of the axes with the k directions, ``energy`` (k,) the squares to predict.
-    Directions with a slope share one penalty; the others are predicted by their means.
+    ``products`` (p, k) are products of the axes with the k directions; ``energy`` (k,) is the energy to
+    predict. Directions with slopes share one penalty; all others are predicted by their means.
     """
     if not len(scatter) or not len(energy):
         return 0
     grid = ridge_grid(scatter)
     shrunk = scatter + grid[:, None]
-    free = n - 1.4 * np.sum(scatter / shrunk, axis=1, keepdims=True)  # counted as for every ridge here
+    free = n - 1.4 * np.sum(scatter / shrunk, axis=1, keepdims=True)  # 1.4: as for all ridges in this package
     residual = energy - (2.0 / shrunk - scatter / shrunk**2) @ products**2
     score = np.where(free > 0, residual / np.where(free > 0, free, 1.0) ** 2, np.inf)
     gained = np.cumsum(score - energy / n**2, axis=1).min(axis=0)
@@ -225,10 +226,10 @@ def _solve(
     offset: Floats,
     n_views: int,
 ) -> Regression:
-    """Return the regression of centred differences, times weight, with slopes in the directions T.
+    """Return the regression of weighted, centred differences with slopes in the directions T.
 
-    T holds ``energy`` of their squares. Directions and penalty are optimal relative to the variation of rows,
-    because small differences are also important in directions in which rows hardly vary.
+    ``energy`` is the squared size of the differences along T. Directions and penalty are optimal relative to
+    the variance of rows, because small differences matter in directions of small variance.
     """
     few = T.shape[1] < len(T)  # T Tᵀ is the identity otherwise
     along = products @ T if few else products
@@ -238,11 +239,11 @@ def _solve(
 
 
 def route(regressions: Regressions, source: int) -> list[Step]:
-    """Return the shortest chains of steps from one source to all others."""
+    """Return the steps of the shortest chains from one source to all others."""
     reached, steps, ends = {source}, [Step(source, source)], dict[int, list[int]]()
     for start, end in regressions:
         ends.setdefault(start, []).append(end)
-    for _, start in steps:  # which grows
+    for _, start in steps:  # steps are appended during the loop
         for end in sorted(ends.get(start, ())):
             if end not in reached:
                 reached.add(end)
@@ -251,7 +252,7 @@ def route(regressions: Regressions, source: int) -> list[Step]:
 
 
 def path(regressions: Regressions, source: int, target: int | None) -> list[Step]:
-    """Return the steps from a source to the target; for the mean of all, the steps to every source."""
+    """Return the steps from a source to the target, or to all sources if the target is their mean."""
     steps = route(regressions, source)
     if target is None:
         return steps
@@ -262,7 +263,7 @@ def path(regressions: Regressions, source: int, target: int | None) -> list[Step
 
 
 def displacement(regressions: Regressions, source: int, X: Floats, target: int | None) -> Floats:
-    """Return the displacement of views X of one source to the target source; None is the mean of all."""
+    """Return the displacement of views X of a source to the target source (None: the mean of all)."""
     steps = path(regressions, source, target)
     (n, r), n_steps, n_far = X.shape, len(steps), sum(step.start != source for step in steps)
     if is_constant(regressions) or n * (2 * n_steps - 1) >= r * (n_steps + n_far):  # in products of r x r
@@ -285,7 +286,7 @@ def is_constant(regressions: Regressions) -> bool:
 
 
 def affine_edit(regressions: Regressions, source: int, target: int | None) -> tuple[Floats | None, Floats]:
-    """Return a source's displacement as a matrix M (r, r), None for zero, and an offset v: x -> x M + v."""
+    """Return the displacement x M + v of a source: M (r, r) (None for zero) and v."""
     nowhere = np.zeros_like(next(iter(regressions.values())).offset)
     edits: dict[int, tuple[Floats | None, Floats]] = {source: (None, nowhere)}
     for step in path(regressions, source, target):

@@ -1,7 +1,7 @@
-"""Evidence of spread: do paired devices differ by more than a shift, and does correcting it help?
+"""Test whether paired devices differ in spread (more than a shift), and whether correcting it helps.
 
 With a gain or a rotation, a pair's difference grows with its mean: Var B - Var A = 2 Cov(B - A, (A + B) / 2).
-The slope of differences on means in one participant is tested in the others (:func:`shared_slope`).
+The test compares the slopes of differences on means between participants (:func:`shared_slope`).
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from .regressions import Regressions, Step
 from .views import SMALL, Floats, Views, centre, members
 
 SIGN_FLIPS = 1999
-FEWEST_UNITS = 3  # that can tell whether a slope is shared
-SURE = 0.02  # chance of a common slope, where no other rows can confirm it
-ALL_NOISE = 0.99  # share of noise from which on there is nothing to undo
-STILL_READABLE = 0.65  # an AUROC that is worth a sentence
+FEWEST_UNITS = 3  # minimum number of units for the test of a common slope
+SURE = 0.02  # largest p-value of a common slope if no other rows can confirm it
+ALL_NOISE = 0.99  # from this share of noise on, nothing can be corrected
+STILL_READABLE = 0.65  # AUROC from which the length of embeddings is mentioned
 
 
 @dataclass(frozen=True)
 class SpreadEvidence:
     """The evidence of held-out pairs on spread and on its correction."""
 
-    p_value: float  # of a slope of contrasts on midpoints that units share; 1: too few units to tell
+    p_value: float  # of a common slope of contrasts on midpoints; 1 with too few units
     n_units: int
-    unit: str  # what was compared: "participants", "groups of participants", or "groups of pairs"
+    unit: str  # the compared units: "participants", "groups of participants", or "groups of pairs"
     removed: float = 0.0  # share of the squared difference between held-out views that slopes remove
     error: float = np.inf  # its standard error
-    scale: float = np.nan  # rows' difference in spread as a multiple of the pairs'; NaN: all rows are pairs
-    readable: float = np.nan  # share of held-out views whose source is read from the uncorrected embedding
+    scale: float = np.nan  # difference in spread of rows relative to pairs; NaN if all rows are pairs
+    readable: float = np.nan  # share of uncorrected held-out views with correctly recognised source
     by_length: float = 0.5  # AUROC of the source by the length of corrected held-out views
-    gain: float = 0.0  # shares of what pairs differ by beyond the shift: gains along directions,
-    rotation: float = 0.0  # mixing of directions,
-    noise: float = 1.0  # and what a view does not predict
+    gain: float = 0.0  # share of gains in the paired differences beyond the shift
+    rotation: float = 0.0  # share of rotations (mixing of directions)
+    noise: float = 1.0  # share that a view does not predict
     is_absent: bool = False  # the device: rows clearly lack the shift that comes with the spread
 
     __repr__ = rounded_repr
@@ -53,14 +53,14 @@ class SpreadEvidence:
 
     @property
     def helps(self) -> bool:
-        """Whether held-out views come closer, by more than one standard error and not by noise alone."""
+        """Whether the correction clearly (by one standard error) brings held-out views closer."""
         return self.removed > self.error and self.noise < ALL_NOISE
 
     @property
     def matches_rows(self) -> bool:
-        """Whether rows differ in spread like the pairs; if all rows are pairs, whether these are certain.
+        """Whether rows differ in spread like the pairs; if all rows are pairs, whether the test is certain.
 
-        False if rows lack the shift of the pairs, because their difference is then not that of the device.
+        False if rows lack the shift of the pairs, because other differences then explain their spread.
         """
         if self.is_absent:
             return False
@@ -80,7 +80,7 @@ class SpreadEvidence:
             f"{self.noise:.0%} of the paired differences beyond the shift"
         )
         if self.noise >= ALL_NOISE:
-            return f"{words}; noise cannot be removed, so the source can still be read from it"
+            return f"{words}; noise cannot be removed and may still reveal the source"
         if not self.helps:
             return f"{words}; correcting it does not bring held-out pairs closer"
         if not self.matches_rows:
@@ -102,8 +102,8 @@ def show_spread(views: Views) -> SpreadEvidence:
     centred = centre(views.contrasts(pairs), views.kind)
     scatter = centred.T @ centred / len(centred)
     if not np.trace(scatter) > np.finfo(np.float64).eps * views.variance.sum():
-        return SpreadEvidence(1.0, n_units, unit)  # a shift is all there is
-    # Directions of much variance are scaled down.
+        return SpreadEvidence(1.0, n_units, unit)  # contrasts have no variation beyond the shift
+    # Scale down directions with large variance.
     scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
     lower = np.linalg.cholesky(scatter)
     midpoints = np.empty_like(centred)
@@ -116,13 +116,13 @@ def show_spread(views: Views) -> SpreadEvidence:
 def shared_slope(
     contrasts: Floats, midpoints: Floats, kind: NDArray[np.int64], units: NDArray[np.int64]
 ) -> float:
-    """Return the p-value of a common slope, over units, of contrasts on midpoints.
+    """Return the p-value of a slope of contrasts on midpoints that is common to all units.
 
     The slope of a unit is the cross-product of its contrasts and midpoints, centred within the unit, so that
-    offsets of people and sessions cancel. If views are exchangeable, the slope of a unit is equally likely to
-    have the other sign. The sum of products of slopes of different units is therefore compared with its
-    values under exchanged signs or, with six units or fewer, with its standard error and a t-quantile. At
-    least three units are needed. ``kind`` is the pair of sources of a contrast. Both arrays are overwritten.
+    offsets of participants and sessions cancel. If views are exchangeable, both signs of a unit's slope are
+    equally likely. The sum of products of slopes of different units is therefore compared with its values
+    under random signs or, with six units or fewer, with its standard error and a t-quantile. At least three
+    units are needed. ``kind`` is the pair of sources of a contrast. Both arrays are overwritten.
     """
     n_units = int(units.max()) + 1
     if n_units < FEWEST_UNITS:
@@ -131,7 +131,7 @@ def shared_slope(
     products, r = np.zeros((n_units, n_units)), C.shape[1]
     for k in np.unique(kind):
         c, m, whose = (rows if kind.max() == 0 else rows[kind == k] for rows in (C, M, units))
-        if r * (len(c) + n_units**2) < 2 * len(c) ** 2:  # slopes take less than products of pairs
+        if r * (len(c) + n_units**2) < 2 * len(c) ** 2:  # slopes are faster than products of pairs
             parts = members(whose)
             here = np.unique(whose)
             for columns in blocks(r, max(1, BLOCK // (len(parts) * r))):
@@ -145,8 +145,8 @@ def shared_slope(
     total = float(products.sum())
     if n_units < 7:
         per_unit = products.sum(axis=1)
-        error = np.sqrt(2.0 * n_units * np.var(per_unit, ddof=1))  # every product is in two units' sums
-        # The slope's direction is learnt, so that its sign is free: a test of two sides.
+        error = np.sqrt(2.0 * n_units * np.var(per_unit, ddof=1))  # each product is in the sums of two units
+        # Two-sided, because the sign of the common slope is unknown.
         return float(min(1.0, 2.0 * scipy.stats.t.sf(total / error, n_units - 1))) if error > 0 else 1.0
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(SIGN_FLIPS, n_units))
     exchanged = np.sum((signs @ products) * signs, axis=1)
@@ -156,8 +156,8 @@ def shared_slope(
 def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
     """Return the difference in spread of rows as a multiple of that of pairs; NaN if all rows are pairs.
 
-    The pairs' own is the product of two halves' differences, of other people where known. Where the halves
-    do not agree, rows cannot match them: 0.
+    The squared difference of pairs is estimated by the product of differences in two halves (of different
+    participants, if known). If the halves do not agree, the result is 0.
     """
     if min(n for n, _ in rows) < 2:
         return float("nan")
@@ -183,10 +183,10 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
 
 
 def describe_spread(views: Views, regressions: Regressions) -> tuple[float, float, float]:
-    """Return shares of centred contrasts: gains along directions, rotation, and noise.
+    """Return the shares of gains, rotation and noise in centred contrasts.
 
-    Both regressions between two sources say how contrasts follow midpoints. The symmetric part of what they
-    have in common stretches, the antisymmetric part turns, and the rest of the contrasts is noise.
+    The two regressions between two sources predict contrasts from midpoints. The symmetric part of their
+    common matrix is the gain, the antisymmetric part is the rotation, and the rest of the contrasts is noise.
     """
     stretched, turned, residual, total = 0.0, 0.0, 0.0, np.finfo(np.float64).tiny
     for (a, b), forward in regressions.items():
@@ -205,10 +205,10 @@ def describe_spread(views: Views, regressions: Regressions) -> tuple[float, floa
 
 
 def read_by_length(length: Floats, codes: NDArray[np.int64]) -> float:
-    """Return the AUROC of the source by the length of rows; with several sources, for the best two."""
+    """Return the AUROC of the source from the length of rows; with several sources, that of the best two."""
     lengths = [np.sort(length[codes == code]) for code in np.unique(codes)]
     aurocs = []
     for a, b in itertools.combinations(lengths, 2):
-        below = np.searchsorted(b, a) + np.searchsorted(b, a, side="right")  # twice, and ties once
+        below = np.searchsorted(b, a) + np.searchsorted(b, a, side="right")  # smaller values twice, ties once
         aurocs.append(float(below.sum()) / (2 * len(a) * len(b)))
     return float(max(max(a, 1.0 - a) for a in aurocs))

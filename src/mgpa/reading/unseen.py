@@ -1,14 +1,14 @@
-"""Rows that no fitted device explains: their recognition and their edit.
+"""Recognise and edit rows that no fitted device explains.
 
-In coordinates w whitened within sources, rows of a known device are N(μ_s, I). Those of a device drawn from
-the same population are N(μ̄, I + B), B the spread of the known μ_s, a part of it in any direction. The
-probability of such a device, p, follows from the two, and the row moves by
+In coordinates w whitened within sources, rows of a known device are N(μ_s, I). Rows of an unseen device from
+the same population are N(μ̄, I + B), where B is the covariance of the known μ_s, partly spread over all
+directions. These densities give the probability p of an unseen device, and the row moves by
 
     (1 - p) Σ_s p_s(h) E_s(h) + p E(h).
 
-E maps a row of any device to the target: a ridge regression of corrected views on the uncorrected views of
-the same events by other devices. Every device is left out in turn to choose the penalty, and to decide
-whether rows of a new device should be moved by E, not at all, or like rows of the known devices.
+E maps rows of any device to the target. It is a ridge regression of corrected views on uncorrected views of
+the same events by other devices. Each device is left out in turn to choose the penalty, and to decide whether
+rows of an unseen device are moved by E, not at all, or like rows of known devices.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..maps import PosteriorMap
 from ..maps.densities import log_odds
 from .views import BALL, Codes, Floats, Views, centre, first_of_each
 
-FEWEST_SOURCES = 3  # with two, nothing is known about a third
-MOST_LEFT_OUT = 8  # sources, or groups of them where there are more
-AXES, READ_AXES = 64, 128  # in which rows are compared with devices, and that the regression reads
-PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # in units of a feature's variance
-# Share of held-out rows of known devices that may look unseen, and the odds that are asked at least.
+FEWEST_SOURCES = 3  # two devices show nothing about a third
+MOST_LEFT_OUT = 8  # maximum number of left-out sources (or groups of sources)
+AXES, READ_AXES = 64, 128  # number of axes for comparing rows with devices, and as input of the regression
+PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # in units of the variance of a feature
+# Share of held-out rows of known devices that may look unseen, and minimum odds for an unseen device.
 FALSE_SHARE, FEWEST_ODDS = 0.01, 100.0
 FOLDS = 5
 AS_KNOWN, UNMOVED, REGRESSED = "moved as those of known devices", "left as they are", "moved by a regression"
@@ -36,26 +36,26 @@ AS_KNOWN, UNMOVED, REGRESSED = "moved as those of known devices", "left as they 
 
 @dataclass(frozen=True)
 class Samples:
-    """Views with corrected views of the same events by other devices, in two coordinate systems."""
+    """Views, each with the corrected view of the same event by another device."""
 
-    read: Floats  # (2 m, j): uncorrected views along the axes that the regression reads
-    before: Floats  # (2 m, r): where the map's edits act, uncorrected
-    goal: Floats  # (2 m, r): the other view there, corrected
-    source: Codes  # (2 m,)
+    read: Floats  # (2 m, j): uncorrected views along the input axes of the regression
+    before: Floats  # (2 m, r): uncorrected views in the coordinates of the map's edits
+    goal: Floats  # (2 m, r): corrected other view in the same coordinates
+    source: Codes  # (2 m,): source of the view
     other: Codes  # (2 m,): the source of the other view
-    unit: float  # variance that a penalty of 1 has
+    unit: float  # variance that corresponds to a penalty of 1
 
 
 def with_unseen(m: PosteriorMap, views: Views, n_rows: float) -> tuple[PosteriorMap, str]:
-    """Return the map with an edit for devices that were not in the fit, and the evidence in words.
+    """Return the map with an edit for unseen devices, and the evidence in words.
 
-    ``views`` are uncorrected, and their variance is that of ``n_rows`` rows. The map is returned unchanged if
-    there are fewer than three sources, or if rows of a device that was left out are best corrected like those
-    of the other devices.
+    ``views`` are uncorrected; their variance was estimated from ``n_rows`` rows. The map is returned
+    unchanged with fewer than three sources, or if rows of left-out devices are best corrected like those of
+    other devices.
     """
     if views.n_sources < FEWEST_SOURCES:
         return m, ""
-    # Orthonormal rows; where edits are of features, the axes of the views.
+    # Orthonormal rows; if edits are stored for each feature, use the axes of the views.
     direction = views.axes.T if m.direction is None else m.direction
     samples = take_samples(m, views, direction)
     distance, penalty = leave_devices_out(m, views, samples, direction)
@@ -87,12 +87,12 @@ def with_unseen(m: PosteriorMap, views: Views, n_rows: float) -> tuple[Posterior
 
 
 def reading_axes(views: Views) -> NDArray[np.intp]:
-    """Return the axes of most variance, which the regression reads."""
+    """Return the axes of largest variance, the input of the regression."""
     return np.argsort(-views.variance, kind="stable")[:READ_AXES]
 
 
 def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
-    """Return every view with the corrected other view of its event."""
+    """Return each view with the corrected other view of its event."""
     n, along = len(views), direction @ views.axes
     firsts, at = first_of_each(views.row)
     raw, codes = views.raw[firsts], views.codes[firsts]
@@ -116,9 +116,9 @@ def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
 def leave_devices_out(
     m: PosteriorMap, views: Views, samples: Samples, direction: Floats
 ) -> tuple[dict[str, float], float]:
-    """Return distances of rows of left-out devices from the target after each treatment, and the penalty.
+    """Return the distances of left-out devices from the target after each treatment, and the best penalty.
 
-    Edits of known devices are those of the fit, without the device's own; regressions are fitted without it.
+    Edits of known devices omit that of the left-out device; regressions are fitted without this device.
     """
     group = np.arange(views.n_sources) % MOST_LEFT_OUT
     rows: list[tuple[float, ...]] = []
@@ -144,7 +144,7 @@ def leave_devices_out(
 def edits_of_others(
     m: PosteriorMap, views: Views, rows: NDArray[np.bool_], left_out: NDArray[np.intp]
 ) -> Floats:
-    """Return the edits of some views if the sources left out were not in the fit."""
+    """Return the edits of views without the edits of left-out sources."""
     firsts, at = first_of_each(views.row[rows])
     raw = views.raw[np.flatnonzero(rows)[firsts]]
     scores = np.square(raw @ (views.axes.T @ m.square.T)) @ m.square_weight
@@ -160,7 +160,7 @@ def edits_of_others(
 def regress(
     samples: Samples, train: NDArray[np.bool_], penalties: tuple[float, ...] | list[float]
 ) -> list[tuple[Floats, Floats]]:
-    """Return slope and offset of the ridge regression of goals on views, for every penalty."""
+    """Return slope and offset of the ridge regression of goals on views, for each penalty."""
     x, y = samples.read[train], samples.goal[train]
     center, mean = x.mean(axis=0), y.mean(axis=0)
     x, y = x - center, y - mean
@@ -182,16 +182,16 @@ def closeness(moved: Floats, goal: Floats) -> float:
 
 
 def compare_devices(views: Views, n_rows: float) -> tuple[Floats, Floats, float]:
-    """Return the whitened coordinates, (d, j), the devices' means there, and the odds that are asked.
+    """Return the whitening matrix (d, j), the whitened means of devices, and the threshold of the log-odds.
 
-    Odds are exceeded by a given share of held-out views of known devices; the views of each fold are compared
-    by means and covariance of the others.
+    A given share of held-out views of known devices exceeds the threshold; the views of each fold are
+    compared with means and covariance of the other folds.
     """
     top = np.argsort(-views.variance, kind="stable")[:AXES]
     scale = np.sqrt((1.0 - BALL) * views.variance[top] + BALL * views.typical)
     white, row, fold = views.raw[:, top] / scale, *rows_and_folds(views)
     copies = np.bincount(row)[row]
-    # How often a view is in the covariance: as a view and, once for all its views, as a row.
+    # Weight of a view in the covariance: once as a view, and once as a row, shared by all views of the row.
     times = 1.0 + min(1.0, n_rows / len(np.unique(row))) / copies
     total, ratio, centred = n_rows + len(white), np.zeros(len(white)), white.copy()
     centre(centred, views.codes)
@@ -212,9 +212,9 @@ def compare_devices(views: Views, n_rows: float) -> tuple[Floats, Floats, float]
 
 
 def rows_and_folds(views: Views) -> tuple[Codes, Codes]:
-    """Return which row each view is, (2 m,), and its fold: whole participants where known, else whole events.
+    """Return the row number and the fold of each view, (2 m,); folds keep participants or events together.
 
-    A row is a view of several pairs where more than two devices saw its event.
+    A row is in several pairs if more than two devices recorded its event.
     """
     n, row = len(views), views.row
     if views.participants is not None:

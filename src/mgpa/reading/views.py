@@ -1,7 +1,7 @@
-"""The paired views in the coordinates of reading and correcting.
+"""Paired views in the coordinates used for recognising sources and for correcting.
 
-Coordinates are principal axes of rows and views within sources, in standardised units: with few rows, there
-are only as many axes as rows and views.
+The coordinates are principal axes of rows and views within sources, in standardised units. With few rows,
+there are at most as many axes as rows and views.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from ..pairs import Pairs, row_keys
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-BALL = 0.02  # of every covariance, shared by all directions
-SMALL = 0.1  # of the mean variance: directions with less count less when spreads are compared
-UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown or have fewer
-MOST_PARTICIPANTS = 200  # that are a unit each
-ORDERS, CLEARLY = 50, 3.0  # random orders, and standard deviations beyond them
-MOST_NEIGHBOURS = 500  # pairs that are asked
-ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # units of pairs that are alike, and pairs they are made of
+BALL = 0.02  # share of each covariance that is spread equally over all directions
+SMALL = 0.1  # directions with less than this share of the mean variance have less weight in spread tests
+UNIT_PAIRS, MOST_UNITS = 3, 25  # minimum number of pairs in a unit, and maximum number of units
+MOST_PARTICIPANTS = 200  # up to this number, each participant is a unit
+ORDERS, CLEARLY = 50, 3.0  # number of random orders, and standard deviations for a clear difference
+MOST_NEIGHBOURS = 500  # maximum number of pairs in the test of neighbours
+ALIKE_UNITS, MOST_CLUSTERED = 8, 2000  # number of units of similar pairs, and maximum of clustered pairs
 
 
 @dataclass(frozen=True, eq=False)
 class Distinct:
-    """Views without repetition, so that quantities of a row are computed once per fold."""
+    """Distinct views, so that quantities of a row are computed only once per fold."""
 
     views: NDArray[np.intp]  # the first view of each row and fold
-    times: Floats  # how many views are the same
-    fold: Codes  # of the pairs
-    of_view: NDArray[np.intp]  # (2 m,): which of them every view is
+    times: Floats  # number of equal views
+    fold: Codes  # fold of the pairs
+    of_view: NDArray[np.intp]  # (2 m,): number of the distinct view for each view
 
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """Both views of every pair in r coordinates.
+    """Both views of all pairs in r coordinates.
 
-    They are the only large array; other quantities are computed from blocks of rows.
+    The views are the only large array; other quantities are computed from blocks of rows.
     """
 
     axes: Floats  # V (d, r), orthonormal
-    variance: Floats  # (r,): of rows and views along the axes, within sources
+    variance: Floats  # (r,): variance of rows and views within sources, along the axes
     typical: float  # mean variance of a feature
-    raw: Floats  # (2 m, r): all first views, then all second ones
-    row: Codes  # (2 m,): which row each view is; of more than two sources, a row is a view of several pairs
-    first: Codes  # (m,): the sources of the first views
-    second: Codes  # and of the second ones
-    participants: NDArray[Any] | None  # whose pairs they are, where known
-    read: Floats  # (2 m, k): what a correction of position reads from them
-    along: Floats  # (k, r): and how far it moves them for it
+    raw: Floats  # (2 m, r): all first views, then all second views
+    row: Codes  # (2 m,): row number of each view; with more than two sources, rows may be in several pairs
+    first: Codes  # (m,): sources of the first views
+    second: Codes  # (m,): sources of the second views
+    participants: NDArray[Any] | None  # participants of the pairs, if known
+    read: Floats  # (2 m, k): coefficients of the correction of position for each view
+    along: Floats  # (k, r): displacement per coefficient
 
     def __len__(self) -> int:
         return len(self.first)
 
     def after(self, position: AffineMap, pairs: Pairs, standardizer: Standardizer) -> Views:
-        """Return the views after a correction of position, with which :meth:`moved` returns them."""
+        """Return views to which :meth:`moved` applies a correction of position."""
         sides = (pairs.a, pairs.b)
         read = np.concatenate(
             [
@@ -77,18 +77,18 @@ class Views:
         return replace(self, read=read + position.offset, along=along)
 
     def blocks(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-        """Return some rows, in blocks of the size of one product."""
+        """Return the given rows in blocks of the size of one product."""
         return [rows[part] for part in blocks(len(rows), max(1, BLOCK // max(1, self.raw.shape[1])))]
 
     def moved(self, rows: NDArray[np.intp]) -> Floats:
-        """Return a copy of some views, after the correction of position."""
+        """Return a copy of the selected views after the correction of position."""
         views = self.raw[rows]
         if len(self.along):
             views -= self.read[rows] @ self.along
         return np.asarray(views)
 
     def contrasts(self, pairs: NDArray[np.intp]) -> Floats:
-        """Return the second minus the first view of some pairs, after the correction of position."""
+        """Return the second minus the first view of selected pairs, after the correction of position."""
         contrasts = self.raw[pairs + len(self)]
         contrasts -= self.raw[pairs]
         if len(self.along):
@@ -102,7 +102,7 @@ class Views:
 
     @cached_property
     def length(self) -> Floats:
-        """The contrasts' lengths, (m,)."""
+        """The lengths of the contrasts, (m,)."""
         parts = self.blocks(np.arange(len(self)))
         return np.concatenate([np.linalg.norm(self.contrasts(pairs), axis=1) for pairs in parts])
 
@@ -118,7 +118,7 @@ class Views:
 
     @cached_property
     def kind(self) -> Codes:
-        """For each pair of rows, the number of its combination of sources."""
+        """For each pair, the number of its combination of sources."""
         between = np.column_stack([self.first, self.second])
         return np.unique(between, axis=0, return_inverse=True)[1].ravel()
 
@@ -132,14 +132,14 @@ class Views:
 
     @cached_property
     def folds(self) -> Folds:
-        """Up to five splits of the pairs: whole participants where known, else whole events."""
+        """Up to five splits of the pairs, which keep participants (or, if unknown, events) together."""
         return contrast_folds(
             self.length[:, None], self.place % 5 if self.participants is None else self.participants
         )
 
     @cached_property
     def distinct(self) -> Distinct:
-        """The views without repeated ones, which have the row and the fold of an earlier view."""
+        """The distinct views; repeated views have the row and fold of an earlier view."""
         fold = np.zeros(len(self), np.int64)
         for k, (_, test) in enumerate(self.folds):
             fold[test] = k
@@ -150,7 +150,7 @@ class Views:
 
     @cached_property
     def units(self) -> Codes:
-        """Each pair's unit: its participant, or a group of pairs where participants are unknown."""
+        """The unit of each pair: its participant or, if unknown, a group of pairs."""
         if self.participants is not None:
             return grouped(np.unique(self.participants, return_inverse=True)[1], self.kind, self.length)
         if self.kind.max() == 0:
@@ -162,7 +162,7 @@ class Views:
         return np.asarray(self.place % max(1, n_units))
 
     def source_means(self, train: NDArray[np.intp]) -> Floats:
-        """Return the sources' means from some pairs: the mean midpoint plus the effect of each source."""
+        """Return the means of sources from the given pairs: the mean midpoint plus each source's effect."""
         design = np.eye(self.n_sources)[self.second[train]] - np.eye(self.n_sources)[self.first[train]]
         midpoint, products = np.zeros(self.raw.shape[1]), np.zeros((self.n_sources, self.raw.shape[1]))
         for part, rows in zip(self.blocks(train), self.blocks(np.arange(len(train))), strict=True):
@@ -175,7 +175,8 @@ class Views:
 def read_views(pairs: Pairs, within: Scatter, n_rows: float, standardizer: Standardizer) -> Views:
     """Return the paired views in principal axes.
 
-    ``within`` is the scatter of the standardised rows about their sources' means, of ``n_rows`` in effect.
+    ``within`` is the scatter of the standardised rows around the means of their sources; ``n_rows`` is the
+    effective number of rows.
     """
     divisor = standardizer.divisor
     raw, codes = np.concatenate([pairs.a, pairs.b]), np.concatenate([pairs.first, pairs.second])
@@ -195,7 +196,7 @@ def read_views(pairs: Pairs, within: Scatter, n_rows: float, standardizer: Stand
     axes = spread.axes()
     V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
     scatter = axes.values / (n_rows + n_views)
-    V = orthonormal(V, pairs.source_effects(n_sources).T / divisor[:, None])  # of few rows
+    V = orthonormal(V, pairs.source_effects(n_sources).T / divisor[:, None])  # matters for few rows
     variance = np.concatenate([scatter, np.zeros(V.shape[1] - len(scatter))])
     typical = float(variance.sum() / standardizer.varies.sum())
     for part in blocks(len(raw), max(1, BLOCK // raw.shape[1])):
@@ -206,7 +207,7 @@ def read_views(pairs: Pairs, within: Scatter, n_rows: float, standardizer: Stand
 
 
 def first_of_each(labels: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first positions of the labels, and the number of the label of every entry."""
+    """Return the first position of each label, and the label number of each entry."""
     _, firsts, inverse = np.unique(labels, return_index=True, return_inverse=True)
     order = np.argsort(firsts)
     place = np.empty_like(order)
@@ -217,10 +218,10 @@ def first_of_each(labels: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 def unpaired_scatters(
     moments: Moments, paired: Moments, V: Floats, scale: Floats
 ) -> list[tuple[float, Floats]]:
-    """Return number and scatter, in the coordinates V, of every source's rows that are not paired.
+    """Return the number and scatter (in the coordinates V) of each source's unpaired rows.
 
-    Held-out pairs must stay held out, so ``paired``, the moments of rows that are views of pairs, are
-    subtracted. This is not possible with weights, which pairs do not have; then only pairs are used.
+    Held-out pairs must remain held out, so ``paired``, the moments of paired rows, are subtracted. This is
+    not possible with row weights, because pairs have no weights; then only pairs are used.
     """
     weighted = not np.allclose(moments.weights, [part.n_rows for part in moments.parts.values()])
     scatters = []
@@ -240,7 +241,7 @@ def unpaired_scatters(
 def neighbours_agree(contrasts: Floats) -> bool:
     """Return whether consecutive contrasts are similar beyond chance.
 
-    This happens for neighbouring windows of a recording with correlated noise.
+    This occurs for neighbouring windows of a recording with correlated noise.
     """
     centred = contrasts - contrasts.mean(axis=0)
     centred /= np.maximum(np.linalg.norm(centred, axis=1), EPS)[:, None]
@@ -254,11 +255,11 @@ def neighbours_agree(contrasts: Floats) -> bool:
 
 
 def alike(midpoints: Floats, contrasts: Floats) -> Codes:
-    """Return the unit of each pair if participants are unknown: similar pairs are in one unit.
+    """Return the unit of each pair if participants are unknown; similar pairs share a unit.
 
-    If windows of one recording are consecutive (:func:`neighbours_agree`), near copies in different units
-    would seem to confirm each other. Units are clusters of midpoints and contrasts together (Ward's method):
-    every pair belongs to the nearest, of at most :data:`MOST_CLUSTERED` pairs.
+    If pairs are consecutive windows of one recording (:func:`neighbours_agree`), near copies in different
+    units would seem to confirm each other. Units are clusters (Ward's method) of midpoints and contrasts of
+    at most :data:`MOST_CLUSTERED` pairs; each pair belongs to the nearest cluster.
     """
     parts = [part - part.mean(axis=0) for part in (midpoints, contrasts)]
     Z = np.concatenate([part / max(float(np.linalg.norm(part)), EPS) for part in parts], axis=1)
@@ -303,7 +304,7 @@ def grouped(whose: Codes, kind: Codes, length: Floats) -> Codes:
 
 
 def members(labels: NDArray[Any]) -> list[NDArray[np.intp]]:
-    """Return the rows of every label."""
+    """Return the rows of each label."""
     ends = np.cumsum(np.unique(labels, return_counts=True)[1])
     return np.split(np.argsort(labels, kind="stable"), ends)[:-1]
 

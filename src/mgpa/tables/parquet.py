@@ -173,9 +173,8 @@ def _footer(stream: Any) -> tuple[bytes, int, bytes]:
 
 def _require_seal(footer: bytes, seal: bytes) -> None:
     """Raise if a checksum before the footer does not match the footer."""
-    sealed = seal.startswith(SEAL) or re.fullmatch(
-        b"[0-9a-f]{64}", seal[len(SEAL) :]
-    )  # either may be damaged
+    # A file counts as sealed if either part of the seal is intact.
+    sealed = seal.startswith(SEAL) or re.fullmatch(b"[0-9a-f]{64}", seal[len(SEAL) :])
     if sealed and seal != SEAL + hashlib.sha256(footer).hexdigest().encode():
         raise TableError("damaged: its description does not match its checksum.")
 
