@@ -112,6 +112,21 @@ def test_standard_errors_are_over_participants():
     assert by_people.sampling_se != pytest.approx(by_rows.sampling_se, rel=0.05)
 
 
+def test_a_difference_that_one_participant_shows_has_no_standard_error():
+    X, *_ = cohorts(0.0, people=40)
+    people = np.tile(np.arange(40), 2)
+    rows, source = np.concatenate([X, X + np.eye(6)[0]]), np.repeat([0, 1], 40)
+    for travelled in (1, 2):
+        keep = (people < travelled) | (people % 2 == source)
+        ids = np.where(people < travelled, people, -1)[keep]
+        arguments = {"source": source[keep], "pair_id": ids, "groups": people[keep]}
+        if travelled == 1:
+            with pytest.raises(MissingEvidence, match="Pairs of one participant do not show how"):
+                split_source_difference(rows[keep], **arguments)
+        else:
+            assert split_source_difference(rows[keep], **arguments)[0].measurement_se > 0
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -243,6 +243,10 @@ def _jackknifed(rows: Rows, paired: Rows, shared: bool, shape: tuple[int, int]) 
     noise: Any = 0.0
     variance: Any = 0.0
     for samples in without_each_block(rows, paired, shared):
+        if not all(len(kept.X) for _, kept in samples):
+            raise MissingEvidence(
+                "Pairs of one participant do not show how participants differ; two are needed."
+            )
         estimates = np.stack([difference_parts(*sample, *shape) for sample in samples])
         noise = noise + jackknife_variance(estimates).mean(axis=-1)
         variance = variance + jackknife_variance(np.sqrt(np.square(estimates).mean(axis=-1)))
