@@ -32,6 +32,20 @@ def test_roles_are_spread_over_sources_labels_and_pairs(tmp_path):
     assert np.max(np.abs(np.array(counts) - [4, 2, 2, 2])) <= 1
 
 
+def test_few_participants_with_pairs_all_have_the_role_fit(tmp_path):
+    who = np.repeat(np.arange(24), 2)  # four used both devices, twenty used one
+    bridges = who < 4
+    source = np.where(bridges, np.tile(["a", "b"], 24), np.where(who % 2, "a", "b"))
+    table = Table(np.zeros((48, 2)), source=source, participant=who, pair_id=np.where(bridges, who, -1))
+    write_table(table, tmp_path / "t.npz")
+    done("convert", "t.npz", "--out", "with.npz", "--roles", folder=tmp_path)
+    roles = open_table(tmp_path / "with.npz").read().role
+    assert set(roles[bridges]) == {"FIT"}
+    assert {str(role): int(np.sum(roles[~bridges] == role)) // 2 for role in np.unique(roles)} == {
+        "EVAL": 4, "FIT": 8, "HEAD": 4, "VAL": 4,
+    }  # fmt: skip
+
+
 def test_a_csv_file_becomes_a_table_with_roles(tmp_path):
     pandas = pytest.importorskip("pandas")
     table = simulated_table(n_people=12, role=None)

@@ -13,6 +13,8 @@ from . import application as shared
 from .application import AS_IT_IS, AnyOut, AnyPlace, AsJson, Overwrite, Seed, TableOptions, app
 from .corrections import map_facts
 
+FEW_PAIRED = 8  # participants with pairs: with fewer, their share of FIT could not be tested over people
+
 
 @app.command
 def inspect(path: AnyPlace, *, reading: TableOptions = AS_IT_IS, json_: AsJson = False) -> None:
@@ -72,11 +74,11 @@ def convert(
         A .parquet, .npz or .csv file; also a URL (s3://…, gs://…).
     roles
         Assign one role to every participant: 40 % FIT, 20 % each VAL, HEAD and EVAL. The roles are balanced
-        over sources, labels and the presence of pairs.
+        over sources, labels and the presence of pairs. If fewer than eight participants have pairs, and
+        others have none, those with pairs are FIT.
     """
     from dataclasses import replace
 
-    from ..tables import assign_roles
     from ..tables.columns import feature_names
     from ..tables.files import format_from_name, write_table
 
@@ -92,8 +94,7 @@ def convert(
         print(printable(f"mgpa: {_about_stacked(read, [table, *more])}"), file=sys.stderr)
     if roles:
         read.require("participant")
-        alike = _strata_of(read) if read.source is not None else None
-        read = replace(read, role=assign_roles(read.participant, stratify=alike, random_state=seed))
+        read = replace(read, role=_roles_of(read, seed))
     with waiting("convert: writing"):
         write_table(read, out, overwrite=overwrite)
     names = feature_names(read.info)
@@ -101,12 +102,24 @@ def convert(
     print(printable(f"{len(read)} rows{features} with {', '.join(read.columns) or 'no columns'} in {out}"))
 
 
-def _strata_of(rows: Any) -> list[str]:
-    """Return the sources, labels and presence of pairs of each row's participant."""
-    from ..audit.design import columns_only, find_design, units_with_pairs
+def _roles_of(rows: Any, seed: int) -> Any:
+    """Return roles balanced over sources, labels and the presence of pairs.
 
+    If few participants have pairs (:data:`FEW_PAIRED`), all of them are FIT, where pairs are needed.
+    """
+    import numpy as np
+
+    from ..audit.design import columns_only, find_design, units_with_pairs
+    from ..tables import assign_roles
+
+    if rows.source is None:
+        return assign_roles(rows.participant, random_state=seed)
     units, paired = find_design(columns_only(rows)).units, units_with_pairs(rows)
-    return [f"{units[who]} {who in paired}" for who in rows.participant.tolist()]
+    alike = [f"{units[who]} {who in paired}" for who in rows.participant.tolist()]
+    roles = assign_roles(rows.participant, stratify=alike, random_state=seed)
+    are_few = len(paired) < FEW_PAIRED and 2 * len(paired) <= len(units)
+    few = sorted(paired) if are_few else []
+    return np.where(np.isin(rows.participant, few), "FIT", roles)
 
 
 def _about_stacked(rows: Any, files: list[Any]) -> str:
