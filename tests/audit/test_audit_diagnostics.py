@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,6 +141,19 @@ def test_the_command_says_it_also_of_columns_with_other_names(table, tmp_path, c
     facts = json.loads(capsys.readouterr().out)
     assert facts["shows_something"] is True
     assert len(facts["shuffled"]) == 20
+
+
+def test_a_check_of_pairs_prints_the_numbers_of_the_fit():
+    """Also where pairs are outliers, which both leave out, and where the source is read without spread."""
+    table = simulated_table(n_people=30, events=12)
+    X = table.X.copy()
+    X[np.flatnonzero((table.role == "FIT") & (table.pair_id >= 0))[0], 2] += 50.0
+    table = replace(table, X=X)
+    found, stored = check_pairs(table), fit_table(MGPA(), table).to_map()
+    assert str(found.effect) in stored.info.evidence
+    assert f"(of the fit's own pairs: {stored.info.gate_energy:.1%})" in found.facts["held out"]
+    assert found.outliers in stored.info.evidence
+    assert "are outliers and were left out" in found.facts["pairs"]
 
 
 def test_pairs_that_differ_in_spread_alone_show_something():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +13,10 @@ from scipy.stats.contingency import crosstab
 from .._common.markup import facts_html
 from ..effect import Effect
 from ..errors import MissingEvidence, first_few
-from ..estimators.closed_form import ClosedFormMGPA
 from ..estimators.mgpa import MGPA
-from ..estimators.tokens import gate_of, token_rows
+from ..estimators.tokens import token_rows
 from ..gate import held_out_coverage
-from ..labels import SINGLES, is_paired, source_names
-from ..maps.affine import PosteriorMap
+from ..labels import is_paired, source_names
 from ..pair_checks import PairExamination, doubt, examine_pairs
 from ..reading.spread import FEWEST_UNITS, SpreadEvidence
 from ..statistics import LabelledRows
@@ -73,6 +69,10 @@ class PairCheck:
         The test of whether pairs join views of one event, with wrong pairs and copies.
     hidden : tuple of HiddenPair
         Participants of different sources who may be one person under two names. They are never used as pairs.
+    own_energy : float or None
+        Share of the directional energy of the pairs themselves inside the gate, which fits print.
+    outliers : str
+        A sentence on outlying pairs, which fits leave out.
     """
 
     sources: dict[str, int]
@@ -88,6 +88,8 @@ class PairCheck:
     units: str = "participants"
     examined: PairExamination | None = None
     hidden: tuple[HiddenPair, ...] = ()
+    own_energy: float | None = None
+    outliers: str = ""
 
     @property
     def n_pairs(self) -> int:
@@ -145,10 +147,12 @@ class PairCheck:
         who = self.units.removesuffix("s") if self.n_people == 1 else self.units
         people = "" if self.n_people is None else f" of {self.n_people} {who}"
         between = ", ".join(f"{names} {count}" for names, count in self.sources.items())
+        own = f" (of the fit's own pairs: {self.own_energy:.1%})" if self.own_energy else ""
+        left_out = f"; {self.outliers}" if self.outliers else ""
         return {
-            "pairs": f"{self.n_pairs}{people} ({between})",
-            "held out": f"rank {k + 1} covers {self.coverage[k]:.1%} of held-out pairs; of permuted "
-            f"pairs {np.median(self.shuffled[:, k]):.1%}",
+            "pairs": f"{self.n_pairs}{people} ({between}){left_out}",
+            "held out": f"rank {k + 1} covers {self.coverage[k]:.1%} of the contrast energy of held-out pairs"
+            f"{own}; of permuted pairs {np.median(self.shuffled[:, k]):.1%}",
             "matched": f"distance within pairs is {self.closeness:.2f} of that in mismatched pairs"
             + self._copies,
             "spread": str(self.spread) if self.spread else "not tested",
@@ -208,10 +212,10 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
     pair_rows = rows if pairs is None else FitRows(pairs)
     if (n := len(_paired_rows(rows, pair_rows).matched()[0])) < FOLDS:
         raise MissingEvidence(f"{n} pairs are too few to hold some out; {FOLDS} are needed.")
-    effect, rank = _shift(table, pairs)
     both = fit_table(MGPA(), table, pairs=pairs)
-    m, gate, spread = both.to_map(), gate_of(both), getattr(both, "estimator_", both).spread_
-    del both  # which keeps the pairs; they are read again, rather than kept while fits take most memory
+    m, model = both.to_map(), getattr(both, "estimator_", both)
+    effect, spread, gate, shift_gate = model.effect_, model.spread_, model.gate_, model.shift_gate_
+    del both, model  # which keep the pairs; they are read again, rather than kept while fits take most memory
     paired = _paired_rows(rows, pair_rows)
     first, second = paired.matched()
     people = None if paired.participant is None else paired.participant[first]
@@ -224,17 +228,19 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
     return PairCheck(
         sources={str(name): int(np.sum(kind == name)) for name in np.unique(kind)},
         n_people=None if people is None else len(np.unique(people)),
-        rank=rank,
+        rank=shift_gate.rank_,
         coverage=coverage,
         shuffled=shuffled,
         closeness=closeness,
         n_features=len(m.scale),
-        spread_directions=gate.rank_ if isinstance(m, PosteriorMap) else 0,
+        spread_directions=0 if gate is shift_gate else gate.rank_,
         effect=effect and replace(effect, units=in_units(effect.units, info)),
         spread=spread and replace(spread, unit=in_units(spread.unit, info)),
         units=in_units("participants", info),
         examined=examine_pairs(A, B, people, kind),
         hidden=_hidden(rows, m) if hidden else (),
+        own_energy=shift_gate.retained_energy,
+        outliers=next((part for part in m.info.evidence.split("; ") if "are outliers" in part), ""),
     )
 
 
@@ -247,15 +253,6 @@ def _paired_rows(rows: FitRows, pair_rows: FitRows) -> LabelledRows:
     paired, _ = read_pairs(pair_rows.read(np.sort(chosen)), rows, None)
     assert isinstance(paired, LabelledRows)  # as it is of a table
     return paired
-
-
-def _shift(table: Any, pairs: Any) -> tuple[Effect | None, int]:
-    """Return how much of the pairs' shift the rows show, and the rank of its gate; None and 0 without one."""
-    with suppress(MissingEvidence), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", SINGLES)  # the fit that follows says so
-        model = fit_table(ClosedFormMGPA(do_no_harm=False), table, pairs=pairs)
-        return getattr(model, "estimator_", model).effect_, gate_of(model).rank_
-    return None, 0
 
 
 def _held_out(

@@ -252,6 +252,11 @@ class GatedMomentEstimator(GatedEstimator, MomentEstimator):
         return self._fitted.position
 
     @property
+    def shift_gate_(self) -> Any:
+        """The directions of mean differences; ``gate_`` has others if a correction of spread is applied."""
+        return self.gate_ if self._position is None else self._position.gate
+
+    @property
     def effect_(self) -> Effect | None:
         """The share of the mean contrast that rows show."""
         return None if self._position is None else self._position.effect

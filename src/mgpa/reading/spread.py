@@ -70,7 +70,7 @@ class SpreadEvidence:
 
     def __str__(self) -> str:
         if self.n_units < FEWEST_UNITS:
-            unit = self.unit if self.n_units > 1 else self.unit.replace("participants", "participant")
+            unit = self.unit if self.n_units > 1 else self.unit.removesuffix("s")
             return f"a difference in spread cannot be tested with {self.n_units} {unit}"
         tested = f"(p = {self.p_value:.2g}, {self.n_units} {self.unit})"
         if not self.is_shown:

@@ -201,10 +201,14 @@ def in_units(text: str, info: Mapping[str, Any]) -> str:
     --------
     >>> in_units("over 64 people", {"unit": "sample_id"}), in_units("over 64 people", {})
     ('over 64 samples', 'over 64 people')
+    >>> in_units("with 1 participant", {"unit": "subject"})
+    'with 1 subject'
     """
     unit = spoken(str(info.get("unit", "participant")))
     units = unit if unit.endswith("s") else f"{unit}s"
-    return text if unit == "participant" else re.sub("people|participants", lambda _: units, text)
+    if unit == "participant":
+        return text
+    return re.sub("people|participants?", lambda word: unit if word[0] == "participant" else units, text)
 
 
 def feature_names(info: Mapping[str, Any]) -> tuple[str, ...] | None:
