@@ -214,9 +214,22 @@ def test_the_unknown_device_is_described_in_words_and_json(world, m):
     assert said["unknown_device"]
     assert said["devices"][0]["log10_evidence"] > 3
     assert said["devices"][0]["nearest"] in m.info.source_names
+
+
+def test_a_map_of_two_devices_says_what_a_check_cannot_notice(world, m):
     two = Devices(3, n_devices=2)
-    words = str(two.fit().check(two.rows(60, two.new(3.0))))
+    stored, often = (
+        two.fit(),
+        "With two devices in the fit, only large differences of a third device are noticed.",
+    )
+    check = stored.check(two.rows(60, two.shifts[0]))
+    assert check.ok
+    assert str(check).splitlines()[1:] == [often]
+    assert check.to_dict()["caution"] == often
+    words = str(stored.check(two.rows(60, two.new(3.0))))
     assert "With only two fitted devices, little is known about how a third may differ." in words
+    assert often not in words  # one of both
+    assert "only large differences" not in str(m.check(world.rows(60, world.shifts[0])))
 
 
 def test_rows_of_several_fitted_devices_are_not_unknown(world, m):

@@ -88,6 +88,7 @@ def fit(
     with waiting("fit: loading"):
         from ..baselines import make_method
         from ..estimators.tokens import needs_pairs
+        from ..maps.check import FEW_DEVICES
         from ..tables import fit_table
         from ..tables.scale import connect
 
@@ -118,6 +119,8 @@ def fit(
     if reference is None and not m.source_blind and "reference" in model.get_params():
         text = f"mgpa: no --reference, so rows go to {m.info.source_names[0]!r}, the first source in order."
         print(printable(f"{text} Name the device that your decoder was trained on."), file=sys.stderr)
+    if m.population is not None and m.population.are_few:
+        print(f"mgpa: {FEW_DEVICES}", file=sys.stderr)
     if everyone:
         text = "mgpa: fitted on the rows of every role; an audit of this table scored fits on its FIT rows,"
         print(f"{text} and does not apply to this map.", file=sys.stderr)

@@ -22,6 +22,7 @@ MOST_FAR = 0.2  # drift if a larger share of rows is farther out than 95 % of th
 MOST_OUTSIDE = 0.01
 LEAST_SPREAD = 0.01  # smallest standard deviation, in units of a feature's range; fitting rows have about .2
 MOST_ODD = 0.05  # share of rows outside a feature's range, after widening the range by half on both sides
+FEW_DEVICES = "With two devices in the fit, only large differences of a third device are noticed."
 CANNOT_TELL = "This map cannot recognise devices that were not in its fit: it has no population of devices."
 
 
@@ -78,7 +79,8 @@ class RowCheck:
     ``n_outside`` is the number of rows farther from the medians than any sampled fitting row; ``far_share``
     is the share of rows farther out than 95 % of the fitting rows (.05 without drift). ``features`` are
     outside their fitted range in more than 5 % of the rows. ``unseen`` sources were not in the fit.
-    ``problems`` has one sentence for each problem, and ``not_checked`` names checks that were not possible.
+    ``problems`` has one sentence for each problem, ``not_checked`` names checks that were not possible, and
+    ``caution`` names differences that may go unnoticed.
 
     ``devices`` has one entry for each named source, or one for all rows: the most similar fitted device
     (``nearest``), the distance to this device as a multiple of the distance between fitted devices
@@ -98,6 +100,7 @@ class RowCheck:
     not_checked: str = ""
     devices: tuple[dict[str, Any], ...] = ()
     broken: dict[str, tuple[int, ...]] | None = None
+    caution: str = ""
 
     @property
     def unknown_device(self) -> bool:
@@ -122,7 +125,7 @@ class RowCheck:
         if self.n_outside:
             sentence = f"{self.n_outside} of {self.n_rows} rows lie outside the fitted range (normal)."
         sentences = self.problems or (sentence,)
-        return "\n".join(filter(None, (*sentences, self.not_checked)))
+        return "\n".join(filter(None, (*sentences, self.not_checked, self.caution)))
 
 
 def check_rows(
@@ -169,9 +172,11 @@ def check_rows(
         if odd[i] > max(MOST_ODD, most[2])
     }
     problems += [*words, *_drift(X, fitted, outside, far, most), *_outside_features(features)]
-    not_checked = "" if population is not None else CANNOT_TELL
+    not_checked, n_outside = "" if population is not None else CANNOT_TELL, int(outside.sum())
+    is_quiet = not any(entry["alarm"] for entry in devices)
+    caution = FEW_DEVICES if population is not None and population.are_few and is_quiet else ""
     return RowCheck(
-        len(X), int(outside.sum()), far, features, unseen, tuple(problems), not_checked, devices, broken
+        len(X), n_outside, far, features, unseen, tuple(problems), not_checked, devices, broken, caution
     )
 
 
@@ -277,14 +282,14 @@ def _unknown(named: str, evidence: Evidence, nearest: str, population: Populatio
     """
     times = f"{evidence.distance / evidence.typical:.2g}"
     how_far = "as far" if times == "1" else f"{times} times as far"
-    few = len(population.means) < 3
     advice = "The correction may do harm: adapt the map to these rows, or use a model of uncorrected rows."
     if moved >= MOST_ODD:
         advice = (
             f"{moved:.0%} of them are moved by the map's edit for unknown devices. For a better correction, "
             "record pairs with a known device or adapt the map to these rows."
         )
-    caution = " With only two fitted devices, little is known about how a third may differ." if few else ""
+    little = "With only two fitted devices, little is known about how a third may differ."
+    caution = f" {little}" if population.are_few else ""
     return (
         f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most "
         f"like {nearest!r}, but {how_far} from it as fitted devices are from each other. "

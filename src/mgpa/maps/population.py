@@ -124,6 +124,11 @@ class Population:
         """The levels of the devices in whitened coordinates, (K, k)."""
         return self.read(self.levels)
 
+    @property
+    def are_few(self) -> bool:
+        """Whether there are too few devices to tell how much a further one may differ."""
+        return len(self.levels) < 3
+
     @cached_property
     def between(self) -> Floats:
         """B, the covariance between devices: the covariance of the known devices plus an isotropic part."""
