@@ -110,6 +110,18 @@ def test_pairs_of_different_events_are_mismatched_and_late_clocks_are_told():
         assert "fit the first views 2 pairs later" in sentence(found)
 
 
+def test_replicates_beside_each_other_are_no_late_clock():
+    """Replicates 1 to 4 of each content; the second device numbered them 4, 1, 2, 3."""
+    rng = np.random.default_rng(6)
+    content = np.repeat(rng.normal(size=(20, D)), 4, axis=0)
+    replicate = content + 0.5 * rng.normal(size=content.shape)
+    A = replicate + 0.1 * rng.normal(size=content.shape)
+    B = np.concatenate([np.roll(replicate[i : i + 4], 1, axis=0) for i in range(0, 80, 4)]) + 1.0
+    assert examine_pairs(A, B).lag == 0  # views fit those 3 pairs later, and 1 earlier, better than their own
+    for lag in (-3, -1, 2):  # clocks, of the same content
+        assert examine_pairs(A, np.roll(A, -lag, axis=0) + 0.1 * rng.normal(size=A.shape)).lag == lag
+
+
 def test_a_rotated_device_is_no_mismatch():
     A, B, _ = world(4, m=60, noise=0.3)
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(D, D)))[0]

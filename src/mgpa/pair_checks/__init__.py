@@ -352,15 +352,23 @@ def late_by(a: Floats, b: Floats, units: Ints) -> int:
     """Return the delay, in pairs, of the first views that fit the second views better than their own.
 
     Negative: earlier; 0: none is clearly better. Neighbours in the given order are compared within units, as
-    clocks that are shifted leave them. No right pair fits another event better than its own.
+    clocks that are shifted leave them. No right pair fits another event better than its own. If content
+    repeats (replicates, trials in turn), later and earlier views fit alike, so clocks are not to blame.
     """
-    inner, best, found = a @ b.T, CLEARLY_LATE, 0
-    for lag in [lag for lag in range(-LAGS, LAGS + 1) if lag]:
-        second = np.arange(max(0, -lag), len(a) - max(0, lag))
-        second = second[units[second] == units[second + lag]]
-        if len(second) < ENOUGH // 2:
-            continue
-        better = inner[second + lag, second] - inner[second, second]
-        t = float(better.mean() / max(better.std(ddof=1), 1e-300) * np.sqrt(len(second)))
-        best, found = (t, lag) if t > best else (best, found)
-    return found
+    inner = a @ b.T
+    fits = {lag: _fits_better(inner, units, lag) for lag in range(-LAGS, LAGS + 1) if lag}
+    best = max(fits, key=lambda lag: fits[lag])
+    other_way = max((lag for lag in fits if lag * best < 0), key=lambda lag: fits[lag])
+    both_ways = fits[other_way] > CLEARLY_LATE and _fits_better(inner, units, best, other_way) < CLEARLY_LATE
+    return best if fits[best] > CLEARLY_LATE and not both_ways else 0
+
+
+def _fits_better(inner: Floats, units: Ints, lag: int, other: int = 0) -> float:
+    """Return by how many standard errors second views fit first views at this lag better than at another."""
+    last = len(inner) - max(0, lag, other)
+    second = np.arange(max(0, -lag, -other), last)
+    second = second[(units[second] == units[second + lag]) & (units[second] == units[second + other])]
+    if len(second) < ENOUGH // 2:
+        return -np.inf
+    better = inner[second + lag, second] - inner[second + other, second]
+    return float(better.mean() / max(better.std(ddof=1), 1e-300) * np.sqrt(len(second)))
