@@ -23,9 +23,9 @@ from mgpa.tables import simulate_table
 # %%
 # The data
 # --------
-# Every person has one role. Corrections are fitted on FIT people, readers (classifiers of the source) and
-# task heads are trained on HEAD people, and scores come from EVAL people. In the FIT rows, headset and class
-# are strongly associated.
+# Every participant has one role. Corrections are fitted on FIT participants, readers (classifiers of the
+# source) and task heads are trained on HEAD participants, and scores come from EVAL participants. In the FIT
+# rows, headset and class are strongly associated.
 
 table = simulate_table(n_people=60, random_state=3)
 fit, head, evaluation = (table.rows(role) for role in ("FIT", "HEAD", "EVAL"))
@@ -48,8 +48,8 @@ corrected = m.transform(evaluation.X)
 # %%
 # Look
 # ----
-# The panels show rows of people who were not in the fit, along the measured device direction and along the
-# direction of a task head. Both panels have the same axes.
+# The panels show rows of participants who were not in the fit, along the measured device direction and along
+# the direction of a task head. Both panels have the same axes.
 
 task_head = LogisticRegression(max_iter=1000).fit(head.X, head.label)
 device_axis = m.direction[:, 0] / np.linalg.norm(m.direction[:, 0])
@@ -73,8 +73,8 @@ with plots.style():
 #
 # Measure
 # -------
-# Train a reader of the headset on corrected HEAD rows and compute its AUROC on new people (.5 is chance).
-# Also score a task head that was trained *before* the correction.
+# Train a reader of the headset on corrected HEAD rows and compute its AUROC on new participants (chance
+# level .5). Also score a task head that was trained *before* the correction.
 
 
 def device_readable(correct):

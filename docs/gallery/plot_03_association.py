@@ -37,7 +37,7 @@ def auroc(reader, X, truth):
 
 
 def measure(name, table):
-    """Return headset and task AUROC on new people, and how much of the edit lies along the task."""
+    """Return headset and task AUROC on new participants, and how much of the edit lies along the task."""
     fit, head, evaluation = (table.rows(role) for role in ("FIT", "HEAD", "EVAL"))
     model = make_method(name).fit(fit.X, source=fit.source, pair_id=fit.pair_id)
     existing = LogisticRegression(max_iter=1000).fit(head.X, head.label)
@@ -52,7 +52,7 @@ def measure(name, table):
 
 
 def simulated(association, seed):
-    """Return a table of 60 people with a moderate device effect."""
+    """Return a table of 60 participants with a moderate device effect."""
     return simulate_table(n_people=60, association=association, device_effect=2.0, random_state=seed)
 
 

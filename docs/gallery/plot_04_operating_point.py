@@ -145,6 +145,6 @@ for model in (mgpa.ClosedFormMGPA(gate), mgpa.IterativeMGPA(gate, random_state=0
 # ---------------------
 # Prefer the closed form if there are few rows or if the effect is a shift. Use the iterative map if a
 # nonlinear reader still finds the source; a stronger reader may find more. A point chosen on development data
-# is fitted to these data, so report its scores on other people.
+# is fitted to these data, so report its scores on other participants.
 
 plt.show()

@@ -70,7 +70,7 @@ print(table)
 # %%
 # Fit on twelve participants, plot twelve others
 # ----------------------------------------------
-# ``groups`` contains the participants, so that held-out pairs come from other people.
+# ``groups`` contains the participants, so that held-out pairs come from other participants.
 
 was_fitted = np.isin(table.participant, [person.id for person in people[:12]])
 fit, new = table.take(was_fitted), table.take(~was_fitted)

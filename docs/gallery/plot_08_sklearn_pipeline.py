@@ -2,7 +2,7 @@
 A scikit-learn pipeline, cross-validated without a leak
 =======================================================
 
-In cross-validation, a correction must be fitted again in every fold, on the training people and *on the
+In cross-validation, a correction must be fitted again in every fold, on the training participants and *on the
 training pairs*. ``pair_id`` has one entry per row and is split with the rows. Metadata routing passes source
 and pair ids to the correction.
 """
@@ -22,9 +22,9 @@ from mgpa.audit.plots import COLORS, colour_of, marker_of
 # %%
 # The data
 # --------
-# Thirty people, 30 events each. Headset B shifts two directions for all people and two more for each person.
-# Six events of each participant were recorded by both headsets. The others were mostly recorded by B if the
-# class is 1, and by A if it is 0.
+# There are thirty participants with 30 events each. Headset B shifts two directions for all participants and
+# two more directions for each participant. Six events of each participant were recorded by both headsets. The
+# others were mostly recorded by B if the class is 1, and by A if it is 0.
 
 D = 24
 rng = np.random.default_rng(0)
@@ -47,8 +47,8 @@ print(f"{len(X)} rows, {len(set(pair_id)) - 1} paired events, {len(set(person))}
 # %%
 # Cross-validate
 # --------------
-# Folds consist of whole people. Scores are computed on events that both headsets recorded, so a decoder that
-# learned the headset has no advantage.
+# Folds consist of whole participants. Scores are computed on events that both headsets recorded, so a decoder
+# that learned the headset has no advantage.
 
 folds = [(train, test[pair_id[test] >= 0]) for train, test in GroupKFold(10).split(X, task, groups=person)]
 known = {"source": source, "pair_id": pair_id}
@@ -68,7 +68,8 @@ for (name, target), values in scores.items():
     print(f"{name:<18}{target:<9}AUROC {values.mean():.3f} (folds {values.min():.3f} to {values.max():.3f})")
 
 # %%
-# A parameter is chosen in the same way: an inner search uses only the training people of the outer fold.
+# A parameter is chosen in the same way: an inner search uses only the training participants of the outer
+# fold.
 
 with config_context(enable_metadata_routing=True):
     pipeline = make_pipeline(
@@ -87,8 +88,8 @@ for settings, score in zip(search.cv_results_["params"], search.cv_results_["mea
 # How a leak appears in the scores
 # --------------------------------
 # ``pairs=(A, B)`` is not aligned with the rows, so every fold gets *all* pairs, also those of its test
-# people. The gate then seems to cover the differences of the test people better than it covers those of new
-# people.
+# participants. The gate then seems to cover the differences of the test participants better than it covers
+# those of new participants.
 
 a, b = (np.flatnonzero((pair_id >= 0) & (source == s)) for s in ("A", "B"))
 b = b[np.argsort(pair_id[b])][np.argsort(np.argsort(pair_id[a]))]
@@ -134,8 +135,8 @@ with plots.style():
 # How far to trust this
 # ---------------------
 # After both corrections, a reader of the headset in the same pipeline is at chance, but LEACE loses part of
-# the task. The leak grows with the rank, because later directions come from single people. Folds share
-# training people, so the spread over folds is not a confidence interval. :doc:`../../audit` explains
+# the task. The leak grows with the rank, because later directions come from single participants. Folds share
+# training participants, so the spread over folds is not a confidence interval. :doc:`../../audit` explains
 # intervals.
 
 plt.show()

@@ -24,7 +24,7 @@ from mgpa.tables import TableWriter, apply_to_file, fit_table, open_table, simul
 # %%
 # A table in parts
 # ----------------
-# The table is a folder of Parquet files with ten people per part. Even the two rows of a pair may be in
+# The table is a folder of Parquet files with ten participants per part. Even the two rows of a pair may be in
 # different parts.
 
 folder = tempfile.TemporaryDirectory()

@@ -158,10 +158,10 @@ print(f"S where reading begins, with a reference: {began[0]:.3f}, to the mean: {
 #    \operatorname{Var} B-\operatorname{Var} A = 2\operatorname{Cov}\bigl(B-A,\tfrac{A+B}2\bigr)
 #
 # (Pitman and Morgan). A rotation appears in the antisymmetric part of the same covariance.
-# ``mgpa.reading.spread.shared_slope`` multiplies the covariances of contrast and midpoint of different people
-# and compares the sum with its values under exchanged views. Two more conditions must hold before the spread
-# is corrected: held-out pairs come closer, relative to the variation of rows, and rows differ as the pairs
-# do.
+# ``mgpa.reading.spread.shared_slope`` multiplies the covariances of contrast and midpoint of different
+# participants and compares the sum with its values under exchanged views. The spread is corrected only if two
+# more conditions hold: held-out pairs come closer, relative to the variation of rows, and rows differ as the
+# pairs do.
 #
 # The example has a gain of 2 along one of six features and no shift. Nine of ten rows of each class come from
 # one device.
