@@ -59,7 +59,7 @@ print(lab.iloc[:2, :5].to_string())
 
 # %%
 # The first 40 samples were measured on both instruments. The name of a file is the source of its rows, and
-# every sample is both a pair and a unit.
+# every sample is both a pair and a participant.
 
 for name in ("lab", "field"):
     pandas.read_csv(folder / f"{name}.csv").head(40).to_csv(folder / f"{name}-both.csv", index=False)
