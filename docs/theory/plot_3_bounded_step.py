@@ -93,9 +93,8 @@ agree(
 # %%
 # The gated Jacobian
 # ------------------
-# The method
-# ``gated`` of a critic returns scores and :math:`A_j`. By hand, they follow from central differences along
-# :math:`B`.
+# The method ``gated`` of a critic returns scores and :math:`A_j`. By hand, they follow from central
+# differences along :math:`B`.
 
 step = 1e-5
 A = np.concatenate(
