@@ -7,7 +7,7 @@ import sys
 
 
 def entry() -> None:
-    """Run the command line, or say what it needs."""
+    """Run the command line, or print which packages are missing."""
     try:
         from .cli import main
     except ImportError as error:
@@ -17,10 +17,10 @@ def entry() -> None:
 
         needed = ("cyclopts", "pydantic", "pyarrow", "dask", "matplotlib", "pandas")
         sys.exit(f"mgpa: {missing('the command line', *needed)}")
-    except KeyboardInterrupt:  # while it loads; later, the command line says it itself
+    except KeyboardInterrupt:  # during imports; later, the command line handles interrupts
         print("mgpa: interrupted before it started.", file=sys.stderr)
         sys.exit(130)
-    for number in (signal.SIGINT, signal.SIGTERM):  # before a command begins and after it has ended
+    for number in (signal.SIGINT, signal.SIGTERM):  # default handlers before and after a command
         signal.signal(number, signal.SIG_IGN)
     sys.exit(main())
 

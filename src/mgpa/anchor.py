@@ -1,7 +1,7 @@
-"""The anchor, the target of a correction: its expected value given Q (section 4, eq. (4)).
+"""The anchor, which is the target of a correction: the expected score given Q (section 4, eq. (4)).
 
-The anchor of a score is its ridge regression on the preserved coordinates Q = (I - P)h. Q never changes
-during a fit, so its factorisation is computed once and every later anchor costs one thin product.
+The anchor of a score is its ridge regression on the preserved coordinates Q = (I - P)h. Q does not change
+during a fit, so its factorisation is computed once, and each further anchor needs only one thin product.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .linalg import blocks, outside
 Array = Any  # numpy array or torch tensor
 
 TARGETS = ("conditional", "mean", "zero")
-BLOCK_ROWS = 65536  # rows that are held in float64 at a time
+BLOCK_ROWS = 65536  # rows converted to float64 at a time
 
 
 def ridge_solver(gram: Array, ridge: float) -> Callable[[Array], Array]:
-    """Return (G + ridge I)⁻¹ as a function of right-hand sides, factorised once."""
+    """Return a function that solves (G + ridge I) x = b, with one factorisation."""
     xp = namespace(gram)
     if ridge == 0:
-        # Q has no more than d - r independent columns: the minimum-norm solution.
+        # Q has at most d - r independent columns, so return the minimum-norm solution.
         inverse = xp.linalg.pinv(gram, hermitian=True)
         return lambda cross: inverse @ cross
     shifted = gram + ridge * cast(np.eye(len(gram)), gram)
@@ -57,10 +57,10 @@ class ConditionalMean:
         self._mean, self._solve = mean, ridge_solver(outside(basis, outside(basis, gram).T), ridge)
 
     def fit(self, scores: Array) -> tuple[Array, Array]:
-        """Return coefficients (J, d), lying in the complement, and intercepts (J,) for scores (n, J)."""
+        """Return coefficients (J, d) in the complement of the gate and intercepts (J,) for scores (n, J)."""
         mean, cross = self.mean(scores), 0.0
         for rows in blocks(len(scores), BLOCK_ROWS):
-            # Centred scores sum to zero, so the rows need not be centred, nor copied to float64.
+            # Centred scores sum to zero, so rows need no centring and no float64 copy.
             centred = (scores[rows] - mean) * self._weight[rows, None]
             cross = cross + double(self._H[rows].T @ cast(centred, self._H))
         coefficients = outside(self.basis, self._solve(outside(self.basis, cross)))

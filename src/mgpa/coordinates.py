@@ -1,6 +1,6 @@
-"""Coordinates: the transform from raw features of an encoder to the embedding that a map corrects.
+"""Transform the raw features of an encoder to the embedding that a map corrects.
 
-Principal components and standardisation are fitted on stated rows only and stored in the file of the map, so
+Principal components and standardisation are fitted only on given rows and stored in the file of the map, so
 that the deployed map can be applied to raw features.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ._common.checks import as_float_matrix
 from .errors import UsageError
 
-WHOLE = 192  # rows: a multiple of what BLAS takes at a time on any processor, on two threads too
+WHOLE = 192  # block of rows: a multiple of BLAS block sizes on all processors, also with two threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +60,14 @@ class Coordinates:
         return int(self.scale.size)
 
     def transform(self, X: Any) -> NDArray[Any]:
-        """Return raw features (n, D), or tokens (n, t, D), in these coordinates, in their own precision."""
+        """Return the coordinates of raw features (n, D) or tokens (n, t, D), in the precision of X."""
         X = np.asarray(X)
         flat = as_float_matrix(X.reshape(-1, X.shape[-1]), n_features=self.n_raw)
         if self.components is None:
             moved = flat - self.origin
         else:
-            # BLAS takes the last rows of a product another way, which shows in their last bits. With whole
-            # blocks, rows get the same bits in every batch, and so do the fingerprints of fits.
+            # BLAS computes the last rows of a product differently, which changes their last bits. With whole
+            # blocks, rows (and fingerprints of fits) are bit-identical in every batch.
             n = len(flat)
             moved = np.zeros((-(-n // WHOLE) * WHOLE, self.n_raw), np.result_type(flat, self.origin))
             np.subtract(flat, self.origin, out=moved[:n])
@@ -92,12 +92,12 @@ def fit_coordinates(
     floor: float | None = None,
     dtype: Any = np.float64,
 ) -> Coordinates:
-    """Fit coordinates on these rows, and on no others.
+    """Fit coordinates on the given rows.
 
     Parameters
     ----------
     X : (n, D) or (n, t, D) array
-        Raw features; every token counts as a row.
+        Raw features; each token counts as a row.
     n_components : int or None
         Leading principal components to keep (exact, by a full decomposition); None keeps the features.
     standardize : bool
@@ -135,7 +135,7 @@ def fit_coordinates(
     scale = np.ones(along.shape[1])
     if standardize:
         spread = along.std(axis=0)
-        # A component of no variance has a spread of rounding noise, far below that of the leading one.
+        # Components without variance have only rounding noise, far below the leading component.
         noise = max(rows.shape) * np.finfo(np.float64).eps
         varies = spread > noise * (np.abs(rows).max(axis=0) if components is None else spread.max())
         scale = np.where(varies, spread, 1.0) if floor is None else np.maximum(spread, floor)

@@ -25,14 +25,14 @@ Floats = NDArray[np.float64]
 
 CRITICS = ("linear", "lbfgs", "gelu")
 HIDDEN_WIDTH = 128
-# Up to this many features Newton's d x d matrices are cheap on a GPU.
+# Up to this number of features, the d x d matrices of Newton's method are fast on a GPU.
 MOST_NEWTON_FEATURES = 2048
 MAX_NEWTON_STEPS, MAX_HALVINGS = 50, 30
 
 
 @dataclass(frozen=True)
 class Critic:
-    """Scores ``H @ weight.T + bias`` of rows H or, with a hidden layer (torch tensors), of its GELU units."""
+    """A critic with scores ``H @ weight.T + bias`` of rows H, or of GELU hidden units (torch tensors)."""
 
     weight: Array  # (J, d), or (J, h)
     bias: Array  # (J,)
@@ -50,7 +50,7 @@ class Critic:
     def gated(self, H: Array, basis: Array) -> tuple[Array, Array]:
         """Return scores (n, J) and gated gradients (n, J, r), analytically."""
         if self.hidden_weight is None:
-            gradient = self.weight @ basis  # of every row
+            gradient = self.weight @ basis  # the same for all rows
             return self.scores(H), namespace(H).broadcast_to(gradient, (len(H), *gradient.shape))
         import torch
         import torch.nn.functional as F
@@ -63,7 +63,7 @@ class Critic:
 
 
 def logit_contrasts(logits: Array) -> Array:
-    """Return weights or biases of the scores (contrasts) from those of K logits, along the first axis.
+    """Convert weights or biases of K logits (first axis) to those of the scores (contrasts).
 
     With two sources the second logit minus the first. With more, each logit minus the mean of the others: K
     scores that sum to zero. All K are kept, because the bounded step weights every score by its gradient and
@@ -107,10 +107,10 @@ def fit_logistic(
     sources.
     """
     model = LogisticRegression(C=C, max_iter=max_iter)
-    # Matrix-vector products gain little from threads, and a BLAS's idle threads go on spinning: the torch
-    # steps that follow would take half as long again.
+    # Matrix-vector products gain little from threads, and idle BLAS threads keep spinning, which would slow
+    # the following torch steps by 50 %.
     with threadpool_limits(1, user_api="blas"):
-        # In float64 whatever the rows' type: scikit-learn's own choice differs between versions.
+        # Always in float64, because the type chosen by scikit-learn differs between versions.
         model.fit(
             np.asarray(X, dtype=np.float64), codes, sample_weight=balanced_weights(codes, sample_weight)
         )
@@ -150,7 +150,7 @@ def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: 
     weight = torch.as_tensor(balanced_weights(codes, sample_weight), device=H.device)
     X = torch.cat([H.double(), torch.ones_like(H[:, :1], dtype=torch.float64)], dim=1)
     penalty = torch.ones_like(X[0])
-    penalty[-1] = 0.0  # of the intercept
+    penalty[-1] = 0.0  # no penalty for the intercept
     total = float(weight.sum())
 
     def objective(w: Array) -> tuple[Array, Array]:
@@ -166,7 +166,7 @@ def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: 
         if float(gradient.abs().max()) <= 1e-8 * total:
             break
         hessian = (X * (weight * p * (1.0 - p))[:, None]).T @ X
-        # Where every row is told apart with certainty the intercept has no curvature of its own.
+        # If all rows are classified with certainty, the intercept has no curvature.
         hessian.diagonal().add_(penalty + 1e-12 * total)
         step = torch.cholesky_solve(gradient[:, None], torch.linalg.cholesky(hessian))[:, 0]
         for _ in range(MAX_HALVINGS):
@@ -174,7 +174,7 @@ def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: 
             if trial <= loss:
                 break
             step = 0.5 * step
-        else:  # rounding is all that is left
+        else:  # only rounding errors remain
             break
         w, loss, logits = w - step, trial, trial_logits
     return Critic(w[None, :-1], w[-1:])
@@ -206,7 +206,7 @@ def fit_network(
 
     from .networks import HiddenLayerNetwork, Training
 
-    output = np.arange(n_sources)  # the output of each source
+    output = np.arange(n_sources)  # the network output for each source
     if n_sources > 2 or len(seeds) > 1:
         first_rows = np.unique(codes, return_index=True)[1]
         output = np.argsort(np.argsort(first_rows))

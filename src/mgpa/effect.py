@@ -1,4 +1,4 @@
-"""The share of the pairs' shift that rows show: regression within sources, effect, and error over people.
+"""Estimate the share of the pairs' shift that rows show, with its error over participants.
 
 The effect in rows is e = Σₖ wₖᵀ [gₖ - βᵀfₖ], with gₖ and fₖ the gate and preserved coordinates of the
 difference between the means of source k and of the first, wₖ weights that stay, and β the ridge regression of
@@ -13,8 +13,8 @@ of it remains without participant u, where s = Σ_{i∈u} ωᵢ / Σω.
 
 Let M be the indicators of sources, ω₋ = Mᵀ(ω[not u]) the remaining weights and V = M diag(1/ω₋) ∘ ω[u]:
 
-    (ii)    the means move by     -VᵀE,
-    (iii)   the others deviate by  N E,     N = (I + M Vᵀ)[not u],
+    (ii)    the source means move by      -VᵀE,
+    (iii)   other deviations become        N E,     N = (I + M Vᵀ)[not u],
     (iv)    scatter and products become (1 - s) S + EqᵀA Eq  and  (1 - s) P + EqᵀA Ez,
             A = Nᵀ diag(ω[not u]) N - (1 - s) diag(ω),
 
@@ -43,17 +43,17 @@ from .statistics import MOST_PARTICIPANTS
 
 Floats = NDArray[np.float64]
 
-# What populations may differ by along the shift, as a standard deviation, for what they differ by across it:
-# as much as a difference at a cosine of .7.
+# Assumed standard deviation of population differences along the shift, relative to those across it; it
+# corresponds to a difference at a cosine of .7.
 ALONG_PER_ACROSS = 1.0
-FAR_FROM_PAIRS = 1.5  # times the pairs' shift, or a part of it, from which on rows' effect is doubted
-REFUSED = 0.001  # level at which rows contradict pairs
-NOTABLE = 2.0  # times the error over people: from there on what populations may add is said too
+FAR_FROM_PAIRS = 1.5  # effects that differ from the pairs' shift by a larger factor are doubtful
+REFUSED = 0.001  # significance level at which rows contradict pairs
+NOTABLE = 2.0  # the error with population differences is reported if larger by this factor
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The source effect in the rows, as a multiple of the mean contrast, with its error over people.
+    """The source effect in the rows as a multiple of the mean contrast, with its error over participants.
 
     The effect is conditional on the preserved coordinates q, so differences between sources in q are not part
     of it. If populations differ (source and task may be associated), part of their difference may lie along
@@ -62,11 +62,11 @@ class Effect:
     """
 
     size: float
-    error: float  # its standard error: over people where they are known, over rows where not
-    df: float = np.inf  # of the error
-    units: str = ""  # what the units were
-    in_pairs: bool = True  # whether pairs agree on a shift; if not, what rows show of it is noise
-    across: float = 0.0  # what sources differ by across the shift, in units of the shift
+    error: float  # standard error over participants or, if unknown, over rows
+    df: float = np.inf  # degrees of freedom of the error
+    units: str = ""  # number and kind of units, in words
+    in_pairs: bool = True  # whether pairs agree on a shift; otherwise, the effect in rows is noise
+    across: float = 0.0  # difference of sources across the shift, in units of the shift
 
     __repr__ = rounded_repr
 
@@ -147,18 +147,18 @@ def _percent(share: float) -> str:
 
 @dataclass(frozen=True)
 class GateAnchor:
-    """ẑ(q), the gate coordinates expected given the preserved ones, and how rows scatter about it."""
+    """ẑ(q), the expected gate coordinates given the preserved ones, and the covariance of residuals."""
 
     residual: Floats  # G, (d, r), with z - ẑ(q) = (h - center) G
-    covariance: Floats  # C, (r, r), of the residuals within sources
+    covariance: Floats  # C, (r, r): covariance of the residuals within sources
     ridge: float
-    n_free: float  # degrees of freedom that the regression leaves
+    n_free: float  # residual degrees of freedom of the regression
     basis: Floats  # B, (d, r)
-    axes: PrincipalAxes  # of the preserved coordinates' scatter
-    products: Floats  # (p, r), of these axes with the gate coordinates
+    axes: PrincipalAxes  # principal axes of the scatter of preserved coordinates
+    products: Floats  # (p, r): products of these axes with the gate coordinates
 
     def leverage(self, rows: Floats) -> Floats:
-        """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them.
+        """Return q (S + λI)⁻¹ qᵀ for rows, which measures the uncertainty of the regression at these rows.
 
         With fewer rows than features, most of q lies outside the span of the rows, where the regression
         depends only on its penalty.
@@ -172,7 +172,7 @@ class GateAnchor:
 
 
 def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: float | None) -> GateAnchor:
-    """Regress z on q within sources, from the scatter of n rows about the means taken from them."""
+    """Return the regression of z on q within sources, from the scatter of n rows around their means."""
     total, products, axes = preserved_axes(spread, B)
     values = axes.values
     if ridge is None:
@@ -192,13 +192,13 @@ def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: flo
 
 
 def preserved_axes(spread: Scatter, B: Floats) -> tuple[Floats, Floats, PrincipalAxes]:
-    """Return BᵀSB, the products VᵀSB with the axes V of the preserved coordinates, and those axes.
+    """Return BᵀSB, VᵀSB, and the principal axes V of the preserved coordinates.
 
-    With fewer rows than features nothing here is larger than the rows.
+    With fewer rows than features, no array is larger than the rows.
     """
     if spread.factored:
         Z = spread.times(B)
-        # QQᵀ, without a copy of the rows. Next to nothing, where the gate is everything, is nothing.
+        # QQᵀ without a copy of the rows; rounding errors become zero if the gate spans all directions.
         values, U = resolved_axes(spread.gram() - Z @ Z.T, len(Z), float(np.sum(Z**2)))
         axes = PrincipalAxes(values, U / np.sqrt(values), spread)
         return Z.T @ Z, np.sqrt(values)[:, None] * (U.T @ Z), axes
@@ -236,11 +236,11 @@ def measured_effect(
 def gap_across(
     moments: Moments, participants: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
 ) -> float:
-    """Return the length of the difference between sources across the shift, relative to that of the shift.
+    """Return the length of source differences across the shift, relative to the length of the shift.
 
-    Lengths are Mahalanobis distances within sources, gate and preserved coordinates together. A device that
-    does to rows what it does to pairs adds nothing across. What chance adds over participants is taken off by
-    the jackknife; where they are unknown, what independent rows would give.
+    Lengths are Mahalanobis distances within sources, over gate and preserved coordinates. A device with the
+    same effect on rows and pairs adds no difference across the shift. The expected random difference is
+    subtracted, estimated by a jackknife over participants or, if unknown, for independent rows.
     """
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
     shift = float(np.sum(weights * delta))
@@ -265,13 +265,13 @@ def gap_across(
 
 
 def _groups(participants: Means) -> dict[Any, int]:
-    """Return the groups of participants that are left out together."""
+    """Return the group of each participant; groups are left out together."""
     names = sorted({name for _, name in participants.parts}, key=repr)
     return {name: i % MOST_PARTICIPANTS for i, name in enumerate(names)}
 
 
 def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floats]:
-    """Return the means (K, d) of the sources without each participant who is not alone in a source."""
+    """Return the source means (K, d) without each participant, except participants alone in a source."""
     group = _groups(participants)
     whole = participants.grouped(lambda cell: cell[0])
     left_out: dict[int, dict[Any, tuple[float, Floats]]] = {}
@@ -293,10 +293,10 @@ def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floa
 def effects_without_each(
     moments: Moments, participants: Means, weights: Floats, anchor: GateAnchor, scale: Floats
 ) -> tuple[Floats, bool]:
-    """Return the effect without each participant, and whether every participant has all sources.
+    """Return the effect without each participant, and whether all participants have all sources.
 
-    ``weights`` (K - 1, r) are wₖ, ``anchor`` has the S and P of (i), and ``scale`` is what features are
-    divided by. NaN: a source has no other participant.
+    ``weights`` (K - 1, r) are wₖ, ``anchor`` has S and P of (i), and ``scale`` divides features. The effect
+    is NaN if a source has no other participant.
     """
     basis, axes = anchor.basis, anchor.axes
     sources = list(moments.sources)
@@ -309,7 +309,7 @@ def effects_without_each(
     gaps = (moments.means[1:] - moments.means[0]) / scale
     Ez, Eq = E @ basis, axes.along(outside(basis, E.T)).T  # (M, r), (M, p)
     gaps_z, gaps_q = gaps @ basis, axes.along(outside(basis, gaps.T)).T
-    # Weights as in the regression's scatter.
+    # Weights as in the scatter of the regression.
     omega = np.array([w for w, _ in cells.parts.values()]) * moments.count / moments.weights.sum()
     members = source[:, None] == np.arange(K)  # (M, K)
     penalty = max(anchor.ridge, 1e-10 * float(axes.values.max(initial=1.0)))

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-#: How pairs reach a function; the command line has options instead.
+#: How to pass pairs to a function; the command line has options instead.
 PASS_PAIRS = (
     "pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row, shared by the "
     "rows of one event in different sources."
@@ -14,10 +14,9 @@ PASS_PAIRS = (
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return a text with control and invisible characters escaped; with ``lines``, line ends are kept.
+    """Return a text with control and invisible characters escaped; ``lines`` keeps line ends.
 
-    Some of these characters control a terminal: they clear it, rename its window, or reverse the reading
-    direction.
+    Such characters can clear a terminal, rename its window, or reverse the reading direction.
     """
     if text.isprintable():
         return text
@@ -33,13 +32,13 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def first_few(names: Sequence[str], most: int = 8) -> str:
-    """Return the first few of the names, and how many more there are."""
+    """Return the first few names in words, with the number of further names."""
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 class Printable(Exception):
-    """A message without control characters."""
+    """Base class of exceptions with messages free of control characters."""
 
     def __str__(self) -> str:
         return printable("".join(map(str, self.args)), lines=True)
@@ -98,7 +97,7 @@ class PairingError(Printable, ValueError):
 
 
 class WrongPairs(PairingError):
-    """Pairs that join views of different events; ``pairs`` are the ids or positions of the clearest."""
+    """Pairs that join views of different events; ``pairs`` has ids or positions of the clearest ones."""
 
     def __init__(self, message: str, pairs: Sequence[Any] = ()) -> None:
         super().__init__(message)
@@ -141,5 +140,5 @@ def identical_views(n_pairs: int) -> MissingEvidence:
     """Return the error for pairs of identical views."""
     return MissingEvidence(
         f"All {n_pairs} contrasts are zero: the paired views are identical, so they show no measurement "
-        "effect. Check that the second view really is the other condition."
+        "effect. Check that the second view is from the other condition."
     )

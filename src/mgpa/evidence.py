@@ -1,13 +1,13 @@
-"""Evidence in pairs and rows, tested over people.
+"""Tests of the evidence in pairs and rows over participants.
 
-Devices are worn by people, in sessions. Rows of one person are correlated, and a difference between sources
-may be a difference between people. So every decision (whether to correct, in which directions, how many
-stages) compares a number with its standard error over people, as in a t-test (:func:`t_quantile`). If people
-are not known, rows or pairs are the units.
+Rows of one participant are correlated, and a difference between sources may be a difference between
+participants. Therefore each decision (whether to correct, in which directions, how many stages) compares an
+estimate with its standard error over participants, as in a t-test (:func:`t_quantile`). If participants are
+unknown, rows or pairs are the units.
 
-The published gates have the directions with a share of the energy of the contrasts (90 or 99 %), or a chosen
-number of directions. If paired views differ by noise, these are mostly directions of noise.
-``MeasurementGate(rank="auto")`` therefore tests directions on pairs of held-out people.
+The published gates contain a share of the energy of the contrasts (90 or 99 %), or a chosen number of
+directions. If paired views differ by noise, these are mostly directions of noise.
+``MeasurementGate(rank="auto")`` therefore tests directions on pairs of held-out participants.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from .pairs import zero_sum_effects
 Floats = NDArray[np.float64]
 Folds = list[tuple[NDArray[np.intp], NDArray[np.intp]]]  # (train, test)
 
-# How often a decision may go wrong that is asked once.
+# Error rate of decisions that are made once.
 LEVEL = 0.05
-# The published share of directional energy that a gate retains.
+# The published share of directional energy in a gate.
 ENERGY = 0.9
-# How often noise may look like a direction that pairs support, in a t-test over participants.
+# Error rate of the t-test (over participants) for directions that pairs support.
 CHANCE = 0.01
 
 # A contrast shorter than this (in standardised units) is two copies of the same embedding.
@@ -42,7 +42,7 @@ ZERO_NORM = 1e-10
 
 
 def t_quantile(level: float, df: float) -> float:
-    """Return the upper t quantile of this probability; infinity where df is 0."""
+    """Return the t quantile with upper tail probability ``level``; infinity if df is 0."""
     return float(scipy.stats.t.isf(level, df)) if df > 0 else np.inf
 
 
@@ -55,7 +55,7 @@ def mean_over_units(values: Any, units: Any = None) -> tuple[Any, Any, int]:
     """
     values = np.asarray(values, dtype=np.float64)
     names, codes = np.unique(np.zeros(len(values)) if units is None else units, return_inverse=True)
-    if len(names) == 1:  # of one person, or of unknown people, rows are all there is
+    if len(names) == 1:  # with one participant, or unknown participants, rows are the units
         codes = np.arange(len(values))
     n = int(codes.max()) + 1
     sums = np.zeros((n, *values.shape[1:]))
@@ -80,7 +80,7 @@ def jackknife(value: float, left_out: Any, n_sources: int, crossed: bool) -> tup
 
 
 def row_norms(rows: Floats) -> Floats:
-    """Return the length of every row, without copying all rows."""
+    """Return the length of each row without copying the rows."""
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
@@ -112,7 +112,7 @@ def principal_directions(
     if few:
         vectors = rows.T @ (vectors / np.sqrt(energy))
     if few and len(energy):
-        # Products of rows cost the weak directions some digits of their right angles: restore them.
+        # Restore the orthogonality of weak directions, which products of rows reduce.
         lower = np.linalg.cholesky(vectors.T @ vectors)
         vectors = scipy.linalg.solve_triangular(lower, vectors.T, lower=True, overwrite_b=True).T
     vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
@@ -120,7 +120,7 @@ def principal_directions(
 
 
 def leading_axes(gram: Floats, k: int, n_features: int) -> tuple[Floats, Floats]:
-    """Return up to k largest eigenvalues that are not rounding, and their vectors; cheap if k is small."""
+    """Return up to k largest eigenvalues above rounding level, with their vectors; fast for small k."""
     if 4 * k < len(gram):
         values, vectors = scipy.sparse.linalg.eigsh(gram, k=k, v0=np.ones(len(gram)))
     else:
@@ -171,7 +171,7 @@ def supported_directions(
     units = np.arange(len(contrasts))
     if groups is not None and len(participants := np.unique(groups)) > 1:
         units = np.searchsorted(participants, groups)
-    # One person's contrasts are all there is; of several, people are the units.
+    # With one participant, contrasts are the units; with several, participants are.
     held_out = _HeldOut(contrasts, between, folds, rows, norm_quantile)
     agreed, clear = held_out.shared_means(units, count_effects(np.unique(between, axis=0)))
     n_shared = 1 + int(np.argmax(cumulative_share(clear) >= ENERGY)) if len(clear) else 0
@@ -185,7 +185,7 @@ def supported_directions(
         if not clear[j] > 0:
             break
         effect = effects[:, j : j + 1]
-        if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # what little is outside of a gate that has it is noise
+        if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # if the gate has this share, the rest is noise
             chosen = orthonormal(chosen, effect)
     return chosen
 
@@ -206,7 +206,7 @@ def count_effects(kinds: Labels) -> int:
 
 
 class _HeldOut:
-    """Contrasts compared with predictions from the other folds."""
+    """Comparison of contrasts with predictions from other folds."""
 
     def __init__(
         self, contrasts: Floats, between: Labels, folds: Folds, rows: Scatter | None, quantile: float
@@ -225,13 +225,13 @@ class _HeldOut:
         self.whole = None if few else Scatter.from_rows(self.directions[self.long_enough])
 
     def means_of(self, some: NDArray[np.intp], rows: Floats) -> Floats:
-        """Return the mean of each kind of some rows (directions or contrasts); 0 for a kind without rows."""
+        """Return the mean of each kind over selected rows; 0 for a kind without rows."""
         kind, n_kinds = self.kind[some], int(self.kind.max()) + 1
         membership = scipy.sparse.csr_array((np.ones(len(some)), (kind, some)), shape=(n_kinds, len(rows)))
         return np.asarray((membership @ rows) / np.maximum(np.bincount(kind, minlength=n_kinds), 1)[:, None])
 
     def along_mean(self) -> Floats:
-        """Return the projection of every contrast on the mean of the other contrasts of its kind, (m,)."""
+        """Return the projection (m,) of each contrast on the mean of other contrasts of its kind."""
         along = np.zeros(len(self.directions))
         for means, (_, test) in zip(self.others_means, self.folds, strict=True):
             along[test] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]

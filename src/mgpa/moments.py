@@ -26,17 +26,17 @@ from .linalg import BLOCK, PIECE, Scatter, blocks, in_threads
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
-CENTER_ROWS = 256  # whose mean is near enough to that of all
-GROUPED = 1024  # means that are added up together
-# Parts that threads share have at least so many rows for each feature, and are at most so many, because each
-# takes the memory of a matrix of features.
+CENTER_ROWS = 256  # number of rows used for an approximate mean
+GROUPED = 1024  # number of means added together
+# Minimum number of rows per feature in a part for one thread, and maximum number of parts; each part needs
+# the memory of a (features, features) matrix.
 ROWS_PER_FEATURE, MOST_PARTS = 16, 16
-DEVICE_BLOCK = 2**25  # numbers in float64 that a tensor's device takes at a time: 256 MiB
+DEVICE_BLOCK = 2**25  # float64 numbers per block on a tensor's device (256 MiB)
 
 
 @dataclass(frozen=True)
 class SourceMoments:
-    """One source's rows: Σ w, Σ w², mean, scatter Σ w (x - mean)(x - mean)ᵀ, and a content checksum."""
+    """Moments of one source: Σ w, Σ w², mean, scatter Σ w (x - mean)(x - mean)ᵀ, and content checksum."""
 
     n_rows: int
     weight: float
@@ -82,7 +82,7 @@ class SourceMoments:
 
     @classmethod
     def _from_tensor(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp]) -> SourceMoments:
-        """Summarise rows on their device, in larger blocks than for a CPU cache."""
+        """Summarise the rows of a tensor on its device, in blocks larger than a CPU cache."""
         import torch
 
         n, d = len(rows), X.shape[1]
@@ -133,12 +133,12 @@ class SourceMoments:
 
 
 def _weight_sums(weight: Floats | None, n: int) -> tuple[float, float]:
-    """Return Σ w and Σ w² of n rows; the default weight is 1."""
+    """Return Σ w and Σ w² of n rows; without weights, all are 1."""
     return (float(n), float(n)) if weight is None else (float(weight.sum()), float(weight @ weight))
 
 
 def _near_mean(X: Any, weight: Floats | None, rows: NDArray[np.intp]) -> Floats:
-    """Return the centre that is subtracted from rows: the mean of some rows or, with weights, of all."""
+    """Return a centre to subtract from rows: the mean of a few rows or, with weights, of all rows."""
     n, d = len(rows), X.shape[1]
     center = np.zeros(d)
     if weight is None:
@@ -210,12 +210,12 @@ class Moments:
 
     @property
     def sources(self) -> tuple[Any, ...]:
-        """Source labels, sorted."""
+        """Sorted source labels."""
         return tuple(self.parts)
 
     @cached_property
     def n_rows(self) -> int:
-        """Number of rows seen."""
+        """Number of rows."""
         return sum(part.n_rows for part in self.parts.values())
 
     @property
@@ -252,7 +252,7 @@ class Moments:
 
     @cached_property
     def within(self) -> Scatter:
-        """Sum over sources of the scatter of rows about the mean of their source."""
+        """Scatter of rows around the mean of their source, summed over sources."""
         return functools.reduce(operator.add, (part.spread for part in self.parts.values()))
 
     def within_scaled(self, divisor: Floats) -> Scatter:
@@ -274,7 +274,7 @@ class Moments:
 
     @cached_property
     def variance(self) -> Floats:
-        """Population variance of every feature over all rows."""
+        """Population variance of each feature over all rows."""
         return np.asarray(self.total.diagonal / self.weights.sum())
 
     @cached_property
@@ -291,7 +291,7 @@ class Means:
 
     @classmethod
     def from_rows(cls, X: Any, *labels: NDArray[Any], sample_weight: Floats | None = None) -> Means:
-        """Summarise rows X, an array or a tensor, with one label each, or several."""
+        """Summarise rows X (array or tensor) by one or several labels per row."""
         X = X if on_cuda(X) else to_numpy(X)
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         kinds = [coded(values) for values in labels]
@@ -339,12 +339,12 @@ class Means:
 
 
 def _sums_by_label(X: Any, weight: Floats, order: NDArray[np.intp], firsts: NDArray[np.intp]) -> Floats:
-    """Return the weighted sum of the rows of each label, (labels, d), where ``order`` sorts rows by label.
+    """Return the weighted sum of rows for each label, (labels, d).
 
-    ``firsts`` are the places in it where labels begin.
+    ``order`` sorts rows by label, and ``firsts`` has the positions at which labels begin.
     """
     d, sums = X.shape[1], np.zeros((len(firsts), X.shape[1]))
-    if not isinstance(X, np.ndarray):  # added up where the rows are
+    if not isinstance(X, np.ndarray):  # sum on the device of the tensor
         for i, rows in enumerate(np.split(order, firsts[1:])):
             chosen = double(X[rows])
             sums[i] = to_numpy(cast(weight[rows], chosen) @ chosen)
@@ -370,7 +370,7 @@ def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:
 
 
 def content_checksum(X: Any) -> NDArray[np.uint64]:
-    """Return the per-feature sum of the rows' bit patterns: it does not depend on row order or batching."""
+    """Return the sum over rows of each feature's bit pattern, independent of row order and batches."""
     X = np.ascontiguousarray(X, dtype=np.float64)
     return np.asarray(X.view(np.uint64).sum(axis=0, dtype=np.uint64))
 
@@ -403,7 +403,7 @@ class Standardizer:
 
     @classmethod
     def from_spread(cls, mean: Floats, variance: Floats, n_rows: int, standardize: bool) -> Standardizer:
-        """Use population variance; a feature that is constant up to rounding gets scale 1."""
+        """Return a standardisation from mean and population variance; constant features get scale 1."""
         eps = np.finfo(np.float64).eps
         varies = variance > n_rows * eps * variance + (n_rows * mean * eps) ** 2
         standard = cls(mean, np.where(varies, np.sqrt(np.maximum(variance, 0.0)), 1.0), varies)
@@ -411,7 +411,7 @@ class Standardizer:
 
     @classmethod
     def from_rows(cls, X: Any, sample_weight: Floats | None, standardize: bool) -> Standardizer:
-        """Accumulate in float64 and in blocks, for rows of any type."""
+        """Return the standardisation of rows of any type, accumulated in float64 in blocks."""
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         share = weight / weight.sum()
         parts = blocks(len(X), 65536)

@@ -1,9 +1,8 @@
-"""Training of small source networks with the same random draws as the published code.
+"""Train small source networks with the same random draws as the published code.
 
-Critics and IGBP train one network per stage, and the readers of an audit several restarts in parallel. There
-are many small networks. So there is no data loader, gradients are computed explicitly (automatic
-differentiation would take a third of the time), the optimiser uses one flat vector, and on a GPU a step is
-one recorded graph.
+Critics and IGBP train one network per stage, and audits train several restarts in parallel. To train many
+small networks fast, this module has no data loader, computes gradients explicitly (automatic differentiation
+would take a third of the time), uses one flat parameter vector, and on a GPU records a step as one graph.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ Array = Any  # torch.Tensor
 MAX_SEED = 2**31 - 1
 TOKEN_WIDTH = 64
 BATCH_SIZE, WEIGHT_DECAY = 256, 1e-3  # as published
-# torch's fused AdamW gives 65 536 numbers of a tensor to one block of threads, and takes up to 36 tensors at
-# a time: a network in one piece would occupy one of a GPU's hundred processors.
+# torch's fused AdamW assigns 65 536 numbers of a tensor to one block of threads and processes up to 36
+# tensors together: a network in one tensor would use only one of a GPU's hundred processors.
 CUDA_PARTS = 32
-# Activations and their backward passes, of (gradient by the output, input, output).
+# Activations and their backward functions of (output gradient, input, output).
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
     "gelu": (F.gelu, lambda back, u, g: torch.ops.aten.gelu_backward(back, u)),
     "relu": (torch.relu, lambda back, u, g: torch.ops.aten.threshold_backward(back, g, 0)),
@@ -35,7 +34,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
 
 @dataclass(frozen=True)
 class HiddenLayerNetwork:
-    """d → width → K."""
+    """A network d → width → K with one hidden layer."""
 
     n_features: int
     width: int
@@ -43,7 +42,7 @@ class HiddenLayerNetwork:
     activation: str = "gelu"
 
     def prepare(self, X: Array) -> Array:
-        """Return the rows, flattened."""
+        """Return flattened rows."""
         return X.flatten(1)
 
     def initial(self, seed: int) -> list[Array]:
@@ -91,7 +90,7 @@ class TokenNetwork:
         """Return logits and (tokens, u, g), the hidden layer before and after its activation."""
         scale, shift, W1, b1, W2, b2 = parameters
         tokens = x.reshape(*x.shape[:-2], -1, self.n_features)
-        # W₁ (scale · x + shift) + b₁, the scale and shift taken into the layer: no scaled copy of x.
+        # W₁ (scale · x + shift) + b₁, with scale and shift folded into the layer to avoid a copy of x.
         u = affine(tokens, W1 * scale[..., None, :], (W1 @ shift[..., None])[..., 0] + b1)
         g = F.gelu(u).view(*x.shape[:-1], -1)
         return affine(g, W2, b2), (tokens, u, g)
@@ -117,7 +116,7 @@ Architecture = HiddenLayerNetwork | TokenNetwork
 
 
 class Training:
-    """Networks of one architecture, trained side by side with an unweighted cross-entropy.
+    """Parallel training of networks of one architecture with an unweighted cross-entropy.
 
     Each network starts from the initial weights that torch draws for its seed and uses the rows in the order
     of a DataLoader with its shuffle seed. Up to rounding, the results equal training the networks one by one.
@@ -152,7 +151,7 @@ class Training:
         initials = [network.initial(seed) for seed in seeds] * len(sizes)
         initial = [torch.stack(same) for same in zip(*initials, strict=True)]
         self._shapes = [p.shape for p in initial]
-        # One flat vector of parameters and one of gradients: a single fused optimiser call per step.
+        # Flat vectors of parameters and gradients need only one fused optimiser call per step.
         self._flat = torch.cat([p.reshape(-1) for p in initial]).to(device)
         gradient = torch.zeros_like(self._flat)
         stacks = self._views(self._flat), self._views(gradient)
@@ -170,7 +169,7 @@ class Training:
             self._groups.append(Group(n, first_rows, shuffles, Operands.of(*stacks, of_group), [optimizer]))
         self._all = Operands.of(*stacks, slice(None))
         self._optimizers = [optimizer for group in self._groups for optimizer in group.optimizers]
-        self._together = min(sizes) // batch_size  # steps of an epoch that all networks take together
+        self._together = min(sizes) // batch_size  # number of steps per epoch common to all networks
         self._full_step: Callable[[Array], None] = partial(self._step, self._all, self._optimizers)
         if device.type == "cuda" and self._together:
             with torch.no_grad():
@@ -194,7 +193,7 @@ class Training:
         orders = [group.orders(self._flat.device) for group in self._groups]
         together = self._together * self._batch_size
         shared = torch.cat([order[:, :together] for order in orders])
-        # Batch after batch, and within a batch network after network.
+        # Ordered by batch, then by network.
         batches = shared.view(len(shared), self._together, -1).transpose(0, 1).flatten(1) if together else ()
         with torch.no_grad():
             for batch in batches:
@@ -227,7 +226,7 @@ class Operands:
 
     @classmethod
     def of(cls, parameters: list[Array], gradients: list[Array], networks: slice) -> Operands:
-        """Return some networks of the stacks."""
+        """Return the operands of the selected networks."""
         both = [[stack[networks] for stack in part] for part in (parameters, gradients)]
         R = len(both[0][0])
         plain = [[p[0] for p in part] if R == 1 else part for part in both]
@@ -249,7 +248,7 @@ class Group:
         order = torch.stack([dataloader_order(self.n, shuffle) for shuffle in self.shuffles])
         if (
             device.type == "cuda"
-        ):  # pinned, so that the host draws the next order while the GPU is at this one
+        ):  # in pinned memory, so that the host can draw the next order while the GPU works
             order = order.pin_memory().to(device, non_blocking=True)
         return (self.first_rows[:, None, None] + order).flatten(0, 1)
 
@@ -290,7 +289,7 @@ class AdamW:
         }
 
     def step(self) -> None:
-        """Change the parameters by their gradients."""
+        """Update the parameters with their gradients."""
         torch._foreach_add_(self._steps, 1)
         torch._fused_adamw_(*self._tensors, **self._settings)
 
@@ -301,13 +300,13 @@ class AdamW:
 
 
 def affine(x: Array, W: Array, b: Array) -> Array:
-    """Return x Wᵀ + b, of one network or of each in a stack."""
+    """Return x Wᵀ + b for one network or a stack of networks."""
     return torch.addmm(b, x, W.mT) if x.ndim == 2 else torch.baddbmm(b[:, None], x, W.mT)
 
 
 def dataloader_order(n: int, shuffle: Any) -> Array:
     """Return the next order of n rows in a torch DataLoader with this generator."""
-    # It draws a base seed, an order and an order it discards.
+    # A DataLoader draws a base seed, an order, and another order that it discards.
     torch.empty((), dtype=torch.int64).random_(generator=shuffle)
     order = torch.randperm(n, generator=shuffle)
     torch.randperm(n, generator=shuffle)
@@ -346,7 +345,7 @@ def as_cuda_graph(
     side = torch.cuda.Stream(flat.device)
     side.wait_stream(torch.cuda.current_stream(flat.device))
     with torch.cuda.stream(side):
-        step(batch)  # makes the optimiser's state and the libraries' handles, which a recording may not
+        step(batch)  # creates optimiser state and library handles, which is not possible while recording
     torch.cuda.current_stream(flat.device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -24,11 +24,11 @@ STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1
 
 
 def movement(moved: Any, H: Any, varies: Any) -> float:
-    """Return ‖H' - H‖_F / ‖H‖_F: how far rows move, relative to their size.
+    """Return the movement of rows relative to their size, ‖H' - H‖_F / ‖H‖_F.
 
     This definition of movement is used in fits, budgets, audits and histories. ``moved`` is H' - H in
     standardised coordinates. The size includes only features that varied in the fitting rows (``varies``).
-    Other features have no scale, and if they varied in new people, all movements would look small.
+    Other features have no scale; if they varied in new participants, all movements would seem small.
     """
     size = float(np.linalg.norm(np.asarray(H, dtype=np.float64)[..., varies]))
     if not size > 0:
@@ -54,7 +54,7 @@ def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floa
 
 
 def _read(m: Any, X: Any, coordinates: Any) -> tuple[Any, Floats, Any]:
-    """Return the map, the rows in float64, and the coordinates to measure in (None: those of the map)."""
+    """Return the map, the rows in float64, and the coordinates of measurement (None: those of the map)."""
     m = as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     return m, X, m if coordinates is None else coordinates
@@ -70,7 +70,7 @@ def _same_scale(m: CorrectionMap, where: Any) -> bool:
 
 
 def _displacement(m: CorrectionMap, X: Floats, where: Any, source: Any = None) -> Floats:
-    """Return how far each row moves, in the coordinates ``where``."""
+    """Return the displacement of each row in the coordinates ``where``."""
     moved = m.displacement(X, **({} if m.source_blind else {"source": source}))
     return moved if _same_scale(m, where) else moved * (m.scale / where.scale)
 
@@ -125,23 +125,23 @@ def movement_budget(
 
 def _not_attained(native: float) -> BudgetNotAttained:
     return BudgetNotAttained(
-        f"The budget was not attained: the whole map moves the validation rows by only {native:.4g}. Ask for "
-        "a smaller budget, or use the whole map."
+        f"The budget was not attained: the complete map moves the validation rows by only {native:.4g}. Set "
+        "a smaller budget, or use the complete map."
     )
 
 
 def _crossing(start: Floats, step: Floats, length: float) -> float:
-    """Return the fraction t in [0, 1] with ‖start + t step‖ = length: the upward root of a quadratic."""
+    """Return the fraction t in [0, 1] with ‖start + t step‖ = length."""
     a, b = float(np.vdot(step, step)), float(np.vdot(start, step))
     c = float(np.vdot(start, start)) - length**2
-    # c ≤ 0 because the start lies inside; this form of the root does not cancel.
+    # c ≤ 0 because the start lies inside; this form of the root avoids cancellation.
     root = np.sqrt(max(b * b - a * c, 0.0))
     t = (root - b) / a if b <= 0 else -c / (b + root)
     return float(np.clip(t, 0.0, 1.0))
 
 
 def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -> Iterator[CorrectionMap]:
-    """Yield every candidate of the reuse study: all prefixes of a staged map, or the affine strengths.
+    """Yield all candidates of the reuse study: the prefixes of a staged map, or affine strengths.
 
     The first prefix, and the first of the default strengths, is the identity.
     """
@@ -155,13 +155,13 @@ def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -
 def select_by_development(
     worst: Any, heads: Any, movement: Any, *, identity: int = 0, max_loss: float = 0.01
 ) -> int:
-    """Return the index of the operating point that the reuse study's development rule chooses.
+    """Return the index of the operating point chosen by the development rule of the reuse study.
 
-    Maximise worst-association AUROC among points that lose at most ``max_loss`` of every head's AUROC under
-    independent association; ties go to less movement, then to the earlier point.
+    The rule maximises worst-association AUROC among the points at which no head loses more than ``max_loss``
+    of its AUROC without association. Ties are resolved by smaller movement, then by the earlier point.
 
-    ``worst`` (n,) is the shortcut head's AUROC at its worst association, ``heads`` (n, n_heads) every head's
-    AUROC at independent association, ``identity`` the uncorrected point.
+    ``worst`` (n,) has the AUROC of the shortcut head at its worst association, ``heads`` (n, n_heads) the
+    AUROC of each head without association; ``identity`` is the index of the uncorrected point.
     """
     worst, heads, movement = (np.asarray(a, dtype=np.float64) for a in (worst, heads, movement))
     if not np.isfinite(np.column_stack([worst, heads, movement])).all():
@@ -174,10 +174,10 @@ def select_by_development(
 
 
 def select_within_family(worst: Any, movement: Any, *, tolerance: float = 0.002) -> int:
-    """Return the best recipe among a family's selected points.
+    """Return the index of the best recipe of a family, given the selected point of each recipe.
 
-    Recipes within ``tolerance`` of the best worst-association AUROC count as equal; the one that moves
-    least wins, then the earlier.
+    Recipes within ``tolerance`` of the best worst-association AUROC count as equal; of these, the one with
+    the smallest movement is chosen, then the earliest.
     """
     worst, movement = np.asarray(worst, dtype=np.float64), np.asarray(movement, dtype=np.float64)
     near = np.flatnonzero(worst >= worst.max() - tolerance - 1e-15)

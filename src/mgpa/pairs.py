@@ -1,4 +1,4 @@
-"""Paired measurements: the same event measured under two or more acquisition conditions.
+"""Paired measurements of the same event under two or more acquisition conditions.
 
 Pairs come as two aligned arrays ``(A, B)``, or as one id per row of X. Both become :class:`Pairs`.
 """
@@ -23,14 +23,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Both views of every pair, a and b, and quantities derived from them.
+    """Both views of all pairs, a and b, with derived quantities.
 
     Attributes
     ----------
     a, b : (m, d) arrays
-        First and second view.
+        First and second views.
     first, second : (m,) arrays
-        The source of each, as its position among the sorted sources.
+        Source codes of the views: positions among the sorted sources.
     participants : (m,) array or None
         The participants of the events, if all are known.
     ids : (m,) array or None
@@ -49,22 +49,22 @@ class Pairs:
 
     @classmethod
     def from_arrays(cls, pairs: Any, n_features: int, participants: Labels | None = None) -> Self:
-        """Read ``(A, B)``: row i of A and row i of B are two views of one thing, of source 0 and source 1."""
+        """Return the pairs of arrays ``(A, B)``, in which rows i are two views of one event (source 0, 1)."""
         a, b = (np.asarray(side, dtype=np.float64) for side in check_views(pairs, n_features))
         return cls(a, b, np.zeros(len(a), np.int64), np.ones(len(a), np.int64), participants)
 
     @classmethod
     def from_ids(cls, X: Any, codes: Codes, pair_id: Labels, participants: Labels | None = None) -> Self:
-        """Pair all rows that share an id, every two sources of them.
+        """Return the pairs of all rows that share an id, for each two sources.
 
-        Rows are matched by id and source, so neither their order nor how they were batched matters.
+        Rows are matched by id and source, so their order and batches do not matter.
         """
         require_distinct(codes, pair_id)
         rows = np.flatnonzero(is_paired(pair_id))
         rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
         _, starts, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
         sides: tuple[list[NDArray[np.intp]], ...] = ([np.zeros(0, np.intp)], [np.zeros(0, np.intp)])
-        for size in np.unique(counts[counts > 1]):  # events of as many views are taken together
+        for size in np.unique(counts[counts > 1]):  # process events with equal numbers of views together
             members = rows[starts[counts == size][:, None] + np.arange(size)]
             for i, j in combinations(range(size), 2):
                 sides[0].append(members[:, i])
@@ -76,7 +76,7 @@ class Pairs:
 
     @classmethod
     def concatenate(cls, many: Sequence[Pairs]) -> Pairs:
-        """Concatenate pairs."""
+        """Return all pairs in one object."""
         if len(many) == 1:
             return many[0]
         participants, ids_of_parts = (
@@ -92,12 +92,12 @@ class Pairs:
         return cls(a, b, first, second, whose, ids)
 
     def take(self, pairs: NDArray[np.intp]) -> Pairs:
-        """Return some of the pairs."""
+        """Return the selected pairs."""
         whose, ids = (None if x is None else x[pairs] for x in (self.participants, self.ids))
         return Pairs(self.a[pairs], self.b[pairs], self.first[pairs], self.second[pairs], whose, ids)
 
     def without(self, others: Pairs) -> Pairs:
-        """Return the pairs without those that share a view with some other pairs."""
+        """Return the pairs that share no view with the pairs ``others``."""
         views = np.concatenate([row_keys(others.a), row_keys(others.b)])
         seen = np.isin(row_keys(self.a), views) | np.isin(row_keys(self.b), views)
         return self.take(np.flatnonzero(~seen)) if seen.any() else self
@@ -125,12 +125,12 @@ class Pairs:
         return np.column_stack([self.first, self.second])
 
     def source_effects(self, n_sources: int) -> Floats:
-        """Return Δ, shape (K - 1, d): each source's mean measurement response relative to the first.
+        """Return Δ (K - 1, d), the mean measurement effect of each source relative to the first source.
 
-        Least squares over all contrasts; with two sources this is the mean contrast.
+        It is the least-squares solution over all contrasts; with two sources, the mean contrast.
         """
         effects, rank = zero_sum_effects(self.contrasts, self.first, self.second, n_sources)
-        # A chain of pairs must link every source to the first, else their effects cannot be compared.
+        # Effects can only be compared if chains of pairs link all sources to the first.
         if rank < n_sources - 1:
             raise ValueError(
                 f"The pairs do not connect all {n_sources} sources. Add pairs until every source is "
@@ -155,8 +155,8 @@ def repeated_pairs(A: Any, B: Any, kind: Any = None) -> NDArray[np.intp]:
 
 
 def row_keys(rows: Any) -> NDArray[np.uint64]:
-    """Return a number for every row, equal only for equal rows."""
-    # Bit patterns, added up with random weights: whole numbers, so that equal rows stay equal.
+    """Return a key for each row; only equal rows have equal keys."""
+    # Weighted sums of bit patterns as integers, so that equal rows have exactly equal keys.
     d, keys = rows.shape[1], np.empty(len(rows), np.uint64)
     weight = np.random.default_rng(d).integers(2**63, size=d, dtype=np.uint64) | np.uint64(1)
     for part in blocks(len(rows), max(1, BLOCK // (16 * d))):
@@ -198,14 +198,14 @@ def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]
 
 
 def matched_rows(codes: Codes, pair_id: Labels, first: int, second: int) -> tuple[Codes, Codes]:
-    """Return the rows, in sources ``first`` and ``second``, of events that both recorded."""
+    """Return the row numbers, in sources ``first`` and ``second``, of events recorded by both."""
     rows = [np.flatnonzero(is_paired(pair_id) & (codes == code)) for code in (first, second)]
     _, a, b = np.intersect1d(pair_id[rows[0]], pair_id[rows[1]], assume_unique=True, return_indices=True)
     return rows[0][a], rows[1][b]
 
 
 def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
-    """Return the rows that are also views of the aligned pairs, because these must stay held out.
+    """Return the row numbers that are also views of aligned pairs, which must stay held out.
 
     Rows that agree in a few features are compared in all features. In tensors, no row counts as a view.
     """
@@ -221,6 +221,6 @@ def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
 
 
 def _among(values: NDArray[Any], some: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which values are among some others, which are few."""
+    """Return which values are among ``some`` (few) values."""
     some = np.sort(some)
     return np.asarray(some[np.minimum(np.searchsorted(some, values), len(some) - 1)] == values)

@@ -67,7 +67,7 @@ def as_onnx(decoder, path, regression=False):
 def test_a_joblib_head_is_opened_only_if_it_is_trusted(table, decoder, tmp_path):
     path = tmp_path / "head.joblib"
     joblib.dump(decoder, path)
-    with pytest.raises(UsageError, match="can run code of whoever made it"):
+    with pytest.raises(UsageError, match="can run code of its author"):
         open_head(path, table.label, numbers=False)
     opened = open_head(path, table.label, numbers=False, trust=True)
     np.testing.assert_array_equal(opened.predict(table.X), decoder.predict(table.X))

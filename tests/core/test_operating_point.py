@@ -62,7 +62,7 @@ def test_the_budget_is_met_exactly(m, share):
 def test_a_budget_beyond_the_map_has_no_map(m):
     X = rows()
     far = 10 * (max(movements(m, X)) if hasattr(m, "stage_tensors") else relative_movement(m, X))
-    moves = f"not attained: the whole map moves .* by only {relative_movement(m, X):.4g}. .* smaller budget"
+    moves = f"the complete map moves .* by only {relative_movement(m, X):.4g}. .* smaller budget"
     with pytest.raises(BudgetNotAttained, match=moves):
         movement_budget(m, X, far)
 

@@ -1,4 +1,4 @@
-"""Association shift (appendix B): scores of a head when the association of device and label changes.
+"""Association shift (appendix B): AUROC of a head as the association of device and label changes.
 
 Every event was recorded by both devices. For each event, one recording is drawn, with a probability that
 depends on the label. So the device predicts the label in one direction (ξ = 1), not at all (ξ = 0), or in the
@@ -31,16 +31,16 @@ from .readers import check_rows
 
 Floats = NDArray[np.float64]
 
-#: How far, at most, the probability of a device departs from one half.
+#: Maximum deviation of the probability of a device from one half.
 DEPARTURE = 0.4
-#: The inverse regularisations tried for the paper's heads: 10⁻⁶, 10⁻⁵, …, 10.
+#: Candidate inverse regularisations of the paper's heads: 10⁻⁶, 10⁻⁵, …, 10.
 C_GRID: tuple[float, ...] = tuple(10.0**k for k in range(-6, 2))
-#: Values of rows from which on association heads are fitted side by side.
+#: From this number of values on, association heads are fitted in parallel threads.
 MANY = 2**22
 
 
 def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
-    """Return the associated (source, label) of two sources and two labels; both, if not associated.
+    """Return the associated (source, label) pair, or both possible pairs without an association.
 
     Rows with an association below .1 (Cramér's V, corrected for chance) have no direction. The label is the
     rarer one, or that of the first row, so that names do not matter.
@@ -57,10 +57,10 @@ def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
 def choose_directions(
     stated: tuple[Any, Any] | None, fit: Table, head: Table, evaluation: Table
 ) -> tuple[tuple[tuple[Any, Any], ...], str]:
-    """Return the (source, label) pairs of the shortcuts, and their origin.
+    """Return the (source, label) pairs of the shortcuts, and the origin of this choice in words.
 
-    There is no direction if association shift cannot be measured. It needs two sources, two classes, events
-    that both sources recorded in HEAD and in EVAL, and at least two HEAD participants with such events.
+    No pairs are returned if association shift cannot be measured. It needs two sources, two classes, events
+    recorded by both sources in HEAD and in EVAL, and at least two HEAD participants with such events.
     """
     labels = np.unique([] if head.label is None else head.label)
     if head.paired_views() is None or evaluation.paired_views() is None or len(labels) != 2:
@@ -71,7 +71,7 @@ def choose_directions(
     if not len(scored[0]):
         return (), "no EVAL participant has paired events of both labels"
     if stated is not None:
-        # Compared as text, as a command line states them.
+        # Compared as text, because command lines pass text.
         pairs = {(str(s), str(y)): (s, y) for s in head.sources.tolist() for y in labels.tolist()}
         source, label = map(str, stated)
         if (source, label) not in pairs:
@@ -79,14 +79,14 @@ def choose_directions(
                 f"association is {source!r}, {label!r}; expected one of {', '.join(map(str, pairs))}."
             )
         return (pairs[source, label],), "stated"
-    # FIT rows may have the labels of another task; they then say nothing about this one's.
+    # FIT rows with labels of another task show no association with this task.
     same_task = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
     rows, role = (fit, "FIT") if same_task and len(fit.sources) == 2 else (head, "HEAD")
     return find_directions(rows.source, rows.label), role
 
 
 def paired_events(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return both rows of every paired event, of participants who have such events of every label."""
+    """Return both row numbers of paired events, for participants with paired events of each label."""
     views = table.paired_views()
     if views is None:
         none = np.empty(0, np.int64)
@@ -100,7 +100,7 @@ def paired_events(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def views_of(table: Table, flat: NDArray[Any], direction: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
-    """Return events under the other source and the direction's source, their labels and participants."""
+    """Return events seen by the other source and by the direction's source, with labels and participants."""
     (source, label), views = direction, paired_events(table)
     first, second = views if table.sources[1] == source else views[::-1]
     return flat[first], flat[second], table.label[first] == label, table.participant[first]
@@ -128,12 +128,11 @@ def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
 def assign_endpoints(
     y: Any, participants: Any, xi: float, seed: int | np.random.Generator = 1017
 ) -> NDArray[np.int64]:
-    """Draw the device, 0 or 1, whose recording of each event is used.
+    """Return the device (0 or 1) that records each event, chosen at random.
 
     Quotas are used instead of independent draws. Of the n events of a participant, ⌊n / 2⌋ get device 1. The
-    number among positive events is the sum of :func:`assignment_probability`, rounded (half up); the others
-    are negative events. The events are drawn at random: participants in string order, positives before
-    negatives.
+    number of positive events among these is the sum of :func:`assignment_probability`, rounded half up.
+    Events are drawn by participant in string order, positive events before negative events.
 
     Examples
     --------
@@ -162,10 +161,10 @@ def assign_endpoints(
 def association_auroc(
     scores0: Any, scores1: Any, y: Any, participants: Any
 ) -> tuple[tuple[str, ...], Floats]:
-    """Return the participants and their AUROC (P, 3) at ξ = -1, 0 and 1, exactly (nothing is drawn).
+    """Return the participants and their exact expected AUROC (P, 3) at ξ = -1, 0 and 1.
 
-    ``scores0[i]`` and ``scores1[i]`` are a head's scores of two recordings of event i, with label 0 or 1.
-    Both recordings are used, weighted by the probability of being drawn.
+    ``scores0[i]`` and ``scores1[i]`` are the scores of a head for the recordings of event i by device 0 and
+    device 1. Both recordings are used, weighted by their probability.
 
     Examples
     --------
@@ -218,7 +217,7 @@ def fit_association_heads(X0: Any, X1: Any, y: Any, participants: Any) -> tuple[
         out = people == name
         heads = _fit_heads(control[~out], labels[~out], people[~out], C_GRID)
         for view, X in enumerate((X0[out], X1[out])):
-            scaled = heads[0][0].transform(X)  # once: all have the same scaling
+            scaled = heads[0][0].transform(X)  # all heads have the same scaling
             scores[view, out] = np.column_stack([shortcut_scores(head[-1], scaled) for head in heads])
     _, auroc = participant_auroc(np.concatenate(scores), np.tile(labels, 2), np.tile(people, 2))
     best = [C_GRID[int(auroc.mean(axis=0).argmax())]]
@@ -233,27 +232,26 @@ def _fit_heads(
     weight = 1.0 / counts[person]
     weight /= weight.mean()
     scaler = StandardScaler().fit(X, sample_weight=weight)
-    # In float64, as scikit-learn itself did up to 1.7: in float32 its solver can stop before it has begun.
+    # In float64, as in scikit-learn up to 1.7, because in float32 the solver can stop immediately.
     scaled = scaler.transform(X).astype(np.float64)
     weight = balanced_weights(labels, weight)
-    # Products of a matrix and a vector gain nothing from threads, which wait for each other: of many rows,
-    # every C has a thread.
+    # Matrix-vector products gain nothing from BLAS threads, so with many rows each C gets its own thread.
     several = Parallel(n_jobs=-1 if scaled.size > MANY else 1, prefer="threads")
     with threadpool_limits(1, user_api="blas"):
         models = several(
             delayed(LogisticRegression(C=C, max_iter=2000).fit)(scaled, labels, sample_weight=weight)
-            for C in reversed(grid)  # those that take longest first
+            for C in reversed(grid)  # slowest fits first
         )
     return [make_pipeline(scaler, model) for model in reversed(models)]
 
 
 def shortcut_scores(head: Any, X: Any) -> NDArray[Any]:
-    """Return an association head's probability of label 1 for each row, in the rows' precision."""
+    """Return the probability of label 1 from an association head, in the precision of the rows."""
     return np.asarray(head.predict_proba(X)[:, 1], dtype=X.dtype)
 
 
 def _people(participants: Any, n: int) -> NDArray[np.str_]:
-    """Return each event's participant as text."""
+    """Return the participant of each event as text."""
     names, codes = encode_source(participants, n, name="participants")
     return np.array([str(name) for name in names.tolist()])[codes]
 

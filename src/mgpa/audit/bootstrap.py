@@ -1,4 +1,4 @@
-"""Intervals over participants: the shared bootstrap draws of the paper (appendix B).
+"""Bootstrap intervals over participants, with the shared draws of the paper (appendix B).
 
 Results should generalise to new participants, so participants are resampled, not trials or seeds. In every
 draw, the complete statistic is computed again, including the maximum over readers and the minimum over
@@ -14,12 +14,12 @@ statistic      values                           computed in every draw, for ever
 a function     [fit, participant, k]            means over participants (..., k) in, one number each (...) out
 =============  ===============================  ========================================================
 
-The largest of many means is above .5 even if no reader finds anything, because the best reader on these
-participants is chosen. :func:`optimism` estimates this bias, and "best", which audits use, subtracts it. The
+The largest of many means exceeds .5 even without a source effect, because the best reader is chosen on the
+same participants. :func:`optimism` estimates this bias. Audits use "best", which subtracts the bias; the
 paper uses "max".
 
-Further leading axes are also fits; a single fit needs no fit axis. Participants must be in the same order
-everywhere: sorted as text, to repeat the draws of the paper.
+Further leading axes also count as fits; a single fit needs no fit axis. All arrays must have the same order
+of participants; sorting them as text reproduces the draws of the paper.
 
 By default, participants are drawn as in the paper, with equal probabilities and plain percentile intervals.
 Audits draw within cells (of source and label in a nested design, with equal weights) and widen the intervals,
@@ -42,7 +42,7 @@ Statistic = str | Callable[[Floats], Any]
 #: The associations ξ at which AUROC is evaluated: reversed, independent, aligned. They determine the curve.
 ASSOCIATIONS: tuple[float, ...] = (-1.0, 0.0, 1.0)
 OPTIMISM_DRAWS = 2_000
-EQUAL = 1e-9  # participants that differ by less do not differ
+EQUAL = 1e-9  # smaller differences between participants count as zero
 
 
 def estimate(
@@ -99,8 +99,8 @@ def contrast(
 ) -> Estimate:
     """Return the statistic of a minus that of b, and the interval of the difference in shared draws.
 
-    In every draw, the maximum or minimum is computed for each side separately, and each side is averaged over
-    its fits. Both sides have the same participants; the other parameters are those of :func:`estimate`.
+    In each draw, the maximum or minimum is computed separately for a and b, and each is averaged over its
+    fits. Both have the same participants; the other parameters are those of :func:`estimate`.
 
     Examples
     --------
@@ -137,11 +137,11 @@ def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
         gain = leverage * (means - whole)
         reached, of_best = whole + gain, np.take_along_axis(gain, best, axis=-1)
         luck = np.take_along_axis(gain, reached.argmax(axis=-1)[..., None], axis=-1) - of_best
-        # The reader that is best on all gains nothing on average; where it is chosen, neither does a draw. Of
-        # several that are best in a draw, it is chosen.
+        # The reader that is best on all participants has no bias, so draws that choose it add none. Ties are
+        # resolved in its favour.
         again = np.take_along_axis(reached, best, axis=-1) >= reached.max(axis=-1, keepdims=True) - EQUAL
         gained.append(np.where(again, 0.0, luck)[..., 0].mean(axis=1))
-    size = n / len(cells)  # draws scatter less than new participants would, as in _interval
+    size = n / len(cells)  # draws vary less than new participants, as in _interval
     return float(np.concatenate(gained).mean() * np.sqrt(2.0 * size / max(size - 1, 0.5)))
 
 
@@ -154,7 +154,7 @@ def simultaneous(
     widen: bool = False,
     n_draws: int = DRAWS,
 ) -> list[Estimate]:
-    """Return the differences of several (a, b), with intervals that hold for all of them at once (max-t).
+    """Return the differences of several (a, b), with intervals that hold jointly for all (max-t).
 
     For each shared draw, the largest deviation of a difference from its value is computed, in standard
     errors. The 95 % quantile of these deviations replaces 1.96. The other parameters are those of
@@ -178,7 +178,7 @@ def simultaneous(
     with np.errstate(invalid="ignore", divide="ignore"):
         departure = np.nan_to_num(np.abs(drawn - values) / error, posinf=0.0).max(axis=1)
     half = np.quantile(departure, LEVEL) * error * (_widening(n, len(cells)) if widen else 1.0)
-    # About the differences themselves, less what choosing the best reader adds.
+    # Centred on the differences after subtracting the bias from choosing the best reader.
     centres = [
         _value(both, statistic, strata) - _optimism(both, statistic, strata, leverage) for both in differences
     ]
@@ -186,18 +186,18 @@ def simultaneous(
 
 
 def _widening(n: int, n_cells: int) -> float:
-    """Return the factor by which percentile intervals of few participants are too narrow."""
+    """Return the factor that widens percentile intervals of few participants."""
     return _quantile(n, n_cells) / float(ndtri((1 + LEVEL) / 2))
 
 
 def _quantile(n: int, n_cells: int) -> float:
-    """Return the t quantile of few participants, times √n / √(n - 1), as draws have a smaller variance."""
+    """Return the t quantile times √(n / (n - 1)), because draws have a smaller variance."""
     size, freedom = n / n_cells, max(n - n_cells, 1)
     return float(stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(size / max(size - 1, 0.5)))
 
 
 def leave_one_out(values: Any, statistic: Statistic, strata: Any = None, leverage: float = 1.0) -> Floats:
-    """Return the statistic without each participant in turn; the rest of the cell gets its weight."""
+    """Return the statistic without each participant; the rest of its cell gets the weight."""
     sides = [(1.0, _read(values, statistic))]
     n = sides[0][1].shape[1]
     counts = np.ones((n, n))
@@ -258,11 +258,11 @@ def _read(values: Any, statistic: Statistic, name: str = "values") -> Floats:
 
 
 def _both_sides(a: Any, b: Any, statistic: Statistic) -> list[tuple[float, Floats]]:
-    """Return a and b as the sides of a difference."""
+    """Return a and b as signed sides of a difference."""
     first, second = _read(a, statistic, "a"), _read(b, statistic, "b")
     if first.shape[1] != second.shape[1]:
         raise ValueError(
-            f"a has {first.shape[1]} participants and b {second.shape[1]}; compare the same people."
+            f"a has {first.shape[1]} participants and b {second.shape[1]}; compare the same participants."
         )
     return [(1.0, first), (-1.0, second)]
 
@@ -270,15 +270,15 @@ def _both_sides(a: Any, b: Any, statistic: Statistic) -> list[tuple[float, Float
 def _evaluator(
     sides: Sides, statistic: Statistic, strata: Any = None, leverage: float = 1.0
 ) -> Callable[[Floats], Floats]:
-    """Return the difference of the sides' statistics as a function of how often (B, P) participants count.
+    """Return a function from counts of participants (B, P) to the difference of the statistics, (B,).
 
-    Each side's is averaged over its fits.
+    Each statistic is averaged over fits.
     """
     n = sides[0][1].shape[1]
     weight: Any = shares(strata, n)
     flats = [fits.transpose(1, 0, 2).reshape(n, -1) for _, fits in sides]
     wholes = [weight @ flat for flat in flats]
-    if strata is None:  # to the paper's last digit: participants that are all alike are counted, not weighed
+    if strata is None:  # without strata, count participants, to reproduce the paper's numbers exactly
         weight = 1.0
 
     def evaluate(counts: Floats) -> Floats:
@@ -295,7 +295,7 @@ def _evaluator(
             elif statistic == "worst":
                 each = curve_minimum(curve_coefficients(means))[0]
             else:
-                each = means.max(axis=-1)  # for "mean" of the one value
+                each = means.max(axis=-1)  # for "mean", the maximum of a single value
             difference += sign * each.mean(axis=-1)
         return difference
 
@@ -303,12 +303,12 @@ def _evaluator(
 
 
 def _value(sides: Sides, statistic: Statistic, strata: Any) -> float:
-    """Return the difference of the sides' statistics on all participants."""
+    """Return the difference of the statistics over all participants."""
     return float(_evaluator(sides, statistic, strata)(np.ones((1, sides[0][1].shape[1])))[0])
 
 
 def _optimism(sides: Sides, statistic: Statistic, strata: Any, leverage: float) -> float:
-    """Return what choosing the best reader of each side adds to the difference; 0 where none is chosen."""
+    """Return the bias of the difference from choosing the best readers; 0 for statistics without a choice."""
     if statistic != "best":
         return 0.0
     return sum(sign * optimism(fits, strata, leverage) for sign, fits in sides)
@@ -317,10 +317,10 @@ def _optimism(sides: Sides, statistic: Statistic, strata: Any, leverage: float) 
 def _interval(
     sides: Sides, statistic: Statistic, strata: Any, leverage: float, widen: bool, n_draws: int
 ) -> Estimate:
-    """Return the difference of the sides' statistics, and its interval over bootstrap draws.
+    """Return the difference of the statistics with its bootstrap interval.
 
-    What choosing the best reader adds is taken off the value. In draws, where it counts twice, they are
-    centred on what remains.
+    The bias from choosing the best reader is subtracted. Draws contain this bias twice, so they are centred
+    on the corrected value.
     """
     grouped, groups = in_groups(sides, strata)
     evaluate, n = _evaluator(grouped, statistic, groups, leverage), grouped[0][1].shape[1]
@@ -342,14 +342,14 @@ def _interval(
 
 
 def _skewed_ends(value: float, left_out: Floats, quantile: float) -> tuple[float, float]:
-    """Return the ends of Hall's interval (1992), from the values without each participant.
+    """Return the ends of Hall's interval (1992), from the leave-one-out values of participants.
 
     If few participants lose much, a sample seldom contains them, and a symmetric interval is too short on
     their side. T + γT²/3√n + γ²T³/27n + γ/6√n, with γ the skewness of participants, is nearly normal; its
     inverse is exact.
     """
     n = len(left_out)
-    own = (n - 1) * (left_out.mean() - left_out)  # how far each participant moves the value, times n
+    own = (n - 1) * (left_out.mean() - left_out)  # influence of each participant on the value, times n
     spread = float(own.std(ddof=1))
     if not spread > EQUAL * max(1.0, abs(value)):
         return value, value

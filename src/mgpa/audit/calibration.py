@@ -1,4 +1,4 @@
-"""The pairs of an audit, in its table or beside it: read, counted, held in, and their contrasts."""
+"""The calibration pairs of an audit, from its table or given separately, and their contrasts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..tables.table import Table
 
 
 def has_pairs(rows: Table) -> bool:
-    """Return whether two sources recorded any event."""
+    """Return whether any event was recorded by two sources."""
     if rows.pair_id is None:
         return False
     ids = rows.pair_id[is_paired(rows.pair_id)]
@@ -30,7 +30,7 @@ def has_pairs(rows: Table) -> bool:
 
 
 def pairs_link_sources(rows: Table) -> bool:
-    """Return whether pairs link every source to every other, directly or through others."""
+    """Return whether pairs link all sources, directly or through other sources."""
     if rows.pair_id is None:
         return False
     paired = is_paired(rows.pair_id)
@@ -42,11 +42,11 @@ def pairs_link_sources(rows: Table) -> bool:
 
 
 def contrasts(rows: Table, token_layout: str, scale: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the differences between both views of every event, of every two sources, in a map's scale."""
+    """Return the differences between paired views for each two sources, divided by ``scale``."""
     H, codes = vectors(rows, token_layout), np.searchsorted(rows.sources, rows.source)
     ids = np.full(len(rows), -1) if rows.pair_id is None else rows.pair_id
     matched = [matched_rows(codes, ids, a, b) for a, b in combinations(range(len(rows.sources)), 2)]
-    none = np.zeros((0, H.shape[1]))  # rows of one source alone have no pairs
+    none = np.zeros((0, H.shape[1]))  # rows of a single source have no pairs
     return np.concatenate([none, *((H[b].astype(np.float64) - H[a]) / scale for a, b in matched)])
 
 
@@ -62,7 +62,7 @@ def coverage(gate: Any, differences: NDArray[Any]) -> float | None:
 
 
 def for_each(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of the pairs of all methods, or (a dict) of those of each."""
+    """Return a function that also accepts a dict with the pairs of each method."""
 
     @wraps(change)
     def changed(pairs: Any, *arguments: Any) -> Any:
@@ -83,7 +83,7 @@ def pairs_in(pairs: Any, coordinates: Coordinates | None) -> Any:
 
 @for_each
 def read_calibration(pairs: Any) -> Any:
-    """Return calibration pairs, tables of them in memory."""
+    """Return calibration pairs, reading tables into memory."""
     if pairs is None or isinstance(pairs, (tuple, list)):
         return pairs
     if not isinstance(pairs, Table):
@@ -93,7 +93,7 @@ def read_calibration(pairs: Any) -> Any:
 
 @for_each
 def count_pairs(pairs: Any) -> int | None:
-    """Return how many calibration pairs there are; None without."""
+    """Return the number of calibration pairs, or None without pairs."""
     if isinstance(pairs, Table):
         ids = np.asarray(pairs.pair_id)
         _, counts = np.unique(ids[is_paired(ids)], return_counts=True)
@@ -108,7 +108,7 @@ def tables_of(pairs: Any, own: Table) -> list[Table]:
 
 
 def each_of(pairs: Any) -> list[Any]:
-    """Return the calibration pairs that there are."""
+    """Return a list of all given calibration pairs."""
     return [one for one in (pairs.values() if isinstance(pairs, Mapping) else [pairs]) if one is not None]
 
 

@@ -1,4 +1,4 @@
-"""The cells of an audit: fits, their measurements and decoders, each computed once and stored."""
+"""Compute and store the cells of an audit: fits, their measurements, and decoders."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class Turn:
     fits: list[Fit] = field(default_factory=list)
     #: By method, its first fit without the rows of each source.
     unseen: dict[str, dict[Any, Fit]] = field(default_factory=dict)
-    #: Measurements of each fit and, for gated methods, of what its gate preserves.
+    #: Measurements of each fit and, for gated methods, of the part that its gate preserves.
     cells: list[tuple[Arrays, Arrays | None]] = field(default_factory=list)
     decoded: list[Arrays] = field(default_factory=list)
-    #: Methods that do not reach their budget, with why; and how many of their fits, of how many.
+    #: Methods that do not reach their budget, with reasons; and numbers of such fits and of all fits.
     omitted: dict[str, str] = field(default_factory=dict)
     unattained: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Engine:
-    """Fits and measures every method in one split or in several together.
+    """Fit and measure all methods in one or several splits.
 
     Cells of splits that are computed together run in parallel (``n_jobs``); on a GPU, all their networks are
     trained together.
@@ -87,16 +87,16 @@ class Engine:
             self._decode(turns, name)
 
     def say(self, text: str) -> None:
-        """Write a line on progress, if this is wanted."""
+        """Print a line of progress if the audit is verbose."""
         if self.verbose:
             tell(f"audit: {printable(text)}\n")
 
     def _fit(self, turns: Sequence[Turn], name: str) -> None:
-        """Fit every method, at its budget."""
+        """Fit all methods and apply their budgets."""
         keyed = [[(turn.data.key(fit), fit) for fit in self.fits] for turn in turns]
         calls: dict[str, Call[Fit]] = {}
         for turn, of_turn in zip(turns, keyed, strict=True):
-            for key, fit in of_turn:  # arms that differ in their budget share a fit
+            for key, fit in of_turn:  # methods that differ only in their budget share a fit
                 calls.setdefault(key, self._fitting(fit, turn.data, key, fit.method))
         made = self._complete(calls, turns, name, "fits")
         for turn, of_turn in zip(turns, keyed, strict=True):
@@ -119,7 +119,7 @@ class Engine:
             unattained[fit.method][1] += 1
             if moved < self.budgets[fit.method]:
                 unattained[fit.method][0] += 1
-                # A mean over the fits that do get there would be about other fits.
+                # A mean over only the fits that reach the budget would not be comparable.
                 omitted[fit.method] = (
                     f"the budget is {self.budgets[fit.method]:g}, but fit {fit.number} moves VAL rows by "
                     f"at most {moved:.3g}"
@@ -135,7 +135,7 @@ class Engine:
         return stored_fit(fit, self.store, at) or cut_back(fit, budget, data, self.store, at)
 
     def _fit_unseen(self, turns: Sequence[Turn], name: str) -> None:
-        """Fit methods without the rows of each source, to test them on a new device.
+        """Fit methods without the rows of each source, to test them on an unseen device.
 
         With three sources or more, this is done for the first fit of every source-blind method that is fitted
         here on pairs of the table, except if the pairs then do not link the other sources, or if the source
@@ -173,9 +173,9 @@ class Engine:
                     yield source, without, replace(fit, map=None, facts={})
 
     def _measure(self, turns: Sequence[Turn], name: str) -> None:
-        """Measure each fit and, for gated methods, what its gate preserves."""
+        """Measure each fit and, for gated methods, the part that its gate preserves."""
         calls: dict[str, Call[Arrays]] = {}
-        read: dict[str, tuple[Ground, Any]] = {}  # what source readers read, where this is rows
+        read: dict[str, tuple[Ground, Any]] = {}  # input of source readers, for vectors
         keys: list[list[tuple[str, str | None, str | None]]] = []
 
         def cell(what: str, key: str, measures: Callable[..., Arrays], ground: Ground, of: Any) -> str:
@@ -215,7 +215,7 @@ class Engine:
             ]
 
     def _train(self, cells: Mapping[str, tuple[Ground, Any]], name: str) -> dict[str, Scores]:
-        """Return the scores of readers that are trained on a GPU together for all cells.
+        """Train the readers of all cells together on a GPU and return their scores.
 
         Return None without a GPU; each cell then trains its readers.
         """
@@ -271,7 +271,7 @@ class Engine:
     def _complete(
         self, calls: Mapping[str, Call[T]], turns: Sequence[Turn], name: str, what: str
     ) -> dict[str, T]:
-        """Return the result of every call by its key, stored or computed."""
+        """Return the stored or computed result of each call by key."""
         results, missing = self._finished(calls, name, what)
         return results | self._compute(missing, turns, name, what)
 
@@ -290,7 +290,7 @@ class Engine:
         """Compute and return the result of every call."""
         if not calls:
             return {}
-        # First: that a head cannot be fitted is better known before the maps are.
+        # Run this first, so that heads that cannot be fitted raise an error before maps are fitted.
         with waiting(f"audit: {name}heads", self.verbose):
             waits = [turn.ground for turn in turns if not turn.ground.prepared]
             heads = self._done([partial(Ground.prepare, ground) for ground in waits])

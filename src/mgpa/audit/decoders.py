@@ -1,4 +1,4 @@
-"""End-to-end comparators in an audit: they replace the head, so only their task score is measured.
+"""Score end-to-end comparators in an audit; they replace the head, so only the task is measured.
 
 A decoder that uses unlabelled target rows or pairs is trained for every transfer from one source to another
 and scored like refitted heads (T_r). A decoder of all sources together is scored like pooled heads (T_p).
@@ -33,12 +33,12 @@ class OnSource:
         return getattr(self.model, name)
 
     def predict(self, X: Any) -> Any:
-        """Return the model's predictions."""
+        """Return the predictions of the model."""
         return self.model.predict(X, source=np.full(len(X), self.source))
 
 
 def decode(ground: Ground, model: Any) -> Arrays:
-    """Train a decoder on HEAD rows and return its scores on every EVAL unit."""
+    """Train a decoder on HEAD rows and return its scores for each EVAL unit."""
     design, head, held = ground.design, ground.head, ground.evaluation
     name, classifies = type(model).__name__, is_classifier(model)
     if len(design.heads) < 2:
@@ -74,7 +74,7 @@ def decode(ground: Ground, model: Any) -> Arrays:
     return {
         "participants": np.array(ground.units),
         "directions": np.array([f"{a} → {b}" for a, b in directions]),
-        # No reader has scored its rows; who they are is still asked when folds are pooled.
+        # Readers do not score decoders, but pooling of folds needs the units.
         "source_scores": np.zeros((len(held), 1), np.float32),
         "eval_source": np.searchsorted(head.sources, held.source),
         "eval_person": ground.unit_codes,
@@ -84,7 +84,7 @@ def decode(ground: Ground, model: Any) -> Arrays:
 
 
 def collect(fits: Sequence[Fit], cells: list[Arrays], **fields: Any) -> MethodResult:
-    """Return a decoder's scores as a result without any other measurement."""
+    """Return the scores of a decoder as a result without other measurements."""
     n_units = len(cells[0]["participants"])
     nothing = np.full((len(cells), n_units, 1), np.nan)
     return MethodResult(

@@ -1,4 +1,4 @@
-"""Heads from files: a model of the user, scored without refitting on uncorrected and corrected rows."""
+"""Read a user's head from a file, to be scored without refitting on uncorrected and corrected rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _OnnxHead(BaseEstimator):  # type: ignore[misc]
         [entry] = self._session.get_inputs()
         rows = np.asarray(X, dtype=np.float64 if "double" in entry.type else np.float32)
         outputs = self._session.run(None, {entry.name: rows})
-        # scikit-learn's converter gives probabilities as a list of dicts unless told otherwise.
+        # By default, scikit-learn's converter returns probabilities as a list of dicts.
         return [
             np.array([list(row.values()) for row in out]) if isinstance(out, list) else np.asarray(out)
             for out in outputs
@@ -101,8 +101,8 @@ def open_head(path: Path, labels: Any, *, numbers: bool, trust: bool = False) ->
         raise UsageError(f"{path} is not a head; expected .onnx, or .joblib with --trust.")
     if not trust:
         raise UsageError(
-            f"{path.name} can run code of whoever made it when it is opened. Add --trust if that is you, or "
-            "export the head as ONNX, which runs none."
+            f"{path.name} can run code of its author when it is opened. Add --trust if you trust the author, "
+            "or export the head as ONNX, which cannot run code."
         )
     import joblib
 

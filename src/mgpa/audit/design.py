@@ -6,8 +6,8 @@ each unit has one source. Sources are then compared between units, within classe
 reading the label does not count as reading the source. In a **mixed** design, some units travelled, and both
 comparisons are reported.
 
-Roles come from the table or rotate over folds of units. In every fold, other units are EVAL, HEAD and VAL,
-and the rest is FIT; results include all units.
+Roles come from the table or rotate over folds of units. In each fold, different units are EVAL, HEAD and VAL,
+and the rest are FIT; results include all units.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from ..tables.columns import ROLES, spoken
 from ..tables.rows import person_digest, seen_people
 from ..tables.table import Table
 
-# With fewer EVAL units than FEW, the paper's percentile intervals are noticeably too narrow; with fewer than
-# TOO_FEW in a cell, nothing should be concluded from them.
+# With fewer EVAL units than FEW, the paper's percentile intervals are clearly too narrow; with fewer than
+# TOO_FEW in a cell, no conclusion is drawn.
 FEW = 12
 TOO_FEW = 6
-#: One to fit on, one to train readers on, one to score.
+#: Minimum number of participants: one for fitting, one for readers, one for scoring.
 FEWEST_PEOPLE = 3
-# Numbers are classes if at most this many are distinct.
+# Numeric labels are classes if there are at most this number of distinct values.
 MOST_CLASSES = 20
-# This many numbers make the label a quantity, even if each participant has only one of them.
+# From this number of distinct values on, labels are a quantity even if each participant has only one value.
 FEWEST_NUMBERS = 6
-# Numbers as labels are compared within this many parts of their range.
+# Numeric labels are compared within this number of parts of their range.
 PARTS = 3
 
 Kind = Literal["crossed", "nested", "mixed"]
@@ -84,7 +84,7 @@ class Design:
 
     @cached_property
     def within(self) -> bool:
-        """Whether S is that of units with several sources.
+        """Whether S is computed on units with several sources.
 
         Between units, S also contains differences between the units of two sources. In a mixed design, S is
         computed on units that travelled, if there are enough of them or if the others cannot be compared.
@@ -188,7 +188,7 @@ class Design:
             name = "S_stayed" if self.within else "S"
             lines.append(
                 f"{name} compares different {self.plural}: it also contains how those of one source differ "
-                "from those of another (age, severity), without any effect of the source itself."
+                "from those of another (age, severity), even without an effect of the source itself."
             )
         if not self.task:
             has = f" (the table has: {first_few(self.others)})" if self.others else ""
@@ -236,7 +236,7 @@ def find_design(table: Table, task: str | None = None) -> Design:
     if min(n_sources) == len(sources):
         kind = "crossed"
     across = "" if table.label is None else "between"
-    # Units may lack a few of the combinations; they are scored in what they have.
+    # Units may lack a few combinations; they are scored on the others.
     complete = len(labels) > 1 and len(combined) > sum(n_sources) * len(labels) / 2
     if (what == "classification" and complete) or (what == "regression" and kind == "crossed"):
         across = "within"
@@ -250,7 +250,7 @@ def find_design(table: Table, task: str | None = None) -> Design:
 
 
 def _task_of(table: Table, task: str | None) -> tuple[str, NDArray[Any]]:
-    """Return what the labels are, and the class of every row; of numbers, which third they are in."""
+    """Return the kind of labels and the class of each row; for numbers, the class is the tercile."""
     labels = table.label
     if labels is None:
         if task is not None:
@@ -337,7 +337,7 @@ def require_measurable(design: Design, head: Table, evaluation: Table, fewest: i
             f"EVAL has one {design.unit} ({people[0]!r}); an interval over {design.plural} needs two or "
             f"more. Give another {design.unit} the role EVAL; VAL may be empty."
         )
-    # In a fold, which has one unit or more, rows of a class that HEAD lacks are not scored.
+    # In a fold, rows of a class that is missing in HEAD are not scored.
     one_table = design.task == "classification" and fewest > 1
     labels = [("labels", head.label, evaluation.label)] if one_table else []
     for name, trained, scored in (("sources", head.source, evaluation.source), *labels):
@@ -378,9 +378,9 @@ def seen_by(
 def duplicates(
     role: NDArray[Any], participant: NDArray[Any], digests: NDArray[Any]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the number of rows with exact copies in another role, for every two roles, and their names.
+    """Return the number of exact copies between each two roles, and the names of their participants.
 
-    Usually a participant is registered twice: "p03 = p17".
+    Such copies usually mean that a participant is registered twice ("p03 = p17").
     """
     counts, names = {}, []
     for earlier, later in itertools.combinations(ROLES, 2):

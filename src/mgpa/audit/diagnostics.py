@@ -1,4 +1,4 @@
-"""Diagnostics before a correction: evidence in pairs, and associations of source, task and participants."""
+"""Diagnostics before a correction: evidence in pairs, and the association of source and label."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 
 #: Cramér's V below which source and task are said to show no association.
 UNASSOCIATED = 0.1
-MAX_ROWS = 20_000  # paired rows are few; should they be many, these will do
-FOLDS, SHUFFLES = 5, 20  # of pairs; exchanges of views between events
+MAX_ROWS = 20_000  # maximum number of paired rows to examine
+FOLDS, SHUFFLES = 5, 20  # number of folds of pairs, and of permutations of views between events
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
     both = fit_table(MGPA(), table, pairs=pairs)
     m, model = both.to_map(), getattr(both, "estimator_", both)
     effect, spread, gate, shift_gate = model.effect_, model.spread_, model.gate_, model.shift_gate_
-    del both, model  # which keep the pairs; they are read again, rather than kept while fits take most memory
+    del both, model  # frees the pairs, which are read again later, while fits need memory
     paired = _paired_rows(rows, pair_rows)
     first, second = paired.matched()
     people = None if paired.participant is None else paired.participant[first]
@@ -245,23 +245,23 @@ def check_pairs(table: Any, pairs: Any = None, *, hidden: bool = True) -> PairCh
 
 
 def _paired_rows(rows: FitRows, pair_rows: FitRows) -> LabelledRows:
-    """Return the rows of a table that are views of pairs, as many as are looked at."""
+    """Return the paired rows of a table, up to the maximum number."""
     require_columns(["pair_id"], pair_rows.table.columns, pair_rows.name)
     ids, chosen = pair_rows.columns["pair_id"], pair_rows.positions("FIT")
     chosen = chosen[is_paired(ids[chosen])]
     chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, except the last
     paired, _ = read_pairs(pair_rows.read(np.sort(chosen)), rows, None)
-    assert isinstance(paired, LabelledRows)  # as it is of a table
+    assert isinstance(paired, LabelledRows)  # always true for tables
     return paired
 
 
 def _held_out(
     A: Floats, B: Floats, people: NDArray[Any] | None, kind: NDArray[Any]
 ) -> tuple[Floats, Floats, float]:
-    """Return how gates cover held-out pairs, the same of permuted pairs, and how close views are.
+    """Return the coverage of held-out pairs, of permuted pairs, and the closeness of views.
 
-    Views are exchanged between a participant's events; without participants, and between those that have one
-    event each, between any two.
+    Views are permuted between events of one participant, or between all events if participants are unknown or
+    have one event each.
     """
     blocks = kind
     if people is not None:
@@ -271,7 +271,7 @@ def _held_out(
     rng = np.random.default_rng(0)
     by = people if people is not None and len(np.unique(people)) >= FOLDS else None
     curves, spreads = [], []
-    for shuffle in range(1 + SHUFFLES):  # one exchange at a time: all contrasts would fill the memory
+    for shuffle in range(1 + SHUFFLES):  # one permutation at a time, to save memory
         contrasts = (B if shuffle == 0 else B[_exchanged(blocks, rng)]) - A
         curves.append(held_out_coverage(contrasts, groups=by, n_splits=FOLDS))
         spreads.append(_spread(contrasts, kind))
@@ -280,7 +280,7 @@ def _held_out(
 
 
 def _hidden(rows: FitRows, m: Any) -> tuple[HiddenPair, ...]:
-    """Return participants of different sources who may be one person, from a bounded number of rows."""
+    """Return participants of different sources who may be one person, using a limited number of rows."""
     if rows.people is None:
         return ()
     from .hidden_pairs import find_hidden_pairs
@@ -301,7 +301,7 @@ def _exchanged(blocks: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int
 
 
 def _spread(contrasts: Floats, kind: NDArray[Any]) -> float:
-    """Return the root mean square length of contrasts about the mean of their kind."""
+    """Return the root mean square length of contrasts around the mean of their kind."""
     centred = contrasts.copy()
     for name in np.unique(kind):
         centred[kind == name] -= contrasts[kind == name].mean(axis=0)

@@ -1,4 +1,4 @@
-"""Means over participants, and bootstrap draws of these within cells, which all methods share."""
+"""Means over participants, and bootstrap draws of participants within cells, shared by all methods."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-#: The sides of a difference with their signs, or one side alone: values [fit, participant, k].
+#: The signed sides of a difference, or a single side, each with values [fit, participant, k].
 Sides = Sequence[tuple[float, Floats]]
 
-# Draws and their seed: the paper's.
+# Number of draws and their seed, as in the paper.
 DRAWS = 20_000
 SEED = 1101
-# Counts of draws that are held at a time; those of few participants are kept for the next estimate.
+# Maximum size of a block of counts, and of all counts to keep for further estimates.
 BLOCK, KEPT = 2**21, 2**21
-# With more participants than this, groups of them are drawn: at least this many groups in a cell.
+# With more participants, groups are drawn instead of participants; minimum number of groups in a cell.
 MANY, FEWEST_GROUPS = 2_000, 100
 
 
 def cells_of(strata: Any, n: int) -> list[NDArray[np.intp]]:
-    """Return the participants of every cell; without strata, of a single cell."""
+    """Return the participants of each cell; without strata, of one cell."""
     if strata is None:
         return [np.arange(n)]
     codes = np.unique(strata, return_inverse=True)[1]
@@ -84,7 +84,7 @@ def draws_of(cells: list[NDArray[np.intp]], n: int, n_draws: int) -> Iterable[Fl
 
 @lru_cache(maxsize=4)
 def _kept_draws(cells: tuple[tuple[int, ...], ...], n: int, n_draws: int) -> tuple[Floats, ...]:
-    """Return the blocks of draws of few participants, shared by all metrics and methods."""
+    """Return the cached blocks of draws for few participants, shared by all metrics and methods."""
     return tuple(_drawn([np.array(cell) for cell in cells], n, n_draws))
 
 

@@ -1,4 +1,4 @@
-"""A value with its interval: how it is printed, and what may be claimed from it."""
+"""Values with intervals: formatting, and the allowance for skewness in claims."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def number(x: float, spec: str = ".3f") -> str:
     """
     if "0" in spec.partition(".")[0]:
         return format(x, spec)
-    # Equal values that were summed in another order must print alike.
+    # Values that are equal up to the order of summation must print equally.
     text = format(round(x, 9), spec)
     if float(text) == 0:
         text = text.replace("-", "+" if "+" in spec else "")
@@ -34,7 +34,7 @@ def number(x: float, spec: str = ".3f") -> str:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its interval; a format applies to all three numbers.
+    """A value and its interval; a format specification applies to all three numbers.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Estimate:
     value: float
     low: float
     high: float
-    participants: int = 0  # whose skewness claims allow for; 0: claims take the interval as it is
+    participants: int = 0  # number of participants for the skewness allowance; 0: no allowance
 
     def __format__(self, spec: str) -> str:
         value, low, high = [number(x, spec or ".3f") for x in (self.value, self.low, self.high)]
@@ -61,21 +61,22 @@ class Estimate:
 
 
 def with_spread(e: Estimate, values: Sequence[float]) -> Estimate:
-    """Return an estimate whose interval includes the variance of independent values, for example refits."""
+    """Return an estimate with an interval that includes the variance of values such as refits."""
     spread = float(np.std(values, ddof=1) * stdtrit(len(values) - 1, (1 + LEVEL) / 2))
     below, above = (float(np.hypot(end - e.value, spread)) for end in (e.low, e.high))
     return replace(e, low=e.value - below, high=e.value + above)
 
 
 def caution(participants: int, skewness: float) -> float:
-    """Return the factor by which a claim lengthens one side of an interval.
+    """Return the factor by which claims lengthen one side of an interval.
 
-    A claim is one-sided and may be wrong in .05. If the values of n participants have the skewness γ against
-    it, their mean in standard errors falls below -q in .05 where, to first order (Johnson 1978),
+    A claim is one-sided with an error rate of .05. If the values of n participants have an unfavourable
+    skewness γ, their mean in standard errors falls below -q with probability .05, where to first order
+    (Johnson 1978)
 
         q = t + γ (2t² + 1) / (6 √n),
 
-    with t the one-sided quantile of Student's distribution. A sample seldom shows its tail, so γ is assumed.
+    with t the one-sided quantile of Student's distribution. Samples seldom show the tail, so γ is assumed.
     Its effect decreases with the number of participants. The interval is never shorter than the two-sided
     interval.
 

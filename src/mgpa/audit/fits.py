@@ -58,7 +58,7 @@ def list_fits(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
     identity = named.pop("identity", "identity")
     if identity != "identity" and not isinstance(row_estimator(identity), Identity):
         raise ValueError("The name 'identity' is reserved for the uncorrected embedding; rename this method.")
-    # A fresh one: fitted elsewhere, it might be of another width.
+    # Always a new identity, because a fitted one might have another width.
     for name, entry in {"identity": Identity(), **named}.items():
         entries = list(entry) if isinstance(entry, (list, tuple)) else [entry]
         fits: list[Any] = []
@@ -127,7 +127,7 @@ def common_coordinates(fits: list[Fit], table_coordinates: Coordinates | None) -
 
 
 def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) -> None:
-    """Raise if a fitted map has another number of features than the table, or a method lacks its pairs."""
+    """Raise if a fitted map does not match the table's features, or a method lacks pairs."""
     for fit in fits:
         if fit.map is None:
             continue
@@ -147,7 +147,7 @@ def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) ->
 
 
 class FittingData:
-    """The fitting data: a table's FIT and VAL rows, and pairs for all methods or for each.
+    """The fitting data: FIT and VAL rows of a table, and pairs for all methods or for each method.
 
     Rows of a role are copied for use and not stored, because the table may be large. ``coordinates`` are
     those of the rows; maps store them.
@@ -157,8 +157,8 @@ class FittingData:
         self, rows: Table, pairs: Any = None, standardize: bool = True, coordinates: Coordinates | None = None
     ) -> None:
         self.rows, self.pairs, self.standardize, self.coordinates = rows, pairs, standardize, coordinates
-        # Mean and spread of the FIT rows (where only fitted maps are audited and there are none, of HEAD); of
-        # tokens, each is a row.
+        # Mean and spread of the FIT rows, or of HEAD rows if only fitted maps are audited without FIT rows.
+        # Each token counts as a row.
         X = rows.X[rows.role == ("FIT" if "FIT" in rows.role else "HEAD")].reshape(-1, rows.X.shape[-1])
         self.standardizer = Standardizer.from_rows(X, None, standardize)
         self._digests: dict[int | str, str] = {}
@@ -169,7 +169,7 @@ class FittingData:
         return self.rows.rows("VAL")
 
     def standardizer_for(self, m: CorrectionMap) -> Standardizer:
-        """Return the standardizer of a map's features; for joint tokens, of all tokens' features."""
+        """Return the standardizer for the features of a map (for joint tokens, of all tokens)."""
         s, n = self.standardizer, m.n_features // self.rows.X.shape[-1]
         if m.info.token_layout == "mean":
             return s
@@ -184,14 +184,14 @@ class FittingData:
         pairs = self.pairs_for(fit.method)
         if "rows" not in self._digests:
             self._digests["rows"] = " ".join(self.rows.rows(role).digest for role in ("FIT", "VAL"))
-        if id(pairs) not in self._digests:  # several methods mostly share their pairs
+        if id(pairs) not in self._digests:  # computed once, because methods usually share pairs
             if isinstance(pairs, Table):
                 self._digests[id(pairs)] = pairs.digest
             else:
                 sides = () if pairs is None else tuple(np.asarray(side) for side in pairs)
                 self._digests[id(pairs)] = array_digest(*sides)
         model = fit.model
-        if fit.came_fitted:  # what tells a fitted map from others
+        if fit.came_fitted:  # identify a fitted map by its content
             gate = gate_of(model)
             spectrum = None if gate is None else [gate.basis_, gate.cumulative_energy_]
             model = [map_digest(fit.map), asdict(fit.map.info), spectrum]
@@ -209,7 +209,7 @@ def explain(what: str, store: Store) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"This happened while {what}.")
         if store.folder is not None:
-            error.add_note(f"What was finished before is kept in {store.folder}.")
+            error.add_note(f"Finished cells are kept in {store.folder}.")
         raise
 
 
@@ -227,20 +227,20 @@ def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
         if m is None:
             pairs = data.pairs_for(fit.method)
             rows = data.rows
-            if "FIT" not in rows.role:  # the identity, beside fitted maps alone
+            if "FIT" not in rows.role:  # only fitted maps are audited; this is the identity
                 rows = replace(rows.rows("HEAD"), role=None)
             try:
                 model = fit_table(model, rows, pairs=pairs)
             except MissingEvidence as error:
-                # Without evidence a deployed method leaves rows as they are, and so does the audit, which
-                # says so beside its numbers.
+                # Without evidence, a deployed method does not change rows. The audit does the same and
+                # reports it.
                 missing = str(error)
                 names = [name for name in model.get_params() if name.rpartition("__")[2] == "on_missing"]
                 model = clone(model).set_params(**dict.fromkeys(names, "warn"))
                 model = fit_table(model, data.rows, pairs=pairs)
             m = model.to_map().with_coordinates(data.coordinates)
         gate = gate_of(model)
-        del model  # which keeps its rows
+        del model  # frees its rows
         facts = _validation_facts(m, data)
         if missing:
             facts["missing_evidence"] = np.array(missing)
@@ -264,7 +264,7 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
     val = data.val
     if not len(val):
         return {}
-    # The same coordinates for all, whatever each standardised by.
+    # Common coordinates for all maps, whatever their own standardisation.
     H, where = vectors(val, m.info.token_layout), data.standardizer_for(m)
     moved = relative_movement(m, H, source=val.source, coordinates=where)
     facts = {"validation_movement": np.array(moved)}
@@ -274,12 +274,12 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
 
 
 def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData, pairs: Any) -> Arrays:
-    """Return the gate in FIT's coordinates, and its coverage of contrasts of FIT and VAL."""
+    """Return the gate in FIT's coordinates, and its coverage of FIT and VAL contrasts."""
     facts = {
         "gate_basis": np.asarray(gate.basis_, dtype=np.float64),
         "gate_scale": np.asarray(m.scale, dtype=np.float64),
     }
-    # Features that never varied have no size, and no gate can cover them.
+    # Constant features have no scale, so gates cannot cover them.
     varies, layout = data.standardizer_for(m).varies, m.info.token_layout
     if pairs is None or isinstance(pairs, Table):
         fitted = contrasts(data.rows.rows("FIT") if pairs is None else pairs, layout, m.scale)

@@ -1,4 +1,4 @@
-"""Roles that rotate over folds: in every fold, other units are EVAL, HEAD and VAL, and the rest is FIT."""
+"""Rotate roles over folds: in each fold, different units are EVAL, HEAD and VAL, and the rest are FIT."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from ..tables.columns import rotated
 from ..tables.table import Table
 from .design import FEW, FEWEST_PEOPLE, Design, are_numbers, find_design, require_balanced
 
-#: Folds that are made unless a number is given, and the fewest: one for every role.
+#: Default number of folds, and the minimum: one for each role.
 FOLDS = 5
 FEWEST = 4
-#: Between units, readers learn the source from units, not rows: with fewer than this many folds S is too low
-#: by up to .1 (docs/audit.md), so two of six folds train readers.
+#: In nested designs, readers learn the source from units, not rows: with fewer folds, S is too low by up to
+#: .1 (docs/audit.md), so two of six folds train readers.
 NESTED_FOLDS = 6
-#: Roles that fewer people take in turn, each in a fold alone. No audit is without the first three roles; the
-#: fourth person decides how far iterative maps go. From six on two people train the readers, and never those
-#: whose readers they score: what two sessions share by chance would count twice.
+#: Roles for few participants, each of whom is a fold. The first three roles are always needed; a fourth
+#: participant is VAL, for the stopping of iterative maps. With six or more, two participants train the
+#: readers, and no two participants train readers for each other, because chance similarities would count
+#: twice.
 ALONE = ("EVAL", "HEAD", "FIT", "VAL", "FIT")
 ALONE_OF_SIX = ("EVAL", "HEAD", "HEAD", "FIT", "VAL", "FIT", "FIT")
 
@@ -46,7 +47,7 @@ def fold_roles(
     if design.kind != "crossed" and not design.within and 2 * len(paired) <= len(design.units):
         fixed |= paired
     everyone, fixed = design.units, fixed & design.units.keys()
-    if len(everyone) - len(fixed) < FEWEST_PEOPLE:  # too few are left: the audit says who was in the fit
+    if len(everyone) - len(fixed) < FEWEST_PEOPLE:  # too few remain; the audit reports who was in the fit
         fixed = frozenset()
     design = replace(design, units={unit: has for unit, has in everyone.items() if unit not in fixed})
     crossed = design.kind == "crossed" and design.labels != "between"
@@ -101,7 +102,7 @@ def _turns(
 
 
 def _kept_complete(table: Table, design: Design, crossed: bool) -> bool:
-    """Return whether the given roles have complete participants in EVAL and incomplete ones elsewhere."""
+    """Return whether only participants outside EVAL are incomplete in the given roles."""
     evaluation = table.rows("EVAL")
     if crossed:
         return is_crossed(evaluation) and not is_crossed(table)

@@ -1,4 +1,4 @@
-"""The data for measuring corrections: HEAD and EVAL rows, and existing heads."""
+"""Data for measuring corrections: HEAD and EVAL rows, and existing heads."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ from .readers import (
 )
 from .store import array_digest, cell_key
 
-# Rows of the before/after picture: enough to see clouds, few enough to draw.
+# Number of rows in the before/after picture.
 PICTURE_ROWS = 1500
-# Rows that are corrected and standardised at a time: double precision of all of them would take more memory
-# than the table.
+# Rows per block for correction and standardisation; all rows in float64 would need too much memory.
 BLOCK = 2048
-# Values of HEAD rows up to which everything is computed by one thread.
+# Up to this number of values in HEAD rows, everything is computed by one thread.
 SMALL = 2**22
 
 
@@ -74,7 +73,7 @@ class Ground:
         self.head, self.evaluation = (columns_only(table).take(rows) for rows in self.positions.values())
         self.deployed = task_head is not None and is_fitted(task_head)
         self.tokens = table.X.ndim == 3
-        # EVAL units, sorted as text (the first axis of whatever is measured), and that of every row.
+        # EVAL units, sorted as text (first axis of all measurements), and the unit of each row.
         self.units = tuple(np.unique(self.evaluation.participant).tolist())
         self.unit_codes = np.searchsorted(np.array(self.units), self.evaluation.participant)
         self.travelled = np.array([unit in design.travellers for unit in self.units])
@@ -125,11 +124,11 @@ class Ground:
         return (H * self.standardizer.scale + self.standardizer.center).astype(H.dtype)
 
     def for_heads(self, H: NDArray[Any]) -> NDArray[Any]:
-        """Return rows as task heads take them: regression heads take the mean of tokens."""
+        """Return rows in the form for task heads; regression heads use the token mean."""
         return flat_mean(H) if self.design.task == "regression" else H
 
     def for_frozen_heads(self, H: NDArray[Any]) -> NDArray[Any]:
-        """Return rows as existing heads take them."""
+        """Return rows in the form for existing heads."""
         return self.for_heads(self.in_input_units(H) if self.deployed else H)
 
     def standardized(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -157,7 +156,7 @@ class Ground:
         return dict.fromkeys(owners, self.task_head)
 
     def fit_heads(self, rows: NDArray[Any]) -> dict[Any, Any]:
-        """Return a task head for every source with rows of all classes; none if fewer than two have."""
+        """Return a task head for each source with rows of all classes, if at least two sources have them."""
         head, task = self.head, self.design.task
         transfers = list(self.design.heads) if task else []
         if task == "classification":
@@ -173,19 +172,19 @@ class Ground:
 
     @property
     def template(self) -> Any:
-        """The head to fit copies of; None: the default."""
+        """The head to copy and fit; None means the default."""
         if isinstance(self.task_head, OnnxClassifier | OnnxRegressor):
-            return None  # which cannot be fitted again
+            return None  # ONNX heads cannot be refitted
         return clone(self.task_head) if self.deployed else self.task_head
 
     def fit_pooled(self, rows: NDArray[Any], chosen: Any = slice(None)) -> Any:
-        """Return a task head of the HEAD rows of all sources together, or of those that are chosen."""
+        """Return a task head fitted on the HEAD rows of all sources, or on the chosen rows."""
         X, label = self.for_heads(rows[chosen]), self.head.label[chosen]
         return fit_pooled_head(X, label, self.template, task=self.design.task, device=self.device)
 
     @cached_property
     def association_heads(self) -> tuple[tuple[Any, Any], ...]:
-        """Shortcut and control heads of every direction, trained on paired events."""
+        """Shortcut and control heads for each direction, trained on paired events."""
         if not self.directions:
             return ()
         flat = flat_mean(self.read("HEAD"))
@@ -219,7 +218,7 @@ class Ground:
     def run_readers(
         self, C_head: NDArray[Any], C_eval: NDArray[Any], trained: Scores | None = None
     ) -> Scores:
-        """Return the source readers' scores of corrected EVAL rows.
+        """Return the scores of source readers for corrected EVAL rows.
 
         ``trained`` are scores of logistic readers and networks that were already trained.
         """
@@ -230,7 +229,7 @@ class Ground:
         if not self.tokens:
             return run_readers(C_head, source, C_eval, **how)
         pairs = ((self.read("HEAD"), C_head), (self.read("EVAL"), C_eval))
-        # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
+        # Scores on uncorrected centred tokens hold for all corrections that shift tokens equally.
         alike = all(moves_tokens_alike(before, after) for before, after in pairs)
         residual = self.residual_reading if alike else self.run_residual_readers(C_head, C_eval)
         return run_token_readers(C_head, source, C_eval, residual=residual, **how)
@@ -256,9 +255,9 @@ class Ground:
         tokens_alike = self.tokens and len(basis) == H.shape[-1]
         for start in range(0, len(H), BLOCK):
             rows = H[start : start + BLOCK]
-            if tokens_alike:  # a correction inside the gate shifts all tokens as it shifts their mean
+            if tokens_alike:  # corrections inside the gate shift all tokens like their mean
                 rows -= ((token_mean(rows) @ basis) @ basis.T)[:, None, :].astype(H.dtype)
-            else:  # of vectors, or of all tokens together
+            else:  # vectors, or all tokens jointly
                 flat = rows.reshape(len(rows), -1)
                 flat[...] = flat - (flat @ basis) @ basis.T
         return H
@@ -271,7 +270,7 @@ class Ground:
         return bool(of_means or basis.shape[1] < varies * (len(basis) // width))
 
     def prepare(self) -> dict[str, Any]:
-        """Fit all shared objects, so that workers need not fit them again, and return them by name."""
+        """Fit all shared objects before workers need them, and return them by name."""
         shared = ["frozen_heads", "association_heads", "picture", *["residual_reading"] * self.tokens]
         with threadpool_limits(self.n_threads):
             return {name: getattr(self, name) for name in shared}

@@ -25,7 +25,7 @@ from .readers import SEED, check_rows, check_tokens, token_scaling, train_networ
 
 Floats = NDArray[np.float64]
 
-# Source k's head starts from the seed + 10 + k.
+# The head of source k has the seed ``seed`` + 10 + k.
 SOURCE_SEED_OFFSET = 10
 
 
@@ -112,7 +112,7 @@ def fit_heads(
     X : (n, d) array, or tokens (n, t, d)
         HEAD rows: uncorrected for existing heads, corrected for refitted heads.
     y, source : (n,) labels
-        Task and source of each row. Every source needs every class.
+        Task and source of each row. Each source needs all classes.
     head : scikit-learn classifier or regressor, or None
         Copies of it are fitted. Classifiers need ``decision_function`` or ``predict_proba``, and sorted
         ``classes_``. None: :func:`ridge_head` for vectors, a network for tokens, ridge for numbers.
@@ -154,7 +154,7 @@ def fit_pooled_head(
 
 def _template(head: Any, task: str, ndim: int, device: str) -> Any:
     """Return the head to copy: the given head, or the default for rows, tokens or numeric labels."""
-    if head is None and task == "regression":  # the ridge by leave-one-out
+    if head is None and task == "regression":  # ridge with a leave-one-out penalty
         head = make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-4, 4, 17)))
     elif head is None:
         head = TokenNetworkHead(device=device) if ndim == 3 else ridge_head()
@@ -172,7 +172,7 @@ def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> NDArray
                 f"Source {name!r} has HEAD rows of classes {classes[present].tolist()}; a head needs all "
                 f"of {classes.tolist()}, two or more. Add such rows, or drop the class."
             )
-    # scikit-learn refuses 12.5 and 13.5 Hz as classes; it takes their numbers in order.
+    # scikit-learn does not accept classes such as 12.5 and 13.5, so their positions are used.
     return targets if classes.dtype.kind == "f" and (classes % 1).any() else classes[targets]
 
 
@@ -197,7 +197,7 @@ def _seeded(head: Any, seed: int) -> Any:
 def transfer_scores(
     heads: dict[Any, Any], X_eval: Any, source_eval: Any
 ) -> dict[tuple[Any, Any], tuple[NDArray[np.intp], Floats, NDArray[Any]]]:
-    """Score the EVAL rows of every source with the head of every other one.
+    """Score the EVAL rows of each source with the heads of all other sources.
 
     ``heads`` are from :func:`fit_heads`; sources without a head are left out. The result has, for each
     ordered pair (a, b) of sources, the rows of b, and the result of :func:`score_rows` for them with the head

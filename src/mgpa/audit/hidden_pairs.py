@@ -1,8 +1,8 @@
-"""Hidden pairs: participants of two sources, under two names, whose rows look like one person.
+"""Find hidden pairs: participants of two sources with rows that look like one person under two names.
 
-Means of participants' rows are compared between sources, along axes in which rows vary within participants:
+Participants' mean rows are compared between sources, along axes in which rows vary within participants:
 
-    one person: difference ~ N(0, v), v = the variance of means of that many rows, and a share τ of B
+    one person:    difference ~ N(0, v),  v = the sampling variance of the means, plus a share τ of B
     two people:    difference ~ N(0, v + 2 B),  B = the variance between participants of one source
 
 The likelihood ratio (mean over τ) exceeds c for two people with a probability of at most 1 / c. Pairs are
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-FEWEST = 5  # participants of each source
+FEWEST = 5  # minimum number of participants of each source
 MOST = 200
 RATE = 0.05  # chance of any false candidate
-CHANGES = (0.02, 0.1, 0.3)  # τ: what differs between two recordings of one person
-BALL = 0.02  # of the variance within participants, shared by all directions
+CHANGES = (0.02, 0.1, 0.3)  # τ: candidate variances between two recordings of one person, relative to B
+BALL = 0.02  # share of the variance within participants that is spread equally over all directions
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def find_hidden_pairs(X: Any, source: Any, participant: Any) -> tuple[HiddenPair
         W = [w - np.median(w, axis=0) for w in W]
         rows = [n_rows[side] for side in (first, second)]
         by_chance = np.mean(1.0 / np.concatenate(rows))
-        # The middle ones count: where a few people are far out, the others are alike without being one.
+        # Robust estimate: with a few extreme participants, all others would seem to be the same person.
         between = (1.4826 * np.median(np.abs(np.concatenate(W)), axis=0)) ** 2
         between = np.maximum(between - by_chance, 0.01 * by_chance)
         apart = np.square(W[0][:, None] - W[1])

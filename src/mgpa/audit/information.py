@@ -1,14 +1,15 @@
-"""Source information in bits, and whether participants can still be recognised.
+"""Measure source information in bits, and the recognition of participants.
 
 Equation (2) of the paper splits the source information in corrected rows R(H), with Q the preserved part:
 
     I(U; R(H)) = I(U; Q) + I(U; R(H) | Q)
 
-No correction inside the gate changes the first term; a correction should lower the second. Both are measured
-by conditional probing (Hewitt, Ethayarajh, Liang and Manning 2021; Xu and others 2020): the cross-entropy of
-the best reader of Q minus that of the best reader of Q and R(H) together. Readers are trained on HEAD
-participants, and their scores are converted to probabilities on other EVAL participants than those that are
-scored. So I(U; Q) and the sum are, except for chance, lower bounds. Cross-entropies are in bits per row.
+Corrections inside the gate do not change the first term and should lower the second. Both are measured by
+conditional probing (Hewitt, Ethayarajh, Liang and Manning 2021; Xu and others 2020): the cross-entropy of the
+best reader of Q minus that of the best reader of Q and R(H) together. Readers are trained on HEAD
+participants, and their scores are calibrated to probabilities on EVAL participants other than the scored
+ones. Therefore I(U; Q) and the sum are lower bounds, except for random error. Cross-entropies are in bits per
+row.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from .readers.vectors import run_readers
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-#: How many groups participants are dealt into; the readers that score one are weighed on the others.
+#: Number of groups of participants; the readers for one group are weighted on the other groups.
 GROUPS = 5
-#: Readers that are weighed together, and how strongly weights are held back.
+#: Number of readers to combine, and the ridge penalty of their weights.
 READERS = 3
 RIDGE, NEWTON_STEPS, SMALL_STEP = 1.0, 30, 1e-8
-#: A score further out says no more than that it is far out.
+#: Standardised scores are clipped at this value.
 FAR = 8.0
-#: Rows and other participants that one row is compared with, to see who is who.
+#: Number of other participants with which a row is compared, and minimum number of rows of a participant.
 OTHERS, FEWEST_ROWS = 32, 4
 
 
 @dataclass(frozen=True)
 class SourceInformation:
-    """Bits about the source per row, by participant.
+    """Information about the source in bits per row, for each participant.
 
     Attributes
     ----------
@@ -61,12 +62,12 @@ class SourceInformation:
 
     @property
     def I_Q(self) -> Estimate:
-        """I(U; Q) with its interval over participants, which no correction in the gate can change."""
+        """I(U; Q) with its interval over participants; corrections inside the gate cannot change it."""
         return estimate(self.preserved, widen=True)
 
     @property
     def I_R(self) -> Estimate:
-        """I(U; R(H) | Q) with its interval over participants, which a correction should lower."""
+        """I(U; R(H) | Q) with its interval over participants; corrections should lower it."""
         return estimate(self.editable, widen=True)
 
     @property
@@ -147,12 +148,12 @@ def information_of_scores(
     of_preserved, of_all : (n, R) arrays, or (n, R, K) of more than two sources
         Scores of readers of Q, and of Q and R(H) together: of whole corrected rows.
     codes, units : (n,) arrays
-        Source and unit of every row, numbered from 0. Units without rows have NaN, and so have all where
-        fewer than two have rows.
+        Source and unit of each row, numbered from 0. Units without rows have NaN; all units have NaN if fewer
+        than two have rows.
 
     Notes
     -----
-    From each bank, the readers with the largest AUROC on other units are used; a logistic regression, fitted
+    From each set, the readers with the largest AUROC on other units are used; a logistic regression, fitted
     on other units, converts their scores to probabilities. The readers of Q and R(H) together include the
     scores from Q, so that the second term is below zero only by chance.
     """
@@ -187,9 +188,9 @@ def of_floor(cell: Mapping[str, Any], floor: Mapping[str, Any] | None) -> dict[s
 
 
 def _logits(scores: NDArray[Any], codes: Codes, rows: NDArray[np.bool_]) -> Floats:
-    """Return the scores of the readers that are best on some rows, standardised on these rows.
+    """Return the scores of the readers that are best on the given rows, standardised on these rows.
 
-    For more than two sources, the log-probabilities of every source.
+    For more than two sources, they are the log-probabilities of each source.
     """
     areas = np.zeros(scores.shape[1])
     for k, column in score_columns(scores):
@@ -215,7 +216,7 @@ def multinomial(X: Floats, codes: Codes, n_sources: int) -> Floats:
     p, K = X.shape[1], n_sources
     weight, target = np.zeros((p, K)), np.eye(K)[codes]
     penalty = np.full((p, K), RIDGE)
-    penalty[-1] = 1e-6  # of the intercepts
+    penalty[-1] = 1e-6  # for the intercepts
     for _ in range(NEWTON_STEPS):
         probability = np.exp(log_softmax(X @ weight, axis=1))
         gradient = X.T @ (probability - target) + penalty * weight
@@ -226,7 +227,7 @@ def multinomial(X: Floats, codes: Codes, n_sources: int) -> Floats:
                 hessian[:, a, :, b] = (X * curvature[:, None]).T @ X
         flat = hessian.reshape(p * K, p * K) + np.diag(penalty.reshape(-1))
         step = np.linalg.solve(flat, gradient.reshape(-1)).reshape(p, K)
-        # Far from the minimum a step may overshoot; scores are standardised, so weights are of order one.
+        # Limit steps, which may overshoot far from the minimum; weights are of order one.
         step *= min(1.0, 4.0 / max(float(np.abs(step).max()), 1e-12))
         weight -= step
         if np.abs(step).max() < SMALL_STEP:
@@ -237,14 +238,15 @@ def multinomial(X: Floats, codes: Codes, n_sources: int) -> Floats:
 def identity_auroc(
     X_head: Any, people_head: Any, X_eval: Any, people_eval: Any, events: Any = None, seed: int = 98
 ) -> Floats:
-    """Return the AUROC for recognising each EVAL participant's rows among other people's, (P,).
+    """Return the AUROC for recognising rows of each EVAL participant among those of others, (P,).
 
     Half of a participant's events are the reference; each row of the other half should be closer to it than
-    to the references of up to 32 other participants, at random. Distances are those of a linear discriminant:
-    rows are whitened by the covariance within HEAD participants, so that directions in which people differ
-    have a large weight. A correction that lowers the AUROC of the source but not this one preserves
-    differences between people; one that lowers both also removes information about people, which may or may
-    not be desired. Time is linear in rows. NaN for participants with fewer than four rows.
+    to the references of up to 32 random other participants. Distances are those of a linear discriminant:
+    rows are whitened by the covariance within HEAD participants, so that directions in which participants
+    differ have large weights. A correction that lowers the AUROC of the source but not this AUROC preserves
+    differences between participants; a correction that lowers both also removes information about
+    participants, which may or may not be desired. Time is linear in rows. Participants with fewer than four
+    rows have NaN.
 
     Parameters
     ----------
@@ -293,7 +295,7 @@ def identity_auroc(
 
 
 def _alternating(event: Codes, person: Codes) -> Codes:
-    """Return 0 or 1 for every row: each participant's events in turn."""
+    """Return the half (0 or 1) of each row; the events of each participant alternate."""
     order = np.lexsort((event, person))
     new_person = np.r_[True, np.diff(person[order]) != 0]
     new_event = np.r_[True, np.diff(event[order]) != 0] | new_person

@@ -1,4 +1,4 @@
-"""One correction measured: source readers, task heads, movement and association shift on held-out people."""
+"""Measure a correction on held-out participants: source readers, task heads, movement, association shift."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .ranks import between_auroc, twin_accuracy, within_auroc
 from .readers import Scores
 from .store import Arrays
 
-# Rows that a head scores, its scores, and what it takes them for.
+# Positions of scored rows, scores of a head, and predicted classes.
 Transfer = tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]
 
 
 def measure(ground: Ground, m: CorrectionMap, trained: Scores | None = None) -> Arrays:
-    """Return every measurement of one correction.
+    """Return all measurements of one correction.
 
-    ``trained`` are the scores of source readers that were already trained together with others.
+    ``trained`` has the scores of source readers that were already trained.
     """
     C_head, C_eval = ground.read("HEAD", m), ground.read("EVAL", m)
     result = source_accessibility(ground, C_head, C_eval, trained)
@@ -38,7 +38,7 @@ def measure(ground: Ground, m: CorrectionMap, trained: Scores | None = None) -> 
     head, evaluation = ground.head.participant, ground.evaluation
     whose = (ground.sized(C_head), head, ground.sized(C_eval), evaluation.participant)
     result["identity"] = identity_auroc(*whose, evaluation.pair_id)
-    del C_head, whose  # which is large, and no longer needed
+    del C_head, whose  # large and no longer needed
     held, varies = ground.evaluation, ground.standardizer.varies
     people, result["movement"] = movement_by_group(ground.read("EVAL"), C_eval, held.participant, varies)
     result |= association(ground, C_eval)
@@ -75,9 +75,9 @@ def movement_by_group(
 def source_accessibility(
     ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any], trained: Scores | None = None
 ) -> Arrays:
-    """Return each reader's AUROC on every EVAL unit, and its scores.
+    """Return the AUROC of each reader on each EVAL unit, and its scores.
 
-    Units with several sources are compared within units, the others between units.
+    Sources are compared within units that have several sources, and between the other units.
     """
     reading = ground.run_readers(C_head, C_eval, trained)
     scores, units = np.stack(list(reading.values()), axis=1), ground.unit_codes
@@ -101,7 +101,7 @@ def source_accessibility(
 
 
 def present_only(scores: NDArray[Any], codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return scores without the columns of absent classes (or sources), and codes of those present."""
+    """Return scores without columns of absent classes (or sources), and codes among the present ones."""
     present, numbered = np.unique(codes, return_inverse=True)
     if scores.ndim == 2 or len(present) == scores.shape[-1]:
         return scores, codes
@@ -109,7 +109,7 @@ def present_only(scores: NDArray[Any], codes: NDArray[Any]) -> tuple[NDArray[Any
 
 
 def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
-    """Return the scores of task heads on every EVAL unit, separately for each source.
+    """Return the scores of task heads on each EVAL unit, separately for each source.
 
     ``frozen`` (existing) and ``refitted`` heads are transferred from one source to another ("directions").
     ``home`` is an existing head on its own source ("homes"). A ``pooled`` head was trained on corrected rows
@@ -144,27 +144,27 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
 
 
 def _homes(ground: Ground) -> list[Any]:
-    """Return the sources on which existing heads are at home; of a deployed head, the one that is stated."""
+    """Return the home sources of existing heads; for a deployed head, the stated source."""
     if not ground.deployed:
         return list(ground.design.heads)
     return [] if ground.head_source is None else list(ground.frozen_heads)
 
 
 def transfer(ground: Ground, head: Any, rows: NDArray[Any], source: Any) -> Transfer | None:
-    """Return positions and a head's scores of a source's EVAL rows; None without a head or rows to score."""
+    """Return positions and head scores of a source's EVAL rows; None without a head or rows."""
     to = np.flatnonzero((ground.evaluation.source == source) & ground.scored)
     return None if head is None or not len(to) else (to, *score_rows(head, rows[to]))
 
 
 def measured(ground: Ground, scored: Transfer | None) -> Arrays:
-    """Return what is measured of a head on every unit, by what labels are; NaN for units it did not score."""
+    """Return the measurements of a head on each unit, by kind of labels; NaN for units without scores."""
     if ground.design.task == "regression":
         return numbers_measured(ground, scored)
     return classes_measured(ground, scored)
 
 
 def in_columns(heads: str, parts: Sequence[Arrays]) -> Arrays:
-    """Return measurements (P,) of several transfers by the names that cells have for them, (P, D)."""
+    """Return the measurements (P,) of several transfers as columns (P, D), with their names in cells."""
     names = parts[0] if parts else ()
     return {f"{heads}{what}": np.stack([part[what] for part in parts], axis=1) for what in names}
 
@@ -215,7 +215,7 @@ def unseen_utility(
 
 
 def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
-    """Return differences between outputs of existing heads for the same unit under two sources.
+    """Return the differences between outputs of existing heads for the same unit under two sources.
 
     For every EVAL unit with several sources, ``flips`` is the share of events (without paired events, of
     classes) with different predicted classes, and ``output_change`` is the difference of probabilities or
@@ -272,7 +272,7 @@ def classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
     codes = np.searchsorted(np.unique(ground.head.label), ground.evaluation.label[rows])
     n_classes = 2 if scores.ndim == 1 else scores.shape[-1]
     scores = scores[:, None] if scores.ndim == 1 else scores[:, None, :]
-    # One entry for every unit and class: the mean score, and the share that is right.
+    # For each unit and class: the mean score, and the share of correct predictions.
     entry, place = np.unique(units * n_classes + codes, return_inverse=True)
     right = np.bincount(place, predicted == codes) / np.bincount(place)
     accuracy = _unit_means(right, entry // n_classes, n)
@@ -308,7 +308,7 @@ def numbers_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
 
 
 def _unit_means(values: NDArray[Any], units: NDArray[Any], n: int) -> NDArray[np.float64]:
-    """Return the mean of every unit's values; NaN for units without any."""
+    """Return the mean value of each unit; NaN for units without values."""
     with np.errstate(invalid="ignore"):
         return np.asarray(np.bincount(units, values, n) / np.bincount(units, minlength=n))
 
@@ -334,16 +334,17 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
 def gate_basis(facts: Arrays, scale: NDArray[Any]) -> NDArray[Any]:
     """Return an orthonormal basis of a fit's gate in the coordinates of the readers."""
     basis = facts["gate_basis"]
-    scale = np.tile(scale, len(basis) // len(scale))  # of all tokens, for a gate of all of them
+    scale = np.tile(scale, len(basis) // len(scale))  # repeated for gates of all tokens
     if np.array_equal(facts["gate_scale"], scale):
         return basis
     return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
 
 
 def measure_floor(ground: Ground, basis: NDArray[Any], trained: Scores | None = None) -> Arrays:
-    """Read the source from the part that the gate preserves, which no correction in the gate can change.
+    """Return the AUROC of source readers on the part that the gate preserves.
 
-    ``basis`` is the basis of the gate, orthonormal in FIT's coordinates.
+    Corrections inside the gate cannot change this part. ``basis`` is the basis of the gate, orthonormal in
+    FIT's coordinates.
     """
     return source_accessibility(
         ground, ground.preserved("HEAD", basis), ground.preserved("EVAL", basis), trained

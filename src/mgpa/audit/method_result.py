@@ -1,4 +1,4 @@
-"""The measurements of one method: every fit, every participant, and the metrics computed from them."""
+"""The measurements of one method for all fits and participants, and metrics computed from them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from .values import mean_size
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
-#: What the repr shows.
+#: Metrics shown in the repr.
 REPR = ("S", "home", "away", "T_f", "RMSEP_home", "RMSEP_away", "M")
 
 
 class Kept:
-    """What is computed once and kept with its object; a copy begins anew."""
+    """Mixin that caches computed values in the object; copies start with an empty cache."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_kept"}
 
     def once(self, name: str, compute: Callable[[], T]) -> T:
-        """Return what a name stands for, computed the first time."""
+        """Return the cached value of a name; compute it at the first call."""
         if name not in self._kept:
             self._kept[name] = compute()
         return self._kept[name]  # type: ignore[no-any-return]
@@ -56,20 +56,20 @@ class Kept:
 
 @dataclass(frozen=True)
 class MethodResult(Kept):
-    """All measurements of one method; the first axis of every array is its fits.
+    """All measurements of one method; the first axis of all arrays is the fit.
 
     Attributes
     ----------
     participants, readers, directions, homes : tuples of str
         Names along the axes of the arrays.
     source_auroc : (F, P, R) array
-        Each reader's AUROC on each EVAL participant.
+        AUROC of each reader on each EVAL participant.
     movement : (F, P) array
     heads : dict of name to (F, P, D) array
-        Scores of task heads: AUROC ("frozen", "refitted" in every direction of transfer, "home" on the source
-        of the head, "pooled" and "unseen" on every source), "_accuracy" and "_shift" at their threshold, and
-        "recall" of every class; for numbers, "_bias", "_square" and "_relative" errors. NaN if the unit has
-        no score.
+        Scores of task heads: AUROC ("frozen" and "refitted" for each direction of transfer, "home" on the
+        source of the head, "pooled" and "unseen" on each source), "_accuracy" and "_shift" at their
+        threshold, and "recall" of each class; for numbers, "_bias", "_square" and "_relative" errors. NaN if
+        the unit has no score.
     shortcut, control : (F, P, 3) arrays or None
         AUROC at association -1, 0 and 1. NaN if the unit has no paired events of both labels.
     flips, output_change : (F, P) arrays or None
@@ -132,7 +132,7 @@ class MethodResult(Kept):
         return None if self.design is None else self.design.strata(self.participants)
 
     def sample(self, metric: str) -> tuple[Statistic, Floats, dict[str, Any]]:
-        """Return the statistic of a metric, the values of units that have it, and settings of the bootstrap.
+        """Return the statistic of a metric, the values of units that have it, and bootstrap settings.
 
         The settings are ``strata``, ``leverage`` and ``widen`` of :func:`mgpa.audit.estimate`.
         """
@@ -144,7 +144,7 @@ class MethodResult(Kept):
         valid = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
         strata = None if self.strata is None else self.strata[valid]
         leverage = 2.0 if self.compares_units(metric, valid) else 1.0
-        if statistic == "max" and self.widen:  # the paper's S is what its reader has on the same participants
+        if statistic == "max" and self.widen:  # the paper's S has no correction for the choice of reader
             statistic = "best"
         return statistic, values[:, valid], {"strata": strata, "leverage": leverage, "widen": self.widen}
 
@@ -175,7 +175,7 @@ class MethodResult(Kept):
 
     @property
     def within(self) -> bool:
-        """Whether S is that of units that travelled (:attr:`mgpa.audit.design.Design.within`)."""
+        """Whether S is computed on units that travelled (:attr:`mgpa.audit.design.Design.within`)."""
         return self.design is None or self.design.within
 
     @property
@@ -185,7 +185,7 @@ class MethodResult(Kept):
 
     @cached_property
     def reference(self) -> str:
-        """The source to which all maps of the method map rows, if they name one; else empty."""
+        """The common reference source of the method's maps; empty without one."""
         named = {info.reference or str(info.parameters.get("reference") or "") for info in self.provenance}
         return named.pop() if len(named) == 1 else ""
 
@@ -210,12 +210,12 @@ class MethodResult(Kept):
 
     @cached_property
     def by_chance(self) -> Floats:
-        """The mean AUROC of every reader over units with permuted sources, (F, draws, R)."""
+        """The mean AUROC of each reader over units with permuted sources, (F, draws, R)."""
         return exchanged_sources(self)
 
     @cached_property
     def S(self) -> float:
-        """The best reader's mean AUROC over units, averaged over fits."""
+        """The mean AUROC of the best reader over units, averaged over fits."""
         return self.estimate("S").value
 
     @property
@@ -224,7 +224,7 @@ class MethodResult(Kept):
         return len(self.source_auroc)
 
     def values(self, metric: str) -> tuple[Statistic, Floats]:
-        """Return the statistic of a metric and its values; NaN for units without any."""
+        """Return the statistic of a metric and its values; NaN for units without values."""
         measure, values = find_metric(metric), self._measured(metric)
         if values is None:
             raise ValueError(f"{metric} was not measured for {self.name}: {measure.missing}")
@@ -277,7 +277,7 @@ class MethodResult(Kept):
         share = measure.unit in ("AUROC", "balanced accuracy", "share")
         size = measure.better == "lower" and measure.unit != "bits"  # bits may fall below zero by chance
         low = 0.0 if share or size or metric == "M" else -np.inf
-        low = -1.0 if measure.part_of == "shift_f" else low  # in one direction, it has a sign
+        low = -1.0 if measure.part_of == "shift_f" else low  # shifts in one direction have a sign
         low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
         return replace(interval, low=low, high=high)
 
@@ -291,12 +291,12 @@ class MethodResult(Kept):
         return self.chance.excluded and contrast(values, floor, statistic, **sampling).low <= 0.01
 
     def reader_means(self) -> Floats:
-        """Return each reader's participant-mean AUROC, averaged over fits."""
+        """Return the mean AUROC of each reader over participants, averaged over fits."""
         _, values, sampling = self.sample("S")
         return np.asarray(shares(sampling["strata"], values.shape[1]) @ values.mean(axis=0))
 
     def by_participant(self, metric: str) -> Floats:
-        """Return a metric of every participant, averaged over fits; their mean is the metric itself.
+        """Return a metric for each participant, averaged over fits; the mean over participants is the metric.
 
         For S, these are AUROCs of the best reader, minus the bias from choosing it. For the worst
         association, they are AUROCs at the association that is worst on average. If units are compared with
@@ -324,34 +324,34 @@ class MethodResult(Kept):
         return np.asarray(values.mean(axis=0))
 
     def association_curve(self) -> tuple[Floats, float, float]:
-        """Return (a, b, c) of the shortcut head's mean curve, its minimum, and the ξ of that."""
+        """Return (a, b, c) of the shortcut head's mean curve, its minimum, and the ξ of the minimum."""
         curve = curve_coefficients(self.sample("worst")[1]).mean(axis=(0, 1))
         lowest, xi = curve_minimum(curve)
         return curve, float(lowest), float(xi)
 
     def best_reader(self) -> str:
-        """Return the best reader, whose AUROC is S."""
+        """Return the name of the best reader, which determines S."""
         return self.readers[int(self.reader_means().argmax())]
 
 
 def chance_level(result: MethodResult, metric: str, readers: list[int]) -> Chance:
     """Return the chance level of a metric of readers from permuted sources (:mod:`mgpa.audit.ranks`)."""
-    # Repeated deals score the same rows, so that their permutations may not be averaged: the deal counts
-    # in which chance reaches furthest.
+    # Repeated divisions score the same rows, so permutations must not be averaged over them: use the division
+    # with the highest chance level.
     n = result.n_fits // result.repeats
     deals = [_chance_of(result, slice(r * n, (r + 1) * n), metric, readers) for r in range(result.repeats)]
     p, high = max(chance.p for chance in deals), max(chance.high for chance in deals)
-    # What luck adds is taken off the level on average: of few units it can still reach what was measured.
+    # The mean bias from choosing readers is subtracted from the level.
     return Chance(p, high if p <= LEVEL else max(high, result.estimate(metric).value))
 
 
 def _chance_of(result: MethodResult, fits: slice, metric: str, readers: list[int]) -> Chance:
     """Return the chance level of some fits."""
     permuted = result.by_chance[fits][..., readers].max(axis=-1).mean(axis=0)
-    if not result.within:  # the first draw is what was measured
+    if not result.within:  # the first draw has the measured values
         return compare(float(permuted[0]), permuted[1:], result.widen)
     statistic, values, sampling = result.sample(metric)
-    # By the default rules largest values are compared with largest values.
+    # By default, maxima over readers are compared with maxima.
     measured = point(values[fits], "max" if result.widen else statistic, sampling["strata"])
     by_rows = compare(measured, permuted, result.widen)
     units = result.source_auroc[fits][:, result.travelled]
@@ -360,7 +360,7 @@ def _chance_of(result: MethodResult, fits: slice, metric: str, readers: list[int
 
 
 def exchanged_sources(result: MethodResult) -> Floats:
-    """The mean AUROC of every reader over units with permuted sources, (F, draws, R)."""
+    """Return the mean AUROC of each reader over units with permuted sources, (F, draws, R)."""
     by_fit: list[Any] = [[] for _ in range(result.n_fits)]
     for i, cell in zip(result.cell_fits, result.cells, strict=True):
         scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))
@@ -374,6 +374,6 @@ def exchanged_sources(result: MethodResult) -> Floats:
             areas = permuted_mean(scores[rows], codes[rows], units, split)
         else:
             areas = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows], split)
-        by_fit[i].append((areas, units.max() + 1))  # splits count by their units
+        by_fit[i].append((areas, units.max() + 1))  # splits are weighted by their number of units
     parts = [zip(*fit, strict=True) for fit in by_fit]
     return np.stack([np.average(list(areas), axis=0, weights=list(sizes)) for areas, sizes in parts])

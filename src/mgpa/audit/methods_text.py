@@ -1,4 +1,4 @@
-"""A methods paragraph for a paper, from the settings and results of an audit."""
+"""Write a methods paragraph for a paper from the settings and results of an audit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CITED = "Aimoldin et al. 2026"
 def methods_text(audit: Audit) -> str:
     """Return one paragraph: data, roles, methods, readers, heads, intervals, versions, and the reference."""
     s, readers = audit.settings, audit["identity"].readers
-    # Each row of a table is EVAL in one fold; without folds it has one role in all.
+    # With folds, each row is EVAL once; without folds, each row has one role.
     rows = s.rows["EVAL"] if s.folds > 1 else None if s.splits > 1 else sum(s.rows.values())
     size = f"{rows} embeddings" if rows is not None else "Embeddings"
     width = " tokens of ".join(map(str, s.features)) + " features"
@@ -44,7 +44,7 @@ def methods_text(audit: Audit) -> str:
         scaled if s.standardize else f"Embeddings were measured in {units}, without standardisation.",
         f"Source accessibility S is the largest {_area(audit)} of {len(readers)} "
         f"readers trained on corrected HEAD rows ({reader_summary(readers)})"
-        + (", less what choosing among them adds (bootstrapped)" if s.widen else "")
+        + (", minus the bias from choosing the largest (bootstrapped)" if s.widen else "")
         + f". It was compared with {ranks.DRAWS} permutations of source labels (seed {ranks.SEED})"
         + (f", and of the sign of whole {audit.design.plural}" if s.widen and audit.design.within else "")
         + f"; the source was called readable if the larger p was at most {ranks.LEVEL:g}.",
@@ -107,7 +107,7 @@ def _roles(audit: Audit) -> str:
         what = "Maps came fitted" + _rows_of_maps(audit)
         what += "; source readers and refitted heads were trained on HEAD, and scores come from EVAL"
     if s.folds > 1:
-        deals = f", dealt anew {s.repeats} times" if s.repeats > 1 else ""
+        deals = f" in {s.repeats} random divisions" if s.repeats > 1 else ""
         return (
             f"{what}; roles rotated over {s.folds} folds{deals}, so that each of {audit.n_people} {people} "
             f"was EVAL once, scored by {trained_on_others(audit)}."
@@ -122,7 +122,7 @@ def _roles(audit: Audit) -> str:
 
 
 def _rows_of_maps(audit: Audit) -> str:
-    """Return the numbers of rows and contrasts in the fits of given maps."""
+    """Return the numbers of rows and contrasts in the fits of given maps, as words."""
     infos = [info for name in audit.methods[1:] for info in audit[name].provenance if info.n_rows]
     if not infos:
         return ""
@@ -209,7 +209,7 @@ def _task(audit: Audit) -> list[str]:
 
 
 def _results(audit: Audit) -> list[str]:
-    """Return S and the task before and after, a sentence each, with intervals."""
+    """Return one sentence each on S and the task before and after correction, with intervals."""
     task, (_, *names) = task_metric(audit), audit.methods
     chance = number(max(result.chance.high for result in audit.results.values()))
     sentences = []

@@ -1,4 +1,4 @@
-"""The list of all metrics of an audit, with names, directions, and the origin of their values.
+"""All metrics of an audit, with their names, desired directions, and functions that compute their values.
 
 Tables, verdicts, figures, the report and study files use this list.
 """
@@ -15,10 +15,11 @@ from . import values as of
 from .bootstrap import Statistic
 from .estimates import Estimate, caution
 
-#: Smaller changes of a share print as .000.
+#: Smaller changes of a share are printed as .000.
 SMALLEST = 0.0005
-# The skewness of participants that claims allow for. Gains: that of a gain which one in ten lacks. Losses: a
-# lognormal variable's (σ = 1), as harm that is called none is the worse error. See how_often_wrong.md.
+# Skewness of participants assumed for claims. Gains: the skewness if one in ten participants has no gain.
+# Losses: that of a lognormal variable (σ = 1), because overlooked harm is the worse error; see
+# how_often_wrong.md.
 SKEWED_GAINS, SKEWED_LOSSES = 8 / 3, 6.2
 
 
@@ -58,7 +59,7 @@ class Metric:
 
     @property
     def compares(self) -> str:
-        """The quantity that the metric compares between units: "sources", "labels", or "" for none."""
+        """The quantity that this metric compares between units: "sources", "labels", or "" for none."""
         if self.statistic == "max":
             return "sources"
         return "labels" if self.unit == "AUROC" and self.kept is not None else ""
@@ -80,10 +81,10 @@ class Metric:
         return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
-        """Classify a change of this metric; one that prints as .000 is none.
+        """Return the outcome of a change; changes that print as .000 count as none.
 
-        A gain is claimed if the interval excludes none, and a metric is kept if it excludes the loss. For
-        both the interval is made longer, as participants may be skewed
+        A metric improved if the interval of the change excludes zero, and is kept if the interval excludes a
+        loss of ``kept``. Intervals are lengthened first, because the values of participants may be skewed
         (:func:`~mgpa.audit.estimates.caution`).
         """
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
@@ -97,12 +98,12 @@ class Metric:
         return "suffered" if gain[1] < 0 and visible else "unclear"
 
 
-#: What linear readers are called.
+#: Name pattern of linear readers.
 LINEAR = r"(.* )?(whitened_)?linear(_raw|_standardized)?"
 _NO_LABELS = "the labels are not classes, or fewer than two sources have all classes."
 _NO_NUMBERS = "the labels of the table are not numbers."
 _NOT_MIXED = "the design is not mixed."
-_NO_READERS = "its bank has no such readers."
+_NO_READERS = "the audit has no such readers."
 _PAPER_BANK = "all readers are the paper's, so S_paper equals S."
 _NO_SHIFT = (
     "association shift needs paired events of two sources and two classes in HEAD and in EVAL, and two HEAD "
@@ -117,23 +118,22 @@ _NOT_UNSEEN = (
     "needs no source."
 )
 _NO_AGREEMENT = "no EVAL unit has several sources, or the heads give no such output."
-# The paper's selection rule: a task is kept if a loss of more than this is excluded.
+# The paper's selection rule: a task is kept if larger losses are excluded.
 _KEPT = 0.01
 _HEADS = {"f": ("frozen", "existing heads"), "r": ("refitted", "refitted heads")}
 
 
 def _source_metric(name: str, title: str, subject: str, values: of.Values, missing: str = "") -> Metric:
-    """Return a metric of source readers; all but S are parts of it."""
+    """Return a metric of source readers; all such metrics except S are parts of S."""
     part_of = "" if name == "S" else "S"
     return Metric(name=name, title=title, subject=subject, better="lower", statistic="max",
                   values=values, missing=missing, part_of=part_of)  # fmt: skip
 
 
 def _task_metrics(letter: str, accurate: Metric, wrong: Metric) -> tuple[Metric, ...]:
-    """Return the measures of existing ("f") or refitted ("r") heads on other sources than their own.
+    """Return the metrics of existing ("f") or refitted ("r") heads on sources other than their own.
 
-    Existing heads have names of their own for accuracy and error away from home, besides those with a
-    subscript.
+    For existing heads, accuracy and error away from home also have names without a subscript.
     """
     heads, subject = _HEADS[letter]
     task = Metric(
@@ -180,7 +180,7 @@ def _accuracy_metric(name: str, title: str, subject: str, heads: str, missing: s
     )  # fmt: skip
 
 
-#: Every metric by its name; find_metric() also knows single directions of transfer.
+#: All metrics by name; find_metric() also accepts single directions of transfer.
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -300,7 +300,7 @@ METRICS: dict[str, Metric] = {
 
 
 def find_metric(name: str) -> Metric:
-    """Return a metric by its name: one of ``METRICS``, or one direction of transfer; a bias has a sign then.
+    """Return a metric by name: one of ``METRICS``, or a single direction of transfer (with signed biases).
 
     Examples
     --------
@@ -327,7 +327,7 @@ def _one_direction(whole: Metric, direction: str) -> Metric:
     return replace(one, statistic="mean", better="neither") if what in ("_bias", "_shift") else one
 
 
-#: Metrics of heads that every direction (source, class) has by itself: whose heads, and what is measured.
+#: Metrics of heads that exist for each direction, source or class: the heads, and the measurement.
 DIRECTED = {
     "home": ("home", "_accuracy"), "RMSEP_home": ("home", "_square"), "away": ("frozen", "_accuracy"),
     "RMSEP_away": ("frozen", "_square"), "A_p": ("pooled", "_accuracy"), "RMSEP_p": ("pooled", "_square"),
@@ -339,5 +339,5 @@ DIRECTED = {
     for short, what in (("T", ""), ("shift", "_shift"), ("A", "_accuracy"), ("RMSEP", "_square"),
                         ("bias", "_bias"), ("R2", "_relative"))
 }  # fmt: skip
-#: Metrics of existing heads, by whose they are: those that a method may serve for one source only.
+#: Metrics of existing heads that may refer to one source, if a method has a reference.
 SERVED = {name: DIRECTED[name][0] for name in ("home", "RMSEP_home", "away", "RMSEP_away", "T_f", "R2_f")}

@@ -1,4 +1,4 @@
-"""An audit that is checked and can run: its methods, design and roles."""
+"""Plan an audit: check its arguments, and find its methods, design and roles."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from .store import LIBRARIES, Store, installed, resolve_device
 
 DEFAULT_METHODS = ("identity", "leace", "mgpa")
 
-#: How often few participants are dealt to the folds anew: with one deal, chance decides which method leads.
+#: Number of random divisions of few participants into folds; with one, chance may decide the best method.
 REPEATS = 3
 
-#: Refits from which a spread can be told.
+#: Minimum number of refits for an estimate of their variance.
 FEWEST_REFITS = 3
 
 

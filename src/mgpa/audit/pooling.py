@@ -1,4 +1,4 @@
-"""Results of a method from the cells of its fits, pooled over splits and over deals of participants."""
+"""Collect the results of a method from its cells, and pool them over splits and repeated divisions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def result_of_cells(
 ) -> MethodResult:
     """Return the result of a method's fits; ``fields`` sets further fields.
 
-    Bits are split at the fit's own gate; of a fit without one at another's, whose floor is ``shared``.
+    Bits are split at the gate of the fit; for fits without a gate, at the gate with the floor ``shared``.
     """
     gates = [floor or shared for floor in floors]
     cells = [cell | of_floor(cell, gate) for cell, gate in zip(cells, gates, strict=True)]
@@ -90,7 +90,7 @@ def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | N
 
 
 def pool(parts: Sequence[MethodResult]) -> MethodResult:
-    """Pool the results of one method on different participants; fit i of all parts is fit i."""
+    """Pool the results of one method on different participants; fits with the same number are joined."""
     first = parts[0]
     for name in ("readers", "directions", "n_fits"):
         if any(getattr(part, name) != getattr(first, name) for part in parts):
@@ -99,7 +99,7 @@ def pool(parts: Sequence[MethodResult]) -> MethodResult:
     if len(set(people)) != len(people):
         twice = sorted({person for person in people if people.count(person) > 1})
         raise ValueError(f"Participants are evaluated in more than one split: {', '.join(twice[:5])}.")
-    order = np.argsort(people)  # as text, which the bootstrap's draws go by
+    order = np.argsort(people)  # sorted as text, which determines the bootstrap draws
     whole = replace(
         _combined(parts, lambda arrays: np.concatenate(arrays, axis=1)[:, order]),
         participants=tuple(people[i] for i in order),
@@ -122,10 +122,10 @@ def repeat(deals: Sequence[MethodResult]) -> MethodResult:
 
 
 def _combined(parts: Sequence[MethodResult], join: Callable[[list[Floats]], Floats]) -> MethodResult:
-    """Return the first result with the measurements of all; what one of them lacks is left out."""
+    """Return one result with the measurements that all parts have."""
 
     def joined(arrays: list[Any]) -> Any:
-        # A gate without evidence has no floor, and there may be folds of such.
+        # Some folds may have gates without evidence, and so no floor.
         return None if any(array is None for array in arrays) else join(arrays)
 
     heads = {name: joined([part.heads.get(name) for part in parts]) for name in parts[0].heads}
@@ -140,7 +140,7 @@ def _combined(parts: Sequence[MethodResult], join: Callable[[list[Floats]], Floa
 
 
 def _perfect(part: MethodResult) -> Floats:
-    """Return what a reader without error has of every unit; in one split the mean over cells is 1."""
+    """Return the contribution of each unit for a reader without errors; its mean is 1 in one split."""
     if part.travelled.all():
         return np.ones(part.n_units)
     cell = part.cells[0]
@@ -154,9 +154,9 @@ def _perfect(part: MethodResult) -> Floats:
 
 
 def _rescaled(result: MethodResult, perfect: Floats) -> MethodResult:
-    """Return pooled splits such that an AUROC between units ends at 1.
+    """Return pooled splits, rescaled so that an AUROC between units has the maximum 1.
 
-    With three or more sources, units of a source with many units count for more, and splits differ in that.
+    With three or more sources, units of larger sources have larger weights, which differ between splits.
     """
     alone = ~result.travelled & ~np.isnan(perfect)
     if not alone.any():
@@ -170,7 +170,7 @@ def _heads_rescaled(result: MethodResult) -> MethodResult:
     """Return pooled splits, rescaled so that an AUROC of heads between units has the maximum 1."""
     heads = dict(result.heads)
     for name in [name for name in heads if f"{name}_perfect" in heads]:
-        # A unit is scored in the directions that lead to its own source.
+        # A unit is scored in the directions of transfer to its own source.
         perfect = present_mean(heads[f"{name}_perfect"], axis=(0, 2))
         scored = ~np.isnan(perfect)
         if scored.any():
@@ -179,5 +179,5 @@ def _heads_rescaled(result: MethodResult) -> MethodResult:
 
 
 def _weighed(result: MethodResult, units: NDArray[np.bool_]) -> Floats:
-    """Return the weights of some units in means over them."""
+    """Return the weights of the given units in means over them."""
     return shares(None if result.strata is None else result.strata[units], int(units.sum()))

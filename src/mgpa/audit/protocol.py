@@ -1,4 +1,4 @@
-"""The protocol: fit the methods, correct HEAD and EVAL rows, measure, and store finished cells."""
+"""Run an audit: fit methods, correct HEAD and EVAL rows, measure, and store finished cells."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def run(
         Standardise features on the FIT rows for measurements. False uses the coordinates of the table, for
         example if several tables share them.
     cache : path or None
-        Folder for finished cells. Another run with the same data and settings reads them, so a killed run
-        continues. After you change a class of your own, use another folder.
+        Folder for finished cells. Another run with the same data and settings reuses them, so interrupted
+        runs can be continued. After you change a class of your own, use another folder.
     folds : int or None
         Rotate roles over this number of folds, so that each participant is EVAL once and is scored by models
         trained on others; 1 keeps the roles of the table. None: folds are made if the table has no roles or

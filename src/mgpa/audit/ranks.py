@@ -1,4 +1,4 @@
-"""AUROC by ranks for all readers and participants at once, and its chance level.
+"""Compute AUROC by ranks for all readers and participants, and its chance level.
 
 Ties count half. S is a maximum over readers, so its chance level is above .5. To estimate it, source labels
 are permuted, and the maximum is computed again in every draw. Readers are not trained again; only the sources
@@ -26,9 +26,9 @@ Codes = NDArray[np.int64]
 
 DRAWS = 999
 SEED = 1101
-# One-sided, as the lower end of a 95 % interval is.
+# One-sided level, like the lower end of a 95 % interval.
 LEVEL = 0.025
-#: Fewer units than this cannot be told from chance by flipping them: 2⁻⁵ is more than the level.
+#: Minimum number of units for a test by flips; with fewer, the smallest p (2⁻⁵) exceeds the level.
 FLIPPED = 6
 
 

@@ -1,4 +1,4 @@
-"""An audit that is planned runs: cells of every split are computed, and its results are pooled."""
+"""Run a planned audit: compute the cells of all splits and pool the results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Split:
     table: Table
     directions: tuple[tuple[Any, Any], ...]
     settings: Settings
-    turn: str = ""  # which fold this is, for progress
+    turn: str = ""  # name of the fold in progress messages
 
 
 def run_plan(plan: AuditPlan) -> Audit:
@@ -49,7 +49,7 @@ def run_plan(plan: AuditPlan) -> Audit:
     if ids is not None and fitted and (plan.pairs is None or isinstance(plan.pairs, Mapping)):
         warn_of_singles(ids if rotates else ids[plan.table.role == "FIT"])
     with ThreadPoolExecutor(1) as aside:
-        # Pairs are looked at while other processes compute.
+        # Check the pairs while other processes compute.
         checking = aside.submit(_check_pairs, plan) if fitted and plan.options.n_jobs != 1 else None
         audits = _run_each(plan, plan.splits)
     result = audits[0]
@@ -64,7 +64,7 @@ def run_plan(plan: AuditPlan) -> Audit:
             always_fit=whole.always_fit,
             turns=whole.turns,
         )
-        # Each participant was fitted on in some fold.
+        # Each participant was in the fit of some fold.
         result = replace(result, settings=settings, counts=_counts(plan, plan.table))
     refits = tuple(_refitted(plan, number) for number in range(plan.options.refits))
     result = replace(result, refits=refits, settings=replace(result.settings, refits=len(refits)))
@@ -95,7 +95,7 @@ def turn_of(plan: AuditPlan, split: Split) -> Turn:
     if len(split.table) < len(table):
         table = table.take(np.isin(table.participant, np.unique(split.table.participant)))
     rows = in_coordinates(plan.where, replace(table, role=split.table.role))
-    # Pairs come in the coordinates that the table came in.
+    # Pairs have the coordinates of the original table.
     pairs = held_in(plan.pairs, rows)
     pairs = pairs if table.info == rows.info else pairs_in(pairs, plan.where)
     data = FittingData(rows, pairs, o.standardize, plan.where)
@@ -182,7 +182,7 @@ def _refitted(plan: AuditPlan, number: int) -> dict[str, dict[str, float]]:
 
 
 def _half_of_fit(plan: AuditPlan, table: Table, rng: np.random.Generator) -> Table:
-    """Return a split with half of the FIT participants of every stratum, with pairs and without."""
+    """Return a split with half of the FIT participants of each stratum, separately with and without pairs."""
     fit = table.rows("FIT")
     paired = units_with_pairs(fit) if plan.takes_pairs else frozenset()
     design, strata = find_design(fit, plan.design.task or None), defaultdict(list)
@@ -212,11 +212,11 @@ def _check_pairs(plan: AuditPlan) -> PairCheck | None:
     own = isinstance(plan.pairs, Table)
     if not own and not _own_pairs(plan):
         return None
-    # FIT rows are read from the whole table where they are looked at: a copy of them would be kept meanwhile.
+    # Read FIT rows from the whole table when needed, to avoid keeping a copy.
     role = None if plan.settings.folds > 1 else np.where(plan.table.role == "FIT", "FIT", "EVAL")
     table = replace(plan.table, role=role)
     with waiting("audit: checking pairs", plan.options.verbose), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", SINGLES)  # the audit says so once
+        warnings.filterwarnings("ignore", SINGLES)  # the audit warns once
         with suppress(MissingEvidence):
             rows, pairs = in_coordinates(plan.where, table), pairs_in(plan.pairs, plan.where) if own else None
             return check_pairs(rows, pairs, hidden=False)

@@ -1,4 +1,4 @@
-"""S as a scorer for scikit-learn's cross-validation."""
+"""Use S as a scorer in scikit-learn's cross-validation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def source_scorer(
 
 
 class _SourceScorer:
-    """The scorer of :func:`source_scorer`; it requests its metadata."""
+    """The scorer of :func:`source_scorer`, with metadata requests."""
 
     def __init__(self, bank: dict[str, Any], greater_is_better: bool, random_state: int) -> None:
         self.bank, self.greater_is_better, self.random_state = bank, greater_is_better, random_state
@@ -107,7 +107,7 @@ class _SourceScorer:
         return 1.0 - S if self.greater_is_better else S
 
     def _halves(self, design: Any, names: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return the participants who train readers first: half of every stratum."""
+        """Return a mask of the participants who train readers first (half of each stratum)."""
         rng, first = np.random.default_rng(self.random_state), np.zeros(len(names), bool)
         strata = np.array([design.stratum[name] for name in names.tolist()])
         dealt = 0

@@ -124,7 +124,7 @@ class Settings:
 
 
 def bank_of(readers: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the bank of readers that is asked for."""
+    """Return the settings of the requested set of readers."""
     settings: dict[str, Any] = {"bank": "full", "restarts": 3, "checkpoints": CHECKPOINTS, "seed": SEED}
     chosen = {"bank": readers} if isinstance(readers, str) else dict(readers)
     other = sorted(set(chosen) - set(settings))
@@ -147,7 +147,7 @@ def budgets_of(budget: float | Mapping[str, float] | None, names: list[str]) -> 
 
 
 def preliminary(bank: Mapping[str, Any]) -> bool:
-    """Return whether a bank of readers is smaller than the whole one."""
+    """Return whether a set of readers is smaller than the full set."""
     return bool(bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS))
 
 
@@ -179,7 +179,7 @@ def pooled_settings(every: Sequence[Settings]) -> Settings:
         duplicates=dict(sum((Counter(s.duplicates) for s in every), Counter())),
         copied=tuple(dict.fromkeys(name for s in every for name in s.copied)),
         directions=tuple(dict.fromkeys(way for s in every for way in s.directions)),
-        # How many fits missed their budget, and of how many.
+        # Numbers of fits that missed their budget, and of all fits.
         unattained={
             name: [sum(counts.get(name, (0, 0))[k] for counts in missed) for k in (0, 1)]
             for name in dict.fromkeys(name for counts in missed for name in counts)

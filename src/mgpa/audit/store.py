@@ -1,4 +1,4 @@
-"""Finished cells on disk, named by their inputs; a file is complete or absent."""
+"""Store finished cells on disk under names derived from their inputs; files are complete or absent."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ..maps.io.mapfile import map_digest
 
 Arrays = dict[str, NDArray[Any]]
 
-# Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
+# Increase this number when the content of cells changes meaning, so that old caches are not reused.
 CELL_VERSION = 9
 #: The libraries that compute.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
-# In every file: the name of the cell, a checksum of its arrays, and one of the map beside it.
+# Entries in each file: name of the cell, checksum of its arrays, checksum of the map beside it.
 SEAL = "_cell"
 
 
@@ -89,10 +89,10 @@ def _describe(value: Any) -> Any:
         return value.item()
     if hasattr(value, "get_params") and not isinstance(value, type):
         return [type(value).__module__, type(value).__qualname__, _describe(value.get_params())]
-    # Its content, not its repr: that may be the same for different objects, or differ with the address.
+    # Use the content, because equal reprs may mean different objects, and reprs may contain addresses.
     try:
         return joblib.hash(value)
-    except pickle.PicklingError:  # a lambda: never found again, but never mistaken either
+    except pickle.PicklingError:  # lambdas get a random key: never reused, but never confused
         return repr(value)
 
 
@@ -123,7 +123,7 @@ class Store:
             name, digest, map_sum = arrays.pop(SEAL).tolist()
             if (name, digest) != (key, _digest(arrays)) or (m is not None and map_digest(m) != map_sum):
                 raise ValueError("its content, or the map beside it, belongs to another cell")
-        except Exception as error:  # truncated, altered or something else entirely
+        except Exception as error:  # truncated, altered or foreign file
             warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=3)
             return None
         return m, arrays
@@ -140,12 +140,12 @@ class Store:
         np.savez(buffer, **arrays | {SEAL: np.array(seal)})  # type: ignore[arg-type]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # The map first: the cell's own file says that both are complete.
+            # Write the map first: the file of the cell marks both as complete.
             if m is not None:
                 m.save(path.with_suffix(".safetensors"))
             write_atomically(path, buffer.getvalue())
-        except OSError as error:  # a full or read-only disk should not cost what was computed
-            warnings.warn(f"{path} cannot be written ({error}); going on without it.", stacklevel=2)
+        except OSError as error:  # a full or read-only disk must not lose computed results
+            warnings.warn(f"{path} cannot be written ({error}); continuing without it.", stacklevel=2)
         return arrays
 
 

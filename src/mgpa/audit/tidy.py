@@ -1,4 +1,4 @@
-"""Every number of an audit as rows of tables: one tidy frame, one of participants, and CSV."""
+"""Export the numbers of an audit: a tidy data frame, a data frame of participants, and CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the values of metrics come from: functions of a result that return what every unit has."""
+"""Functions that return the values of metrics for each unit, from the result of a method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Values = Callable[["MethodResult"], Floats | None]
 
 
 def readers(pattern: str) -> Values:
-    """Return the AUROC of the readers with these names."""
+    """Return a function for the AUROC of the readers with matching names."""
 
     def values(result: MethodResult) -> Floats | None:
         chosen = [i for i, reader in enumerate(result.readers) if re.fullmatch(pattern, reader)]
@@ -37,7 +37,7 @@ def paper_readers(result: MethodResult) -> Floats | None:
 
 
 def measured(name: str) -> Values:
-    """Return the measurements of every unit; None if there are none."""
+    """Return a function for a measurement of each unit (None if not measured)."""
 
     def values(result: MethodResult) -> Floats | None:
         array = result.heads.get(name)
@@ -47,7 +47,7 @@ def measured(name: str) -> Values:
 
 
 def transfer(heads: str, direction: str | None = None) -> Values:
-    """Return the scores of heads on units in one direction of transfer, or on average over all."""
+    """Return a function for scores of heads in one direction of transfer, or averaged over all."""
 
     def values(result: MethodResult) -> Floats | None:
         array = result.heads.get(heads)
@@ -67,7 +67,7 @@ def _chosen(axis: tuple[str, ...], direction: str) -> list[int]:
 
 
 def each_direction(heads: str) -> Values:
-    """Return values of every direction, with means over the units that have this direction."""
+    """Return a function for the mean of each direction over the units that have it."""
 
     def values(result: MethodResult) -> Floats | None:
         array = result.heads.get(heads)
@@ -83,7 +83,7 @@ def each_direction(heads: str) -> Values:
 
 
 def group(travelled: bool, values: Values) -> Values:
-    """Return values of units that travelled, or that did not; NaN for the others, None in other designs."""
+    """Return a function for values of units that travelled, or did not, in a mixed design (others: NaN)."""
 
     def chosen(result: MethodResult) -> Floats | None:
         array, members = values(result), result.travelled == travelled
@@ -95,7 +95,7 @@ def group(travelled: bool, values: Values) -> Values:
 
 
 def primary(values: Values, of: Literal["sources", "labels"] = "labels") -> Values:
-    """Return values of the primary group in a mixed design, or of all units in other designs."""
+    """Return a function for values of the primary group in a mixed design, or of all units."""
 
     def chosen(result: MethodResult) -> Floats | None:
         within = result.within if of == "sources" else result.heads_within
@@ -106,7 +106,7 @@ def primary(values: Values, of: Literal["sources", "labels"] = "labels") -> Valu
 
 
 def association(head: str, xi: float) -> Values:
-    """Return the AUROC of the shortcut or the control head at one association."""
+    """Return a function for the AUROC of the shortcut or control head at one association."""
 
     def values(result: MethodResult) -> Floats | None:
         curve: Floats | None = getattr(result, head)
@@ -116,5 +116,5 @@ def association(head: str, xi: float) -> Values:
 
 
 def mean_size(means: Floats) -> Floats:
-    """Return the mean absolute value over directions, whose signs may differ."""
+    """Return the mean absolute value over directions."""
     return np.asarray(np.abs(means).mean(axis=-1))

@@ -45,7 +45,7 @@ def listed(items: Iterable[object]) -> str:
 
 
 def reader_name(reader: str) -> str:
-    """Return one reader in words.
+    """Return the name of a reader in words.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def reader_name(reader: str) -> str:
 
 
 def reader_summary(readers: Iterable[str]) -> str:
-    """Return a bank of readers in words.
+    """Return a set of readers in words.
 
     Examples
     --------

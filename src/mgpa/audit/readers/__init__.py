@@ -1,10 +1,11 @@
 """Independent source readers: models, trained after a correction, that predict the source.
 
 A reader is trained on corrected HEAD rows and scores corrected EVAL rows of other participants. The paper's
-bank has two logistic readers and a GELU network with three restarts, each read out at 12, 50 and 200 epochs.
+readers are two logistic readers and a GELU network with three restarts, each evaluated after 12, 50 and 200
+epochs.
 
-The full bank, which audits use, has further readers: linear readers and small networks hardly detect a source
-that changes spread, covariance or length (docs/audit.md explains the choice).
+Audits use the full set, which adds further readers, because linear readers and small networks hardly detect a
+source that changes spread, covariance or length (docs/audit.md explains the choice).
 """
 
 from __future__ import annotations

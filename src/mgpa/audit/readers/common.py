@@ -18,40 +18,40 @@ from ...labels import encode_source, to_numpy
 Array = Any  # numpy array or torch.Tensor
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
-# By reader: (n,), higher meaning the second of the sorted sources, or the probability of each of them (n, K).
+# Scores by reader: (n,), higher for the second of two sorted sources, or probabilities (n, K).
 Scores = dict[str, Floats]
-# A fitted reader: what it scores rows.
+# A fitted reader: a function from rows to scores.
 Reader = Callable[[Floats], Floats]
 
 #: The banks: the paper's eleven readers (41 for tokens), and these with further ones besides.
 BANKS = ("full", "paper")
 SEED = 98
 CHECKPOINTS = (12, 50, 200)
-BLOCK = 2048  # rows that are read at a time
+BLOCK = 2048  # rows per block
 
 
 def blocks(X: Array) -> Iterator[tuple[int, Array]]:
-    """Yield blocks of rows in float64, with their first positions."""
+    """Yield the first position and the rows of each block, in float64."""
     for start in range(0, max(len(X), 1), BLOCK):
         yield start, double(X[start : start + BLOCK])
 
 
 def source_scores(logits: NDArray[Any]) -> Floats:
-    """Return logit 1 - logit 0 for two sources, (n,), and probabilities for more, (n, K)."""
+    """Return logit 1 - logit 0 (n,) for two sources, or probabilities (n, K) for more."""
     if logits.shape[1] == 2:
         return np.asarray(logits[:, 1] - logits[:, 0], dtype=np.float64)
     return np.asarray(softmax(logits.astype(np.float64), axis=1))
 
 
 def model_scores(model: Any, X: Floats) -> Floats:
-    """Return the scores of a scikit-learn classifier: one number for two sources, probabilities for more."""
+    """Return the scores of a scikit-learn classifier: one per row for two sources, else probabilities."""
     if len(model.classes_) == 2:
         return np.asarray(model.decision_function(X), dtype=np.float64)
     return np.asarray(model.predict_proba(X), dtype=np.float64)
 
 
 def source_codes(source: Any, n: int) -> tuple[Codes, int]:
-    """Return each HEAD row's source as a number, and how many sources there are."""
+    """Return the source codes of HEAD rows, and the number of sources."""
     sources, codes = encode_source(source, n, "source_head")
     counts = np.bincount(codes)
     if len(sources) < 2 or counts.min() < 2:
@@ -61,7 +61,7 @@ def source_codes(source: Any, n: int) -> tuple[Codes, int]:
 
 
 def check_bank(bank: str, restarts: int, checkpoints: Sequence[int]) -> tuple[int, ...]:
-    """Return the checkpoints as a tuple; raise for an invalid bank of readers."""
+    """Return the checkpoints as a tuple; raise if the settings of readers are invalid."""
     epochs = tuple(int(epoch) for epoch in checkpoints)
     if bank not in BANKS:
         raise ValueError(f"No bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
@@ -74,7 +74,7 @@ def check_bank(bank: str, restarts: int, checkpoints: Sequence[int]) -> tuple[in
 
 
 def check_rows(X: Any, name: str) -> NDArray[Any]:
-    """Return X as finite rows (n, d), or tokens (n, t, d), or raise."""
+    """Return X as rows (n, d) or tokens (n, t, d); raise unless they are finite."""
     X = to_numpy(X)
     if X.ndim == 3:
         return as_tokens(X, name)

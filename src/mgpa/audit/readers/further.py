@@ -18,24 +18,24 @@ from ...labels import to_numpy
 from .common import BLOCK, Codes, Floats, Reader, Scores, blocks, model_scores
 from .quick import LANDMARKS, PLAIN, WHITENED, class_moments, kernel, lengths, quadratics
 
-# Features that trees are grown on: wider rows would cost more than they tell.
+# Number of features for trees; more features would take more time than they are worth.
 TREE_FEATURES = 1024
-# Principal directions in which spreads are compared: wider rows would cost more than they tell.
+# Number of principal directions in which spreads are compared.
 SPREAD_DIRECTIONS = 256
-# Directions kept of each source, and how far its covariance is shrunk towards a multiple of I.
+# Number of directions per source, and shrinkage of its covariance towards a multiple of I.
 KEPT = 12
 SPREAD_SHRINKAGE = 0.05
-# Further out, a standardised value says no more than that it is far out.
+# Standardised values are clipped at this value.
 FAR = 6.0
-# Covariances of wider rows are compared in their leading principal directions.
+# Covariances of rows with more features are compared in their leading principal directions.
 WIDEST = 1024
-KERNELS = {"kernel": (False, 1.0), "whitened_kernel": (True, 0.3)}  # whitened, and how narrow
+KERNELS = {"kernel": (False, 1.0), "whitened_kernel": (True, 0.3)}  # whether whitened; kernel width
 QUADRATICS = tuple(
     f"{kind}quadratic_{share:.0%}".rstrip("%")
     for kind, shares in (("", PLAIN), ("whitened_", WHITENED))
     for share in shares
 )
-#: Readers of rows from which the mean of their participant's rows was taken off.
+#: Readers of rows minus the mean row of their participant.
 OWN = (f"own_{QUADRATICS[0]}", f"own_{QUADRATICS[-1]}")
 LENGTHS = ("length", "whitened_length")
 FURTHER = ("boosted_trees", *LENGTHS, *QUADRATICS, *KERNELS, *OWN, "spread")
@@ -55,10 +55,10 @@ def further_scores(
 ) -> Scores:
     """Return the scores of the further readers, fitted on HEAD rows, for EVAL rows.
 
-    As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
-    ``participants`` are those of HEAD and of EVAL rows; without them, no reader looks at rows about their
-    participant's mean. Trees and spread are "slow", the others "quick"; these also take rows on a GPU, of at
-    most ``WIDEST`` features.
+    Scores are (n,), larger for the second of two sources, or probabilities (n, K) of more sources.
+    ``participants`` has the participants of HEAD and EVAL rows; without them, readers of rows minus the
+    participant mean are omitted. Trees and spread are "slow" readers, all others "quick". Quick readers also
+    accept rows on a GPU, with at most ``WIDEST`` features.
     """
     from sklearn.preprocessing import StandardScaler
 
@@ -98,14 +98,14 @@ def further_scores(
             keep(OWN, of_own(block))
     if "slow" in kinds:
         trees = boosted_trees(Z, codes, seed)
-        sizes = spread(Z, codes, seed, leading)  # last, for it changes wide rows
+        sizes = spread(Z, codes, seed, leading)  # last, because it changes wide rows in place
         for _, block in scaled(held):
             keep(("boosted_trees", "spread"), (trees(block), sizes(block)))
     return {name: np.concatenate(found[name]) for name in FURTHER if name in found}
 
 
 def _covariance_readers(rows: Blocks, codes: Codes, seed: int) -> Callable[[Array], list[Floats]]:
-    """Return the readers of length, covariances and kernels, fitted on HEAD rows."""
+    """Fit readers of length, covariances and kernels on HEAD rows; return a function that scores rows."""
     first = next(rows())[1]
     n_sources, d, xp = int(codes.max()) + 1, first.shape[1], namespace(first)
     numbered = cast(codes, first, xp.int64)
@@ -141,15 +141,15 @@ def _covariance_readers(rows: Blocks, codes: Codes, seed: int) -> Callable[[Arra
 
 
 def _within(rows: NDArray[np.intp], start: int) -> NDArray[np.intp]:
-    """Return where chosen rows are in the block that begins at ``start``."""
+    """Return the positions of chosen rows in the block that begins at ``start``."""
     return rows[(rows >= start) & (rows < start + BLOCK)] - start
 
 
 def _own_readers(rows: Blocks, codes: Codes, people: NDArray[Any]) -> Callable[[Array], list[Floats]]:
-    """Return readers of rows about their participant's mean, fitted on HEAD participants of several sources.
+    """Fit readers of rows minus their participant's mean, on HEAD participants with several sources.
 
-    They know which rows are of one participant, but not their source, as does anyone who has a batch of
-    one participant's rows.
+    These readers know the participant of each row, but not its source, like anyone who has a batch of rows
+    of one participant.
     """
     who = np.unique(people, return_inverse=True)[1]
     seen = np.zeros((who.max() + 1, int(codes.max()) + 1), bool)
@@ -174,7 +174,7 @@ def _own_readers(rows: Blocks, codes: Codes, people: NDArray[Any]) -> Callable[[
 
 
 def _about_own_mean(rows: Blocks, people: NDArray[Any]) -> Blocks:
-    """Return rows from which the mean of all their participant's rows is taken off."""
+    """Return rows minus the mean of all rows of their participant."""
     who, total = np.unique(people, return_inverse=True)[1], None
     for start, block in rows():
         if total is None:
@@ -194,11 +194,11 @@ def _about_own_mean(rows: Blocks, people: NDArray[Any]) -> Blocks:
 
 
 def boosted_trees(Z: Floats, codes: Codes, seed: int) -> Reader:
-    """Return a reader of a hundred boosted trees of depth three."""
+    """Return a reader with a hundred boosted trees of depth three."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     chosen = slice(None) if Z.shape[1] <= TREE_FEATURES else telling_features(Z, codes)
-    # Without class weights, which AUROC hardly notices and which take scikit-learn twenty times as long.
+    # Without class weights, which hardly change AUROC but take scikit-learn twenty times as long.
     model = HistGradientBoostingClassifier(
         max_iter=100, max_depth=3, max_features=0.3, early_stopping=False, random_state=seed
     )
@@ -207,7 +207,7 @@ def boosted_trees(Z: Floats, codes: Codes, seed: int) -> Reader:
 
 
 def telling_features(Z: Floats, codes: Codes) -> NDArray[np.intp]:
-    """Return the ``TREE_FEATURES`` features whose mean or mean size differs most between the sources."""
+    """Return the ``TREE_FEATURES`` features with the largest source difference in mean or mean size."""
     telling = np.zeros(Z.shape[1])
     for values in (Z, np.abs(Z)):
         mean, spread = values.mean(axis=0), values.std(axis=0)
@@ -219,11 +219,11 @@ def telling_features(Z: Floats, codes: Codes) -> NDArray[np.intp]:
 
 
 def spread(Z: Floats, codes: Codes, seed: int, leading: Floats | None = None) -> Reader:
-    """Return a logistic reader of absolute values along the directions where sources differ most in spread.
+    """Return a logistic reader of absolute values along directions with the largest difference in spread.
 
-    Directions are found on one half of the rows and sizes weighed on the other, then the other way round:
-    directions that fit the rows they were found on would seem to tell more than they do. Wide rows are
-    centred in place, and read in their ``leading`` directions.
+    Directions are estimated on one half of the rows and the reader is fitted on the other half, then with
+    exchanged halves, because directions seem too informative on the rows they were estimated on. Wide rows
+    are centred in place and reduced to their ``leading`` directions.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -237,7 +237,7 @@ def spread(Z: Floats, codes: Codes, seed: int, leading: Floats | None = None) ->
         Z = Z @ leading
     half = np.empty(len(Z), np.int64)
     rng = np.random.default_rng(seed)
-    for k in range(codes.max() + 1):  # of every source
+    for k in range(codes.max() + 1):  # for each source
         rows = rng.permutation(np.flatnonzero(codes == k))
         half[rows] = np.arange(len(rows)) % 2
     fitted = []
@@ -259,7 +259,7 @@ def spread(Z: Floats, codes: Codes, seed: int, leading: Floats | None = None) ->
 def leading_directions(Z: Floats, seed: int) -> Floats:
     """Return the principal directions of centred rows, (d, 256) or fewer.
 
-    scikit-learn's PCA would copy all rows, or leave their squares in their place.
+    scikit-learn's PCA would copy or overwrite all rows.
     """
     from sklearn.utils.extmath import randomized_svd
 
@@ -268,9 +268,9 @@ def leading_directions(Z: Floats, seed: int) -> Floats:
 
 
 def spread_directions(Z: Floats, codes: Codes) -> Floats:
-    """Return directions, in columns, along which each source's variance differs most from the others'.
+    """Return directions (columns) along which the variance of each source differs most from other sources.
 
-    For two sources the same directions serve both.
+    For two sources, both have the same directions.
     """
     d, n_sources = Z.shape[1], int(codes.max()) + 1
     level = np.eye(d) * max(float(Z.var(axis=0).mean()), np.finfo(np.float64).tiny)

@@ -1,4 +1,4 @@
-"""Logistic readers, of rows as they are and of whitened rows."""
+"""Logistic readers of rows and of whitened rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .common import BLOCK, Array, Codes, Floats, Scores, blocks, source_scores
 
 SHRINKAGE = 0.01
 RIDGE = 1e-8
-WIDE = 4096  # features whose products are a matrix too large to decompose
+WIDE = 4096  # above this number of features, the covariance matrix is too large to decompose
 
 
 def linear_scores(head: Array, codes: Codes, n_sources: int, held: Array) -> Scores:
-    """Return the scores of the two logistic readers, fitted in float64 on the device of the rows."""
+    """Fit the two logistic readers in float64 on the device of the rows; return their scores."""
     fit = fit_logistic if isinstance(head, np.ndarray) else fit_logistic_on_device
     plain = fit(head, codes, n_sources)
     center, whitener = whitening(head)
@@ -34,10 +34,10 @@ def linear_scores(head: Array, codes: Codes, n_sources: int, held: Array) -> Sco
 
 
 def whitening(X: Array) -> tuple[Array, Array]:
-    """Return the mean of the rows and S^-1/2, S their covariance shrunk towards a multiple of I.
+    """Return the mean of rows, and S^-1/2 for their covariance S, shrunk towards a multiple of I.
 
-    With very many features and fewer rows, S^-1/2 has only the directions in which rows vary, (d, n): a
-    logistic reader has no weight in others, and does not change if features are rotated, except for rounding.
+    With very many features and fewer rows, S^-1/2 has only the directions in which rows vary, (d, n).
+    Logistic readers have no weights in other directions, and rotations change them only by rounding.
     """
     n, d = X.shape
     center = sum(block.sum(0) for _, block in blocks(X)) / n
@@ -53,12 +53,12 @@ def whitening(X: Array) -> tuple[Array, Array]:
 def inverse_root(covariance: Array) -> Array:
     """Return S^-1/2 of a covariance shrunk towards a multiple of I."""
     values, vectors = namespace(covariance).linalg.eigh(covariance)
-    # Shrinking towards I leaves the eigenvectors as they are; rounding may leave a negative eigenvalue.
+    # Shrinkage does not change eigenvectors; rounding may make an eigenvalue negative.
     values = (1 - SHRINKAGE) * values.clip(0.0) + SHRINKAGE * covariance.trace() / len(values) + RIDGE
     return (vectors / values**0.5) @ vectors.T
 
 
 def logistic_scores(reader: Critic, X: Array) -> Floats:
-    """Return a logistic reader's scores: the logit difference of two sources, probabilities of more."""
+    """Return the scores of a logistic reader: logit differences for two sources, probabilities for more."""
     logits: NDArray[Any] = to_numpy(reader.scores(X))
     return np.asarray(logits[:, 0]) if logits.shape[1] == 1 else source_scores(logits)

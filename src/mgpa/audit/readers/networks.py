@@ -1,6 +1,6 @@
-"""Network readers: all restarts of an architecture trained side by side, as one batched program.
+"""Network readers; all restarts of an architecture are trained together as one batched program.
 
-Each trains as it would alone, and is read out at several epochs of one run.
+Results equal separate training. Each network is evaluated at several epochs of one run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...critics import HIDDEN_WIDTH
 from .common import BLOCK, Array, Codes, Scores, source_scores
 
-# Networks of all restarts after a number of epochs: their logits (R, n, K) of rows, by that number.
+# By number of epochs: a function that returns the logits (R, n, K) of all restarts for rows.
 Trained = dict[int, Callable[[Array], NDArray[np.float32]]]
 
 
@@ -30,10 +30,10 @@ def train_networks(
     *,
     device: Any,
 ) -> Trained:
-    """Train one network per seed on the same rows, side by side, and return them at each checkpoint.
+    """Train one network per seed on the same rows, in parallel; return the networks at each checkpoint.
 
-    ``architecture`` is "gelu" for one hidden layer over all values of a row, or "grid_gelu" for one that all
-    tokens of a row (t, d) share.
+    ``architecture`` is "gelu" for one hidden layer over all values of a row, or "grid_gelu" for a hidden
+    layer shared by all tokens of a row (t, d).
     """
     return train_sets(architecture, [X], [codes], seeds, [checkpoints], device=device)[0]
 
@@ -47,15 +47,15 @@ def train_sets(
     *,
     device: Any,
 ) -> list[Trained]:
-    """Train one network per set and seed, all as one batched program, and return each set's networks.
+    """Train one network per data set and seed as one batched program; return the networks of each set.
 
-    Sets are corrections of the same HEAD rows, or of other rows: of other folds. Every network is the one
-    that :func:`train_networks` trains on its set alone, up to rounding. A set whose checkpoints end earlier
-    is trained on with the others, but read where they end. Sets of other numbers of sources are another
-    program.
+    Sets are different corrections of HEAD rows, possibly of several folds. Each network equals the one that
+    :func:`train_networks` trains on its set, up to rounding. Sets with fewer checkpoints are trained as long
+    as the others, but evaluated at their own checkpoints. Sets with different numbers of sources need
+    separate programs.
     """
     trained: list[Trained] = [{} for _ in sets]
-    # Sets of equally many rows next to each other: they finish an epoch together.
+    # Sort sets by number of rows, so that equal sets finish an epoch together.
     alike = sorted(range(len(sets)), key=lambda i: (int(codes[i].max()), len(codes[i])))
     for _, members in groupby(alike, key=lambda i: int(codes[i].max())):
         chosen = list(members)
@@ -77,7 +77,7 @@ def training_run(
     *,
     device: Any,
 ) -> Iterator[tuple[int, list[Callable[[Array], NDArray[np.float32]]]]]:
-    """Train, and yield every checkpoint with the networks of each set as they are then."""
+    """Train, and yield each checkpoint with the current networks of each set."""
     import torch
 
     from ...networks import HiddenLayerNetwork, TokenNetwork, Training
@@ -116,7 +116,7 @@ def _logits(network: Any, parameters: list[Array], X: Array) -> NDArray[np.float
 
 
 def _as_input(X: Array, device: Any) -> Array:
-    """Return rows as a float32 tensor where the networks are."""
+    """Return rows as a float32 tensor on the device of the networks."""
     import torch
 
     rows = torch.from_numpy(np.array(X, dtype=np.float32)) if isinstance(X, np.ndarray) else X.float()
@@ -124,9 +124,9 @@ def _as_input(X: Array, device: Any) -> Array:
 
 
 def network_scores(name: str, trained: Trained, X: Array, checkpoints: Sequence[int] | None = None) -> Scores:
-    """Return the scores of every restart and checkpoint, by reader name.
+    """Return the scores of each restart and checkpoint, by reader name.
 
-    Checkpoints after the last at which networks were read have its scores: training further was not worth it.
+    Checkpoints after early stopping have the scores of the last evaluated checkpoint.
     """
     logits = {epochs: networks(X) for epochs, networks in trained.items()}
     restarts = len(next(iter(logits.values())))

@@ -1,9 +1,9 @@
-"""Readers that are quick, also on a GPU: of covariances, of length, and of likeness to some rows.
+"""Fast readers of covariances, length, and similarity to landmark rows, on CPU or GPU.
 
-A device that amplifies every feature by a few per cent changes no mean, and no single direction enough to be
-seen, but it changes all variances at once. Two Gaussians with shrunk covariances (Friedman 1989) add up what
-all directions say; length alone adds up what all features say, with nothing to fit but one number. A Gaussian
-kernel on some landmarks (Nyström; Williams and Seeger 2001) compares rows.
+A device that amplifies all features by a few per cent changes no mean, and no single direction noticeably,
+but it changes all variances together. Gaussians with shrunk covariances (Friedman 1989) combine the evidence
+of all directions; the length of rows combines that of all features with only one fitted number. A Gaussian
+kernel on landmarks (Nyström; Williams and Seeger 2001) compares rows.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ...labels import to_numpy
 from .common import Floats, model_scores, source_scores
 from .logistic import inverse_root
 
-#: How far covariances are shrunk towards a multiple of I, of rows as they are and of whitened rows.
+#: Shrinkage of covariances towards a multiple of I, for rows and for whitened rows.
 PLAIN, WHITENED = (0.05, 0.3), (0.1, 0.5)
 TINY = 1e-12
 LANDMARKS = 384
-# Kernel features have length one at most, so the ridge does not depend on how many rows there are.
+# Kernel features have a length of at most one, so the ridge does not depend on the number of rows.
 KERNEL_RIDGE, SMALLEST = 0.1, 1e-6
 
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """Rows, means and covariances of every source: (K,), (K, d) and (K, d, d)."""
+    """Number of rows (K,), means (K, d) and covariances (K, d, d) of the sources."""
 
     count: Array
     mean: Array
@@ -37,7 +37,7 @@ class ClassMoments:
 
     @property
     def pooled(self) -> tuple[Array, Array]:
-        """Mean and covariance of all rows together."""
+        """Mean and covariance of all rows."""
         share = self.count / self.count.sum()
         center = share @ self.mean
         between = self.mean - center
@@ -46,14 +46,14 @@ class ClassMoments:
 
     @cached_property
     def whitener(self) -> Array:
-        """S^-1/2 of all rows' covariance S, shrunk a little."""
+        """S^-1/2 of the covariance S of all rows, slightly shrunk."""
         return inverse_root(self.pooled[1])
 
 
 def class_moments(rows: Iterable[tuple[Array, Array]], n_sources: int, d: int) -> ClassMoments:
-    """Return the moments of every source from blocks of rows and their sources.
+    """Return the moments of each source from blocks of rows and sources.
 
-    Rows should be about zero, as standardised rows are: squares are summed before means are taken off.
+    Rows should be standardised, because squares are summed before means are subtracted.
     """
     count: Array = None
     for block, codes in rows:
@@ -72,10 +72,10 @@ def class_moments(rows: Iterable[tuple[Array, Array]], n_sources: int, d: int) -
 def quadratics(
     moments: ClassMoments, shrinkages: Sequence[float], whiten: bool
 ) -> Callable[[Array], list[Floats]]:
-    """Return the log-odds of Gaussians with covariances shrunk towards multiples of I, one for each share.
+    """Return log-odds under Gaussians with covariances shrunk towards multiples of I, for each shrinkage.
 
-    For more than two sources, probabilities. ``whiten`` shrinks in coordinates in which all rows together
-    have covariance I, so that directions of little variance count as much as others.
+    For more than two sources, probabilities are returned. With ``whiten``, covariances are shrunk after
+    whitening all rows, so that directions of small variance count as much as others.
     """
     sources, xp = [], namespace(moments.mean)
     for mean, own in zip(moments.mean, moments.covariance, strict=True):
@@ -84,7 +84,7 @@ def quadratics(
             axes = moments.whitener @ axes
         else:
             variances, axes = xp.linalg.eigh(own)
-        # Shrinking leaves the axes, so one decomposition serves all shares.
+        # Shrinkage does not change the axes, so one decomposition serves all values.
         shrunk = [(1 - s) * variances.clip(0.0) + s * variances.mean() + TINY for s in shrinkages]
         sources.append((mean, axes, shrunk))
 
@@ -96,7 +96,7 @@ def quadratics(
                 square @ (-0.5 / shrunk[i]) - 0.5 * xp.log(shrunk[i]).sum()
                 for square, (_, _, shrunk) in zip(squares, sources, strict=True)
             ]
-            # Log-likelihoods of d features differ by about √d; softmax would make them all 0 or 1.
+            # Log-likelihoods of d features differ by about √d; softmax would turn them into 0 or 1.
             soften = np.sqrt(rows.shape[1]) if len(parts) > 2 else 1.0
             found.append(source_scores(to_numpy(xp.stack(parts, 1)) / soften))
         return found
@@ -105,10 +105,10 @@ def quadratics(
 
 
 def lengths(rows: Iterable[tuple[Array, Array]], moments: ClassMoments) -> Callable[[Array], list[Floats]]:
-    """Return logistic readers of the logarithm of the squared length of rows, and of that of whitened rows.
+    """Return logistic readers of the log squared length of rows and of whitened rows.
 
-    Each has one feature: whitened HEAD rows have more equal lengths than any others, so that a reader of both
-    lengths would trust them too much.
+    Each reader has one feature: whitened HEAD rows have more uniform lengths than new rows, so a reader of
+    both lengths would overfit.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -137,9 +137,9 @@ def lengths(rows: Iterable[tuple[Array, Array]], moments: ClassMoments) -> Calla
 def kernel(
     rows: Iterable[tuple[Array, Array]], landmarks: Array, n_sources: int, width: float
 ) -> Callable[[Array], Floats]:
-    """Return a ridge reader of exp(-``width`` · distance² / median distance²) to the landmarks.
+    """Return a ridge reader of the kernel exp(-``width`` · distance² / median distance²) to landmarks.
 
-    Rows are met once, block after block: time is linear in rows and memory is that of the landmarks.
+    Rows are processed once, in blocks: time is linear in rows, and memory depends only on the landmarks.
     """
     xp, middle = namespace(landmarks), landmarks.mean(axis=0)
     points = landmarks - middle
@@ -151,7 +151,7 @@ def kernel(
         return apart.clip(0.0)
 
     between = distances(landmarks)
-    apart = to_numpy(between[between > SMALLEST * between.max()])  # rows may repeat, even most of them
+    apart = to_numpy(between[between > SMALLEST * between.max()])  # ignore repeated rows
     scale = -width / float(np.median(apart)) if len(apart) else 0.0
     values, vectors = xp.linalg.eigh(xp.exp(scale * between))
     root = vectors / xp.sqrt(values.clip(SMALLEST))
@@ -172,7 +172,7 @@ def kernel(
     n = count.sum()
     mean = total / n
     scatter = square - n * mean[:, None] * mean
-    # One target for each source, every source weighing the same.
+    # One target per source, with equal weights for sources.
     target = (by_source / count[:, None] - mean) * (n / n_sources)
     weight = xp.linalg.solve(scatter + KERNEL_RIDGE * cast(np.eye(m), landmarks), target.T)
     return lambda held: source_scores(to_numpy((features(held) - mean) @ weight))

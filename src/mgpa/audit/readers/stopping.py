@@ -1,4 +1,4 @@
-"""Early stopping of the networks of the full bank, if they can no longer be better than other readers."""
+"""Early stopping of networks that can no longer exceed other readers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .further import further_scores
 from .logistic import linear_scores
 from .networks import restart_seeds, training_run
 
-#: Rows of each source below which nothing is decided, and the network is trained to the end.
+#: With fewer rows of a source, networks are always trained to the end.
 FEWEST_JUDGED = 20
-#: An AUROC that grows by less no longer improves.
+#: Smaller increases of AUROC do not count as improvement.
 IMPROVED = 0.002
-#: After its first checkpoint a network may improve by this much, later twice by what it improved last.
+#: Possible improvement after the first checkpoint; later, it is twice the last improvement.
 FIRST, AGAIN = 0.25, 2.0
 
 
 def worth_training(
     head: NDArray[Any], codes: Codes, people: Any, epochs: tuple[int, ...], seed: int, device: Any
 ) -> tuple[int, ...]:
-    """Return the checkpoints until which networks may still read more than other readers do.
+    """Return the checkpoints up to which networks may still exceed other readers.
 
-    One network is trained on three quarters of the HEAD participants and read on the others, where it is
-    compared with itself, earlier, and with readers that need no epochs. It stops where it no longer improves,
-    or where improving as much again would leave it behind. EVAL rows have no part in this.
+    One network is trained on three quarters of the HEAD participants. On the other HEAD participants, it is
+    compared with its earlier checkpoints and with readers other than networks. Training stops if the network
+    no longer improves, or if its possible improvement would not suffice. EVAL rows are not used.
     """
     who = np.arange(len(codes)) if people is None else np.unique(people, return_inverse=True)[1]
     judged = np.random.default_rng(seed).permutation(who.max() + 1)[who] % 4 == 0
@@ -43,7 +43,7 @@ def worth_training(
         return max((_area(values, truth) for values in scores.values()), default=0.0)
 
     best = best_of(linear_scores(rows[0], rows[1], n_sources, rows[2]))
-    # Those that take longest are asked only if the others do not stop the network.
+    # The slowest readers are fitted only if faster ones do not stop the network.
     waiting = ["slow", "quick"]
     values: list[float] = []
     run = training_run("gelu", rows[:1], rows[1:2], restart_seeds(seed, 1), epochs, device=device)
@@ -60,7 +60,7 @@ def worth_training(
 
 
 def _area(scores: NDArray[Any], truth: Codes) -> float:
-    """Return the AUROC over rows, of more than two sources one against the rest."""
+    """Return the AUROC over rows; with more than two sources, each against the rest."""
     columns = score_columns(scores[:, None])
     areas = [
         rank_auroc(ranks(column)[truth == k].sum(), int((truth == k).sum()), len(truth))

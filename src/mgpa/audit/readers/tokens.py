@@ -1,8 +1,8 @@
-"""Readers of tokens (n, t, d): of their mean, of all together, and of what a common shift leaves.
+"""Readers of tokens (n, t, d): of the token mean, of all tokens, and of centred tokens.
 
-A correction of the token mean shifts all tokens of a row alike, so differences between tokens stay. Readers
-of the centred tokens R_t = H_t - mean(H) see nothing else; every such correction leaves them alike, so they
-are fitted once.
+A correction of the token mean shifts all tokens of a row equally, so differences between tokens remain.
+Centred tokens R_t = H_t - mean(H) contain only these differences and do not change with such corrections, so
+their readers are fitted once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ RESIDUAL_TOLERANCE = 2e-4
 
 
 def run_residual_readers(X_head: Any, source_head: Any, X_eval: Any, **schedule: Any) -> Scores:
-    """Read sources from centred tokens: by a standardised logistic reader and by token networks.
+    """Return the scores of readers of centred tokens: a standardised logistic reader and token networks.
 
-    A correction that shifts all tokens of a row alike leaves these as they are, so one reading of uncorrected
-    tokens serves all such corrections. The parameters are those of :func:`run_token_readers`.
+    A correction that shifts all tokens of a row equally does not change centred tokens, so the scores on
+    uncorrected tokens hold for all such corrections. The parameters are those of :func:`run_token_readers`.
     """
     head, held = (token_residuals(X) for X in _token_sets(X_head, X_eval))
     return _read_tokens("residual", head, source_head, held, {"grid_gelu": "grid_gelu"}, **schedule)
@@ -53,16 +53,16 @@ def run_token_readers(
 ) -> Scores:
     """Train source readers on HEAD tokens and score EVAL tokens with each.
 
-    By name: "mean " and a reader of :func:`run_readers` (11), "tokens linear_raw", "tokens
+    Names of readers are "mean " and a reader of :func:`run_readers` (11), "tokens linear_raw", "tokens
     linear_standardized", "tokens flat_gelu r0 e12" and "tokens grid_gelu r0 e12" (20), and the "residual "
-    reading given (10). In the full bank also the further readers, of the mean and of all tokens.
+    readers, if given (10). The full set adds the further readers of the mean and of all tokens.
 
     Parameters
     ----------
     X_head, source_head, X_eval : (n, t, d) array, (n,) labels, (n_eval, t, d) array
         Corrected HEAD tokens and their sources, and corrected EVAL tokens.
     residual : dict or None
-        From :func:`run_residual_readers`; its readers are added.
+        The result of :func:`run_residual_readers`, to be included.
     bank, participants, restarts, checkpoints, seed, device
         As in :func:`run_readers`.
     """
@@ -95,7 +95,7 @@ def _read_tokens(
     seed: int = SEED,
     device: str = "auto",
 ) -> Scores:
-    """Read standardised tokens by a logistic reader and by networks: architectures by name."""
+    """Return the scores of a logistic reader and of networks (by architecture) on standardised tokens."""
     codes, n_sources = source_codes(source_head, len(head))
     epochs = check_bank("paper", restarts, checkpoints)
     head, held = _standardized(head, held)
@@ -110,7 +110,7 @@ def _read_tokens(
 
 
 def _token_sets(X_head: Any, X_eval: Any) -> tuple[Tokens, Tokens]:
-    """Return HEAD and EVAL tokens, checked."""
+    """Return HEAD and EVAL tokens after checks."""
     head, held = check_tokens(X_head, "X_head"), check_tokens(X_eval, "X_eval")
     if head.shape[1:] != held.shape[1:]:
         raise ValueError(f"X_eval has tokens of shape {held.shape[1:]}; X_head has {head.shape[1:]}.")
@@ -118,19 +118,19 @@ def _token_sets(X_head: Any, X_eval: Any) -> tuple[Tokens, Tokens]:
 
 
 def _standardized(head: Tokens, held: Tokens) -> tuple[Tokens, Tokens]:
-    """Return HEAD and EVAL tokens in units of the HEAD tokens' spread."""
+    """Return HEAD and EVAL tokens standardised by the HEAD tokens."""
     center, scale = token_scaling(head)
     return (head - center) / scale, (held - center) / scale
 
 
 def token_scaling(X: Tokens) -> tuple[Tokens, Tokens]:
-    """Return the mean and the scale of every coordinate of tokens, in float32."""
+    """Return the mean and scale of each coordinate of tokens, in float32."""
     center = X.mean(axis=0, dtype=np.float64).astype(np.float32)
     return center, np.maximum(X.std(axis=0, dtype=np.float64), MIN_TOKEN_SCALE).astype(np.float32)
 
 
 def token_residuals(X: Any) -> Tokens:
-    """Return tokens minus their mean over the row, taken in float64, as float32."""
+    """Return tokens minus the token mean of their row (computed in float64), as float32."""
     tokens = np.asarray(X)
     residuals: Tokens = (tokens - tokens.mean(axis=1, dtype=np.float64, keepdims=True)).astype(np.float32)
     return residuals

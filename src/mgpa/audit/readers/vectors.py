@@ -1,4 +1,4 @@
-"""The bank on vectors."""
+"""Run the source readers on vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .logistic import linear_scores
 from .networks import network_scores, restart_seeds, train_sets
 from .stopping import worth_training
 
-# A further reader that is quick.
+# One of the quick further readers.
 QUICK = LENGTHS[0]
 
 
@@ -31,34 +31,34 @@ def run_readers(
     seed: int = SEED,
     device: str = "auto",
 ) -> Scores:
-    """Train the bank of source readers on HEAD rows and score EVAL rows with each.
+    """Train source readers on HEAD rows and score EVAL rows with each reader.
 
-    The readers are "linear", "whitened_linear" and, for each restart and checkpoint, "gelu r0 e12"; in the
-    full bank also those of ``mgpa.audit.readers.FURTHER``.
+    The readers are "linear", "whitened_linear" and, for each restart and checkpoint, "gelu r0 e12". The full
+    set adds the readers in ``mgpa.audit.readers.FURTHER``.
 
     Parameters
     ----------
     X_head, source_head : (n, d) array, (n,) labels
         Corrected HEAD rows and their sources, two or more.
     X_eval : (n_eval, d) array
-        Corrected EVAL rows, of other participants. Their sources are not needed to read them.
+        Corrected EVAL rows of other participants; their sources are not needed.
     bank : {"paper", "full"}
-        The paper's readers alone (the default here), or further ones too, as in :func:`mgpa.audit.run`.
+        "paper" (default here): only the paper's readers; "full": all readers, as in :func:`mgpa.audit.run`.
     participants : tuple of two arrays, or None
-        Whose the HEAD rows and the EVAL rows are. Then two further readers of the full bank look at rows from
-        which the mean of their participant's rows is taken off.
+        The participants of HEAD and EVAL rows. If given, the full set has two further readers of rows minus
+        the mean of their participant.
     restarts, checkpoints : int, increasing ints
-        Networks (3), and the epochs after which they are read. Without restarts torch is not needed.
+        Number of networks (3), and the epochs after which they are evaluated. restarts=0 needs no torch.
     seed : int
-        Restart r starts and shuffles from ``seed`` + 1001 + 10000 r.
+        Restart r uses the seed ``seed`` + 1001 + 10000 r for initial weights and shuffling.
     device : str
-        Where the networks train; "auto" (the default) is CUDA if torch sees it.
+        Device for training networks; "auto" (default) is CUDA if available.
 
     Returns
     -------
     dict of reader to scores
-        Two sources: (n_eval,), higher meaning the second of the sorted labels. More: the probability of each
-        of them, (n_eval, K).
+        For two sources (n_eval,), higher for the second of the sorted labels; for more, the probability of
+        each source, (n_eval, K).
 
     Examples
     --------
@@ -96,19 +96,19 @@ def run_readers_on_each(
     seed: int = SEED,
     device: str = "auto",
 ) -> list[Scores]:
-    """Read several corrections of the same rows, all networks trained as one batched program.
+    """Run the readers on several corrections of the same rows; networks are trained as one program.
 
     Parameters
     ----------
     X_head, X_eval : sequences of (n, d) and (n_eval, d) arrays
-        HEAD and EVAL rows, corrected by one method after another.
+        HEAD and EVAL rows corrected by each method.
     source_head, bank, participants, restarts, checkpoints, seed, device
-        As in :func:`run_readers`, which reads one correction.
+        As in :func:`run_readers`.
 
     Returns
     -------
     list of dict of reader to scores
-        What :func:`run_readers` returns for each, up to rounding.
+        The results of :func:`run_readers` for each correction, up to rounding.
     """
     heads = [check_rows(X, "X_head") for X in X_head]
     helds = [check_rows(X, "X_eval") for X in X_eval]
@@ -136,7 +136,7 @@ def run_readers_on_each(
 
 
 class Reading(NamedTuple):
-    """HEAD rows and the numbers of their sources, the EVAL rows to score, and whose rows both are."""
+    """Input of readers: HEAD rows with source codes, EVAL rows to score, and participants of both."""
 
     head: NDArray[Any]
     codes: Codes
@@ -145,7 +145,7 @@ class Reading(NamedTuple):
 
 
 def with_further(trained: Scores, reading: Reading, bank: str, seed: int) -> Scores:
-    """Return the scores of the whole bank, given those of :func:`trained_scores`, which has some of them."""
+    """Return the scores of all readers, adding those that :func:`trained_scores` does not compute."""
     if bank == "paper":
         return trained
     kinds = ["slow"] if QUICK in trained else ["quick", "slow"]
@@ -157,11 +157,11 @@ def with_further(trained: Scores, reading: Reading, bank: str, seed: int) -> Sco
 def trained_scores(
     readings: Iterable[Reading], *, bank: str, restarts: int, epochs: tuple[int, ...], seed: int, place: Any
 ) -> list[Scores]:
-    """Return the scores of logistic readers and networks, all networks trained as one batched program.
+    """Return the scores of logistic readers and networks; networks are trained as one batched program.
 
-    Readings may be of corrections of the same rows, and of several folds. On a GPU their rows stay there
-    until all are trained, and networks are trained to the end: side by side that takes less time than finding
-    out which of them need it. Further readers that a GPU computes are among the scores then.
+    Readings may be different corrections of the same rows, or rows of several folds. On a GPU, rows stay in
+    its memory until all networks are trained, and networks are trained to the end, because parallel training
+    takes less time than early stopping. The scores then include the further readers that run on the GPU.
     """
     on_gpu = place is not None and place.type == "cuda"
     found: list[Scores] = []
@@ -188,7 +188,7 @@ def trained_scores(
 def check_participants(
     participants: Participants | None, head: NDArray[Any], held: NDArray[Any]
 ) -> Participants | None:
-    """Return the participants of HEAD and EVAL rows, or say which are missing."""
+    """Return the participants of HEAD and EVAL rows; raise if some are missing."""
     if participants is None:
         return None
     whose = tuple(to_numpy(people) for people in participants)
@@ -201,7 +201,7 @@ def check_participants(
 
 
 def _where(X: NDArray[Any], place: Any) -> Array:
-    """Return rows on a GPU."""
+    """Return rows on the given GPU."""
     import torch
 
     return torch.as_tensor(X, device=place)
