@@ -39,7 +39,7 @@ DEVICES = (
 
 
 def record_events(person):
-    """Return one participant's trials by both devices; both have the same name for an event, ``pair_id``."""
+    """Return the trials of a participant on both devices; trials of one event have the same ``pair_id``."""
     rng = person.rng(0)
     rare = rng.permutation(np.arange(EVENTS) % 2).astype(bool)
     onsets = np.round((2 + EVERY * np.arange(EVENTS)) * SFREQ).astype(int)
