@@ -238,11 +238,11 @@ class _HeldOut:
         return along
 
     def shared_means(self, units: NDArray[np.intp], n_effects: int) -> tuple[float, Floats]:
-        """Return the agreement of means over units, in total and along each effect; zero if by chance."""
+        """Return the agreement of means over units, in total and for each effect; 0 if not significant."""
         agreed, error, df = mean_over_units(self.along_mean(), units)
-        # Both factors of a product of means are of the same few units: its variance is twice what they show.
+        # Both factors of a product of means come from the same few units, which doubles the variance.
         errors = np.sqrt(2.0) * t_quantile(CHANCE / 2, df)
-        # Two questions, each at half the chance: do units agree along one direction, and in all together?
+        # Two tests at half the level each: agreement along one direction, and over all directions.
         along_one = df > 1 and bool(agreed > errors * error)
         if not (along_one or self.mean_chance(units, n_effects) < CHANCE / 2):
             return agreed, np.zeros(0)
@@ -254,10 +254,10 @@ class _HeldOut:
     ) -> tuple[int, int]:
         """Return the number of supported leading directions, and the number that contain the shared mean."""
         n_supported, n_mean, k = 0, n_leading + 1, 0
-        while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
+        while n_supported == k < n_leading:  # test more directions only if all so far are supported
             k = min(max(64, 2 * k), n_leading)
             energy, noise, shared = self.along_leading(k)
-            # What two people share is one number: it cannot tell how far it varies.
+            # Two participants give only one product, which has no estimate of its variance.
             excess, error, df = mean_over_units(energy - 2.0 * noise, units)
             supported = (excess > t_quantile(CHANCE, df) * error) & (df > 1)
             enough = np.cumsum(mean_over_units(shared, units)[0]) >= ENERGY * agreed
@@ -274,7 +274,7 @@ class _HeldOut:
         about as many independent squares as there are dimensions, so two people can show agreement beyond
         chance.
         """
-        dimensions = float(self.directions.shape[1])  # where rows vary alike in all
+        dimensions = float(self.directions.shape[1])  # if rows vary equally in all directions
         if self.rows is not None:
             gram = self.rows.gram() if self.rows.factored else self.rows.matrix
             dimensions = max(1.0, float(np.trace(gram) ** 2 / np.sum(gram**2)))
@@ -296,7 +296,7 @@ class _HeldOut:
         return float(scipy.stats.f.sf(ratio, df, df * (n_units - 1)))
 
     def source_effects(self, some: NDArray[np.intp]) -> Floats:
-        """Return the effect of each source relative to the mean of all, from some contrasts, (K, d).
+        """Return the effect of each source relative to the mean of all, (K, d), from selected contrasts.
 
         Means for each kind of contrast are not used: if all pairs are with one source, its noise is in all of
         these means and looks like a shared direction.
@@ -305,7 +305,7 @@ class _HeldOut:
         return zero_sum_effects(self.contrasts[some], first, second, self.n_sources)[0]
 
     def along_effect(self, j: int) -> Floats:
-        """Return each contrast along direction j, times the difference of the others' effects, (m,)."""
+        """Return each contrast along direction j, times the effect difference of other contrasts, (m,)."""
         along = np.zeros(len(self.contrasts))
         for train, test in self.folds:
             effects = self.source_effects(train)
@@ -316,7 +316,7 @@ class _HeldOut:
         return along
 
     def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
-        """Return the coordinates of contrasts along the others' k leading directions: three (m, k) arrays.
+        """Return the coordinates of contrasts along k leading directions of other contrasts, three (m, k).
 
         The arrays are the energy, its expectation for noise, and the part shared with the mean of the others
         of its kind.
@@ -324,7 +324,7 @@ class _HeldOut:
         D, rows = self.directions, self.rows
         total = float(D.shape[1] if rows is None else rows.diagonal.sum())
         energy, noise, shared = (np.zeros((len(D), k)) for _ in range(3))
-        if self.whole is None:  # directions are sums of few contrasts: all products are those of contrasts
+        if self.whole is None:  # directions are sums of a few contrasts, so use products of contrasts
             gram, inside = D @ D.T, None if rows is None else rows.inside(D.T)
         for means, (train, test) in zip(self.others_means, self.folds, strict=True):
             if self.whole is None:
@@ -340,7 +340,7 @@ class _HeldOut:
                 scatter = None if rows is None else rows.matrix @ vectors
             among = np.ix_(test, np.arange(vectors.shape[1]))
             energy[among], shared[among] = along**2, along * mean[self.kind[test]]
-            # If a contrast were noise, the rest of it would have the shape of the rest of the rows' spread.
+            # For noise, the remaining part of a contrast has the covariance of the remaining spread of rows.
             variance = np.ones(vectors.shape[1]) if scatter is None else np.sum(vectors * scatter, axis=0)
             remaining = np.maximum(total - _before(variance[None]), variance)
             noise[among] = (1.0 - _before(along**2)) * variance / remaining
@@ -348,12 +348,12 @@ class _HeldOut:
 
 
 def _before(values: Floats) -> Floats:
-    """Return, at each column, the sum of the columns before it."""
+    """Return, for each column, the sum of all previous columns."""
     return np.cumsum(values, axis=1) - values
 
 
 def contrast_folds(contrasts: Floats, groups: Any = None) -> Folds:
-    """Return up to five (train, test) splits of contrasts, by participant where several are known.
+    """Return up to five (train, test) splits of contrasts, by participant if several are known.
 
     Without participants, or with a single one, contrasts are assigned to folds by their length, so that their
     order does not matter. A single contrast cannot be split.

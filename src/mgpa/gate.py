@@ -46,12 +46,12 @@ Floats = NDArray[np.float64]
 
 
 class Gate(BaseEstimator):  # type: ignore[misc]
-    """Base of all gates: a fitted orthonormal ``basis_`` and its projections.
+    """Base class of gates, with a fitted orthonormal ``basis_`` and its projections.
 
     Gates are fitted on, and applied to, standardised coordinates.
     """
 
-    #: What ``fit`` takes: paired "contrasts" or embedding "rows"; "given" needs neither.
+    #: Input of ``fit``: paired "contrasts" or embedding "rows"; "given" needs neither.
     fitted_on: ClassVar[str] = "rows"
     _parameter_constraints: ClassVar[dict[str, Constraint]]
 
@@ -68,12 +68,12 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         return float(self.cumulative_energy_[self.rank_ - 1]) if self.rank_ else 0.0
 
     def editable(self, H: Any) -> Floats:
-        """Return Z = Bᵀh for every row: the coordinates a correction may change."""
+        """Return Z = Bᵀh for each row: the coordinates that a correction may change."""
         check_is_fitted(self, "basis_")
         return np.asarray(H) @ self.basis_
 
     def preserved(self, H: Any) -> Floats:
-        """Return Q = (I - BBᵀ)h for every row: the part that no correction changes (eq. (1))."""
+        """Return Q = (I - BBᵀ)h for each row: the part that no correction changes (eq. (1))."""
         H = np.asarray(H)
         return np.asarray(H - self.editable(H) @ self.basis_.T)
 
@@ -101,14 +101,14 @@ class MeasurementGate(Gate):
     Parameters
     ----------
     rank : "auto", int or float
-        An int is the rank. A float in (0, 1] is the share of directional energy to retain. "auto" retains 90
-        % of it, but only directions that held-out pairs support, so that noise of the pairs is not mistaken
-        for an effect (:func:`supported_directions`).
+        An int is the rank. A float in (0, 1] is the share of directional energy to retain. "auto" retains
+        90 % of the energy, but only directions that held-out pairs support, so that noise in pairs is not
+        mistaken for an effect (:func:`supported_directions`).
     norm_quantile : float
         Contrasts shorter than this quantile of the non-zero lengths are left out: the direction of a very
         short contrast is mostly noise, and unit length would give it full weight.
     max_contrasts : int or None
-        If there are more, use this many, evenly spaced in the order given.
+        Maximum number of contrasts; from more, evenly spaced contrasts are used.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class MeasurementGate(Gate):
     mean_contrast_ : (d,) array
         Mean of the contrasts as given (neither filtered nor scaled).
     n_contrasts_ : int
-        Contrasts that passed the filter.
+        Number of contrasts that passed the filter.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class MeasurementGate(Gate):
         if self.rank == "auto" and leading.size:
             kind, groups = (None if labels is None else np.asarray(labels)[some] for labels in (kind, groups))
             basis = supported_directions(contrasts[some], basis, kind, groups, rows, self.norm_quantile)
-            if not np.array_equal(basis, leading[:, : basis.shape[1]]):  # the mean came first
+            if not np.array_equal(basis, leading[:, : basis.shape[1]]):  # directions of the mean come first
                 along = selected @ basis
                 _, rest = principal_directions(selected - along @ basis.T, len(energy), 0)
                 energy = np.concatenate([np.sum(along**2, axis=0), rest])[: len(energy)]
@@ -226,7 +226,7 @@ class RandomGate(Gate):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit on anything of the right width; only the number of columns is used."""
+        """Fit on any array; only its number of columns is used."""
         check_parameters(self)
         X = validate_data(self, X, dtype=np.float64)
         d = X.shape[1]
@@ -238,12 +238,12 @@ class RandomGate(Gate):
 
 
 class FullGate(Gate):
-    """Control: no restriction; every direction may be edited."""
+    """Control: no restriction, so that all directions may be edited."""
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit on anything of the right width; only the number of columns is used."""
+        """Fit on any array; only its number of columns is used."""
         X = validate_data(self, X, dtype=np.float64)
         d = X.shape[1]
         return self._set_basis(np.eye(d), np.arange(1, d + 1) / d, np.zeros(d))
@@ -256,7 +256,7 @@ def _is_orthonormal(value: Any) -> bool:
         return False
     if basis.ndim != 2 or not np.isfinite(basis).all():
         return False
-    return np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=2e-5)  # float32 will do
+    return np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=2e-5)  # float32 precision is enough
 
 
 class FixedGate(Gate):
@@ -301,7 +301,7 @@ def no_gate(n_features: int) -> FixedGate:
 
 
 def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
-    """Turn ``rank`` (an int, or a float share of energy) into a number of directions."""
+    """Return the number of directions for ``rank`` (a number, or a share of energy)."""
     available = int((energy > 0).sum())
     if isinstance(rank, (int, np.integer)):
         if rank > len(energy):
@@ -309,7 +309,7 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
         if rank > available and available:
             raise UsageError(
                 f"rank={rank} needs {rank} independent {what}; the {n_rows} usable ones give {available}. "
-                "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
+                "Lower the rank, supply more, or pass a share of energy such as rank=0.9."
             )
         return min(int(rank), available)
     retained = cumulative_share(energy)
@@ -317,7 +317,7 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
 
 
 def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) -> Floats:
-    """Return the held-out directional energy inside gates of rank 1, 2, …: evidence for choosing a rank.
+    """Return the share of held-out directional energy inside gates of rank 1, 2, …, to choose a rank.
 
     ``contrasts`` (m, d) are divided by the feature scale. ``groups`` are their participants; no participant
     is on both sides of a split. Entry i is the coverage of rank i + 1, a mean over folds, up to the largest
@@ -338,7 +338,7 @@ def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) 
 
 
 def as_gate(gate: Any) -> Any:
-    """Return an unfitted gate: a clone of one, ``MeasurementGate(rank)`` for its rank, the default for None.
+    """Return an unfitted gate from a gate (cloned), a rank (a MeasurementGate), or None (the default).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Labels of rows: sources, participants and pair ids, as arrays, lists, frames or tensors hold them."""
+"""Read labels of rows (sources, participants, pair ids) from arrays, lists, data frames or tensors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from ._common.checks import is_tensor, refuse_masked
 from .errors import ParameterError
 
-Labels = NDArray[Any]  # one for each row: booleans, numbers or text
+Labels = NDArray[Any]  # one label per row: boolean, number or text
 Codes = NDArray[np.int64]
 
-# What labels are of, where that is not X.
+# Names of the arrays with labels, if not X.
 LABELLED = {"source_val": "X_val", "pair_groups": "the paired views"}
-# Rows that are looked at first for distinct labels, and how many of those are few.
+# Number of rows examined first for distinct labels, and maximum number of few labels.
 SPACED, FEW = 1000, 32
-# What pandas makes of missing values where a column is turned into text.
+# Texts into which pandas converts missing values.
 GAPS_AS_TEXT = ("nan", "<NA>", "NaT", "None")
 
 
@@ -41,7 +41,7 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[Labels, Co
 
 
 def coded(labels: Labels) -> tuple[Labels, Codes]:
-    """Return the sorted distinct labels and each row's index among them; few need no sorting of rows.
+    """Return the sorted distinct labels and the code of each row; with few labels, rows are not sorted.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def source_names(sources: Labels) -> tuple[str, ...]:
 
 
 def reference_code(reference: Any, sources: Labels) -> int | None:
-    """Return the position of a source among the sorted ones, by its label or its name; None for None."""
+    """Return the position of a source among the sorted sources, by label or name; None for None."""
     if reference is None:
         return None
     labels, names = sources.tolist(), source_names(sources)
@@ -103,7 +103,7 @@ def check_pair_id(pair_id: Any, n: int) -> Labels:
     """Return ids as an integer or string array of length n."""
     ids = _labels(pair_id, "pair_id", n)
     if ids.dtype.kind == "f" and (np.isnan(ids) | (ids == np.rint(ids))).all():
-        ids = whole_numbers(np.where(np.isnan(ids), -1, ids), "pair_id")  # with gaps, as pandas has them
+        ids = whole_numbers(np.where(np.isnan(ids), -1, ids), "pair_id")  # pandas stores missing ids as NaN
     if ids.dtype.kind not in "iuU" or ids.shape != (n,):
         raise ValueError(
             f"pair_id has dtype {ids.dtype}; use integers (negative: unpaired) or strings (empty: unpaired)."
@@ -113,7 +113,7 @@ def check_pair_id(pair_id: Any, n: int) -> Labels:
 
 
 def is_paired(pair_id: Labels) -> NDArray[np.bool_]:
-    """Return which ids name a pair: non-negative integers, non-empty strings."""
+    """Return a mask of ids that name a pair: non-negative integers or non-empty strings."""
     return pair_id != "" if pair_id.dtype.kind == "U" else pair_id >= 0
 
 
@@ -134,12 +134,12 @@ def require_distinct(codes: Codes, pair_id: Labels) -> None:
         )
 
 
-#: What :func:`warn_of_singles` says, for code that fits several times and says it once.
+#: Pattern of the warning of :func:`warn_of_singles`, for code that fits several times and warns once.
 SINGLES = r"\d+ of \d+ pair ids occur once"
 
 
 def warn_of_singles(pair_id: Labels, stacklevel: int = 3) -> None:
-    """Warn how many pair ids occur once; if all of them do, also name possible reasons."""
+    """Warn of pair ids that occur once; if all ids do, also name possible reasons."""
     counts = np.unique(pair_id[is_paired(pair_id)], return_counts=True)[1]
     single = int((counts == 1).sum())
     if not single:
@@ -169,7 +169,7 @@ def refuse_gaps_as_text(labels: Labels, name: str) -> None:
     """Raise if a missing value has become text, which would be an additional source, person or pair id."""
     if labels.dtype.kind != "U":
         return
-    unpaired = name == "pair_id"  # is what an empty one says
+    unpaired = name == "pair_id"  # an empty pair id means "unpaired"
     rows = np.flatnonzero(np.isin(labels, GAPS_AS_TEXT if unpaired else ("", *GAPS_AS_TEXT)))
     if len(rows):
         remedy = "leave it empty for unpaired rows" if unpaired else "drop those rows or label them"
@@ -180,7 +180,7 @@ def refuse_gaps_as_text(labels: Labels, name: str) -> None:
 
 
 def _labels(values: Any, name: str, n: int) -> NDArray[Any]:
-    """Return n labels as an array; lists are read by entry, as numpy would convert all to strings."""
+    """Return n labels as an array; lists are read by entry, because numpy would convert all to text."""
     labels = to_numpy(values, name)
     if labels.dtype.kind == "U" and isinstance(values, (list, tuple)):
         labels = np.array(values, dtype=object)
@@ -201,7 +201,7 @@ def _kinds(labels: Labels) -> dict[str, str]:
 
 
 def _is_missing(label: Any) -> bool:
-    # pandas.NA refuses to be compared.
+    # pandas.NA cannot be compared.
     return label is None or type(label).__name__ == "NAType" or bool(np.all(label != label))
 
 
@@ -212,5 +212,5 @@ def require_length(values: Any, n: int, name: str) -> None:
     shape = tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)
     if shape[:1] != (n,):
         raise ValueError(
-            f"{name} has shape {shape} for {n} rows; omit it (it is not used), or pass one a row."
+            f"{name} has shape {shape} for {n} rows; omit it (it is not used), or pass one value per row."
         )

@@ -54,7 +54,7 @@ def resolved_axes(matrix: Floats, size: float, also: float = 0.0) -> tuple[Float
 
 @dataclass(frozen=True)
 class Scatter:
-    """A sum of squares FᵀF: the matrix itself or, while F has fewer rows than features, F."""
+    """A sum of squares FᵀF, stored as a matrix or, if F has fewer rows than features, as F."""
 
     dense: Floats | None
     factors: tuple[tuple[Floats, Floats | None], ...] = ()  # rows of F, and what to divide their features by
@@ -71,12 +71,12 @@ class Scatter:
 
     @property
     def n_features(self) -> int:
-        """d."""
+        """Number of features, d."""
         return int((self.factors[0][0] if self.dense is None else self.dense).shape[1])
 
     @property
     def n_rows(self) -> int:
-        """Rows of F, if it is factored."""
+        """Number of rows of F, if the scatter is stored as F."""
         return sum(len(rows) for rows, _ in self.factors)
 
     def __add__(self, other: Scatter) -> Scatter:
@@ -93,7 +93,7 @@ class Scatter:
         return Scatter(None, tuple(factors))
 
     def take(self, features: NDArray[np.bool_]) -> Scatter:
-        """Return the scatter of some of the features."""
+        """Return the scatter of the selected features."""
         if features.all():
             return self
         if self.dense is not None:
@@ -103,32 +103,32 @@ class Scatter:
         )
 
     def _columns(self) -> Iterator[tuple[slice, Floats]]:
-        """Yield F, some of its columns at a time."""
+        """Yield blocks of columns of F."""
         for columns in blocks(self.n_features, max(1, BLOCK // max(1, self.n_rows))):
             pieces = [F[:, columns] if s is None else F[:, columns] / s[columns] for F, s in self.factors]
             yield columns, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def rows(self) -> Floats:
-        """Return F, (m, d), if it is factored."""
+        """Return F (m, d), if the scatter is stored as F."""
         F = np.empty((self.n_rows, self.n_features))
         for columns, piece in self._columns():
             F[:, columns] = piece
         return F
 
     def gram(self) -> Floats:
-        """Return FFᵀ, (m, m), if it is factored."""
+        """Return FFᵀ (m, m), if the scatter is stored as F."""
         total = np.zeros((self.n_rows, self.n_rows))
         for _, F in self._columns():
             total += F @ F.T
         return total
 
     def times(self, columns: Floats) -> Floats:
-        """Return F columns, (m, k), if it is factored."""
+        """Return the product of F with columns, (m, k), if the scatter is stored as F."""
         products = [F @ (columns if s is None else columns / s[:, None]) for F, s in self.factors]
         return np.concatenate(products)
 
     def back(self, coefficients: Floats) -> Floats:
-        """Return Fᵀ coefficients, (d, k), if it is factored."""
+        """Return the product of Fᵀ with coefficients, (d, k), if the scatter is stored as F."""
         total, start = np.zeros((self.n_features, coefficients.shape[1])), 0
         for F, scale in self.factors:
             products = F.T @ coefficients[start : start + len(F)]
@@ -178,11 +178,11 @@ class PrincipalAxes:
     factor: Scatter | None = None  # FᵀF, in that case
 
     def along(self, columns: Floats) -> Floats:
-        """Return Vᵀ columns."""
+        """Return the coordinates of columns along the axes, Vᵀ columns."""
         return np.asarray(self.vectors.T @ (columns if self.factor is None else self.factor.times(columns)))
 
     def back(self, coordinates: Floats) -> Floats:
-        """Return V coordinates."""
+        """Return the columns with the given coordinates along the axes, V coordinates."""
         products = self.vectors @ coordinates
         return products if self.factor is None else self.factor.back(products)
 

@@ -1,20 +1,20 @@
-"""The closed form (section 4.1, eq. (3)): analytic steps along measured directions, from moments and pairs.
+"""The closed form (section 4.1, eq. (3)): an analytic step along measured directions.
 
     z' = z - α Δ (ΔᵀC⁻¹Δ)⁻¹ ΔᵀC⁻¹ [z - ẑ(q)],   q' = q,
 
 with Δ the mean projected contrast of each source against the first (one column for two sources), ẑ(q) the
 ridge regression of the gate coordinates z on the preserved q, and C the shrunk residual covariance of z.
 
-The paper regresses on the rows of all sources together (:func:`solve_pooled`). That ẑ(q) learns that q
-predicts the task, the task predicts the source and the source shifts z, and writes the association into the
-embeddings. The default (:func:`solve_within`) compares every row with the mean of its own source:
+The paper fits the regression on the rows of all sources together (:func:`solve_pooled`). If q predicts the
+task and the task is associated with the source, this ẑ(q) learns the association and writes it into the
+embeddings. The default (:func:`solve_within`) compares each row with the mean of its own source:
 
     ẑ(q) = z̄ + βᵀ(q - q̄),
 
-with β and C from the scatter within sources. z̄ and q̄ set the level: the unweighted means of the sources'
-means, or those of one source, whose rows then move only by the collapse. By Proposition 1, all levels
-determined by Q leave the same information. The correction is applied only if pairs show a consistent shift
-(:func:`pairs_agree`) and rows show it (:func:`measured_effect`). No task label is used.
+with β and C from the scatter within sources. z̄ and q̄ set the level: the unweighted mean of the sources'
+means, or the mean of one source, in which case its rows move only by the collapse. By Proposition 1, all
+levels determined by Q leave the same information. The correction is applied only if pairs show a consistent
+shift (:func:`pairs_agree`) and rows show it (:func:`measured_effect`). No task label is used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _none() -> Floats:
 
 @dataclass(frozen=True)
 class Position:
-    """The correction of position, and its evidence."""
+    """The correction of position with its evidence."""
 
     gate: Any
     map: AffineMap
@@ -69,7 +69,7 @@ class GateShift:
     def of(cls, pairs: Pairs, effects: Floats, scale: Floats, basis: Floats) -> GateShift:
         """Return pairs and their sources' ``effects`` in a gate, after features were divided by ``scale``."""
         contrasts, mean = pairs.contrasts / scale @ basis, effects / scale @ basis
-        # Contrasts that cancel leave rounding, and rounding has a direction too.
+        # If contrasts cancel, only rounding errors remain, which must not count as a direction.
         typical = np.linalg.norm(contrasts, axis=1).mean()
         mean[np.linalg.norm(mean, axis=1) <= 1e-12 * typical] = 0.0
         return cls(basis, contrasts, mean, pairs)
@@ -77,14 +77,14 @@ class GateShift:
 
 @dataclass(frozen=True)
 class PositionSettings:
-    """How the closed form is solved inside a gate: parameters of :class:`~mgpa.ClosedFormMGPA`."""
+    """Settings of the closed form inside a gate: parameters of :class:`~mgpa.ClosedFormMGPA`."""
 
     anchor: str = "within"
     ridge: float | str = "auto"
     shrinkage: float = 0.01
     do_no_harm: bool = True
     strength: float = 1.0
-    reference: int | None = None  # the source whose level rows are taken to; None: the mean of all
+    reference: int | None = None  # position of the reference source; None: the mean of all
 
 
 def solve_position(
@@ -111,7 +111,7 @@ def solve_position(
         identity = AffineMap.identity(len(scale), center=standardizer.center, scale=scale)
         return Position(gate, identity, np.zeros((K - 1, 0)))
     shift = GateShift.of(pairs, effects, scale, gate.basis_)
-    if np.array_equal(pairs.a, pairs.b):  # in a gate that is blind to them
+    if np.array_equal(pairs.a, pairs.b):  # identical views, in a gate that ignores pairs
         raise identical_views(len(pairs))
     if not shift.mean.any():
         raise MissingEvidence(
@@ -126,13 +126,13 @@ def solve_position(
         stored, C, effect = solve_within(
             moments, data.participants, calibration, standardizer, shift, settings
         )
-        if len(data.names) > 1:  # of whom the means may be those of groups
+        if len(data.names) > 1:  # means may be those of groups of participants
             effect = replace(effect, units=f"{len(data.names)} people")
     return Position(gate, stored, shift.mean, C, effect)
 
 
 def _rows_like(spread: Scatter) -> Floats:
-    """Return rows with this scatter, twice, for the PCA control, because the original rows are not stored."""
+    """Return artificial rows with twice this scatter for the PCA control; original rows are not stored."""
     if spread.factored:
         half = spread.rows()
     else:
@@ -152,7 +152,7 @@ def solve_pooled(
     ridge = PUBLISHED_RIDGE if settings.ridge == "auto" else float(settings.ridge)
     weights, scale, center = moments.weights, standardizer.scale, standardizer.center
     n = float(weights.sum())
-    # The indicators of all sources but the first, centred.
+    # Centred indicators of all sources except the first.
     indicators = np.sqrt(weights)[:, None] * (np.eye(len(weights)) - weights / n)[:, 1:]
     between = (weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
     total = moments.total.scaled(scale)
@@ -179,7 +179,7 @@ def anchor_and_covariance(
     ``between`` and ``overlap`` are the cross-products of the centred source indicators with the rows,
     (d, K - 1), and with each other. The ridge penalises Q only.
     """
-    Szz, Sqz, axes = preserved_axes(total, B)  # q is meant along its principal axes
+    Szz, Sqz, axes = preserved_axes(total, B)  # q is in the coordinates of its principal axes
     Squ, Szu = axes.along(outside(B, between)), B.T @ between
     shrunk = (axes.values + ridge)[:, None]
     beta, on_q = Sqz / shrunk, Squ / shrunk  # pooled anchor: Z on Q alone; and U on Q
@@ -227,7 +227,7 @@ def solve_within(
             "exchanged? A holds the views of the first source in sorted order, B those of the second."
         )
     if calibration.parts and effect.matches_pairs:
-        # Both views of the same events: rows in which the source is associated with nothing.
+        # Both views of the same events, as rows in which the source has no associations.
         spread = spread + calibration.within.scaled(scale)
         n_views, n_means = calibration.weights.sum(), len(calibration.sources)
         anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
@@ -274,12 +274,12 @@ def pairs_agree(shift: GateShift, C: Floats, n_sources: int) -> bool:
     along = np.zeros(len(values))
     for train, test in folds:
         effects, rank = zero_sum_effects(values[train], pairs.first[train], pairs.second[train], n_sources)
-        if rank < n_sources - 1:  # the others' pairs do not connect all sources
+        if rank < n_sources - 1:  # pairs of the other participants do not connect all sources
             return True
         expected = (effects[pairs.second[test]] - effects[pairs.first[test]]) @ whiten
         along[test] = np.sum((values[test] @ whiten) * expected, axis=1)
     agreed, error, df = mean_over_units(along, whose)
-    # Both factors of a product of means are of the same few people: its variance is twice what they show.
+    # Both factors of a product of means come from the same few participants, which doubles the variance.
     return bool(agreed > np.sqrt(2.0) * t_quantile(LEVEL, df) * error)
 
 

@@ -27,7 +27,7 @@ from .statistics import LabelledRows
 from .trust_region import smooth_weights, step_coefficients
 
 Array = Any  # numpy array or torch tensor
-STEP_ROWS = 16384  # rows that take a step together, to bound memory
+STEP_ROWS = 16384  # rows per block of a step, to limit memory
 
 Critics = tuple[Critic, ...]
 ClosedForm = Callable[[Moments], tuple[AffineMap, Effect]]
@@ -49,7 +49,7 @@ class AffinePoint:
 
     def __call__(self, original: Array) -> Array:
         """Return the points of original rows."""
-        # Vector units report invalid lanes that are beyond a narrow product's end; rows are finite.
+        # Ignore floating-point warnings from unused vector lanes; rows are finite.
         with np.errstate(invalid="ignore"):
             return original - (original @ self.readout + self.offset) @ self.direction.T
 
@@ -91,17 +91,17 @@ class Recipe:
     critics: tuple[str, ...]
     target: str
     damping: float
-    radius: float  # absolute
+    radius: float  # absolute length
     stabilizer: float
-    ridge: float | None  # None: by cross-validation for target "within", as published for the others
+    ridge: float | None  # None: cross-validated for target "within", as published for other targets
     epochs: int
     learning_rate: float
-    patience: int | None  # None: no source-validation early stopping
+    patience: int | None  # None: no early stopping
     seed: int
-    sources: Labels  # labels, sorted
+    sources: Labels  # sorted labels
     basis: Array
     anchor_basis: Array
-    n_networks: int = 1  # whose mean is the GELU critic
+    n_networks: int = 1  # number of networks averaged in the GELU critic
 
     def move(self, stage: Stage | AffinePoint, H: Array, original: Array) -> Array:
         """Return h + B Δz, with the bounded step Δz, for the current rows H of inputs ``original``."""
@@ -115,7 +115,7 @@ class Recipe:
             scores = xp.concatenate([part[0] for part in parts], -1)
             A = xp.concatenate([part[1] for part in parts], 1)
             e = scores - stage.targets(original[rows])
-            # Float64, since with more scores than gate directions rounding would grow by 1 / damping.
+            # Float64, because with more scores than gate directions rounding grows by 1 / damping.
             wide = double(A)
             gram = wide @ xp.swapaxes(wide, -1, -2)
             W = smooth_weights(xp.einsum("njj->nj", gram), self.stabilizer)
@@ -127,20 +127,20 @@ class Recipe:
 
 
 class Rows:
-    """Standardised rows as they move through the stages; paired views have an ``event``."""
+    """Standardised rows, which change from stage to stage; paired views have an ``event``."""
 
     def __init__(self, H: Array, codes: Any = None, weight: Any = None, event: Any = None) -> None:
         self.H = self.original = H
         self.codes, self.weight, self.event = codes, weight, event
 
     def take(self, chosen: NDArray[np.intp]) -> Rows:
-        """Return some of the original rows."""
+        """Return the selected original rows."""
         optional = (None if array is None else array[chosen] for array in (self.weight, self.event))
         return Rows(self.original[chosen], self.codes[chosen], *optional)
 
     @cached_property
     def moments(self) -> Moments:
-        """Moments of the original rows by source."""
+        """Moments of the original rows for each source."""
         return Moments.from_rows(self.original, self.codes, self.weight)
 
     def movement(self) -> float:
@@ -150,11 +150,11 @@ class Rows:
 
 
 class Trajectory:
-    """One run of the iterative method: the rows that stages are fitted on, and the stages so far."""
+    """One run of the iterative method: its fitting rows and the stages so far."""
 
     def __init__(self, recipe: Recipe, rows: Rows, held: Rows | None = None) -> None:
         self.recipe, self.rows, self.held = recipe, rows, held
-        self.stages: list[Stage | AffinePoint] = []  # a first one may be the closed form
+        self.stages: list[Stage | AffinePoint] = []  # the first stage may be the closed form
 
     @cached_property
     def anchor(self) -> AffinePoint | ConditionalMean:
@@ -216,7 +216,7 @@ def staged_map(
 ) -> StagedMap:
     """Return fitted stages as a stored map, with the gate ``basis`` in float64."""
     d, K = len(basis), len(recipe.sources)
-    n_scores = K if K > 2 else 1  # of a critic
+    n_scores = K if K > 2 else 1  # scores per critic
     n_linear = n_scores * bool({"linear", "lbfgs"} & set(recipe.critics))
     n_network = n_scores * ("gelu" in recipe.critics)
     n_hidden = HIDDEN_WIDTH * recipe.n_networks * bool(n_network)
@@ -230,7 +230,7 @@ def staged_map(
             out[k] = to_numpy(getattr(part, name))
         return out
 
-    # What never varied in the fit must not steer the map either when it does vary later.
+    # Constant features of the fit must not influence the map, even if they vary later.
     varies = standardizer.varies.astype(np.float32)
     linear = [c for stage in fitted for c in stage.critics if c.hidden_weight is None]
     network = [c for stage in fitted for c in stage.critics if c.hidden_weight is not None]
@@ -278,7 +278,7 @@ def _affine_arrays(
 def supported_basis(
     gate: Any, pairs: Pairs, standardizer: Standardizer, spread: Callable[[], Scatter]
 ) -> Floats:
-    """Return the part of a gate that held-out pairs support; the mean contrast if there is none."""
+    """Return the part of a gate that held-out pairs support, or else the mean contrast."""
     B: Floats = gate.basis_
     if getattr(gate, "rank", None) == "auto":
         return B
@@ -301,11 +301,11 @@ def closed_form(
 ) -> ClosedForm | None:
     """Return the closed form within sources, in the gate B, as a function of moments of standardised rows.
 
-    None: the pairs show no mean contrast, or do not connect all sources.
+    Returns None if pairs show no mean contrast or do not connect all sources.
     """
     try:
         effects = pairs.source_effects(len(data.sources))
-    except ValueError:  # the pairs do not lead from every source to every other
+    except ValueError:  # pairs do not connect all sources
         return None
     shift = GateShift.of(pairs, effects, standardizer.scale, B)
     if not shift.mean.any():
@@ -320,7 +320,7 @@ def closed_form(
     settings = PositionSettings(ridge=ridge, do_no_harm=False)
 
     def solve(moments: Moments) -> tuple[AffineMap, Effect]:
-        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and participants are
+        by_code = Moments(dict(enumerate(moments.parts.values())))  # with source codes, as in pairs
         path, _, effect = solve_within(
             by_code, participants, calibration, standardizer.unscaled(), shift, settings
         )
@@ -331,7 +331,7 @@ def closed_form(
 
 @contextmanager
 def complete_stages_kept(finish: Callable[[], None]) -> Iterator[None]:
-    """Call ``finish`` after the stages of a fit, also after Ctrl-C: the stages so far are a map."""
+    """Call ``finish`` at the end of a fit, even after Ctrl-C, because the stages so far form a map."""
     try:
         yield
     except KeyboardInterrupt:

@@ -27,8 +27,8 @@ from .pairs import Pairs, matched_rows, row_keys, rows_among_views
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
-MOST_PARTICIPANTS = 64  # more are left out of an effect in groups
-MOST_NAMED = 10_000  # participants whose means are kept; of more, those of such groups
+MOST_PARTICIPANTS = 64  # with more participants, the jackknife of effects leaves out groups
+MOST_NAMED = 10_000  # with more participants, means of groups are kept instead of individual means
 GOLDEN, LOWEST = 0x9E3779B97F4A7C15 - 2**64, -(2**63)
 SAMPLE_ROWS, SAMPLE_NUMBERS, HASHED = 1000, 2**22, 16  # rows of a sample, its numbers, features that choose
 FAR_OUT = 50.0  # times the range of the middle half of rows; of normal rows the deviation is .74 of it
@@ -43,7 +43,7 @@ NO_PAIRS = (
 class LabelledRows:
     """Rows with their sources, pair ids, participants, weights and task labels."""
 
-    X: Any  # an array, or a tensor
+    X: Any  # array or tensor
     source: Labels
     pair_id: Labels | None = None
     participant: Labels | None = None
@@ -59,7 +59,7 @@ class LabelledRows:
 
     @property
     def sources(self) -> Labels:
-        """The distinct sources, sorted."""
+        """The sorted distinct sources."""
         return self._coded[0]
 
     @property
@@ -69,7 +69,7 @@ class LabelledRows:
 
     @property
     def source_weights(self) -> Floats | None:
-        """The total weight of every source; None without weights."""
+        """The total weight of each source, or None without weights."""
         w = self.sample_weight
         return None if w is None else np.bincount(self.codes, w).astype(np.float64)
 
@@ -83,14 +83,14 @@ class LabelledRows:
         }
 
     def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> LabelledRows:
-        """Return some of the rows."""
+        """Return the selected rows."""
         labels = (self.pair_id, self.participant, self.sample_weight, self.task)
         return LabelledRows(
             self.X[rows], self.source[rows], *(None if x is None else x[rows] for x in labels)
         )
 
     def paired(self) -> LabelledRows:
-        """Return the rows that have a pair id, on the host; an id may occur once in every source."""
+        """Return the rows with a pair id, on the host; an id may occur once per source."""
         assert self.pair_id is not None
         require_distinct(self.codes, self.pair_id)
         keep = is_paired(self.pair_id)
@@ -98,7 +98,7 @@ class LabelledRows:
         return LabelledRows(to_numpy(self.X[keep]), self.source[keep], self.pair_id[keep], participants)
 
     def matched(self) -> tuple[Codes, Codes]:
-        """Return the rows of the first and of the second view of all pairs, two sources at a time."""
+        """Return the row numbers of the first and second views of all pairs, for each two sources."""
         assert self.pair_id is not None
         n_sources = len(self.sources)
         between = [(first, second) for second in range(n_sources) for first in range(second)]
@@ -118,14 +118,14 @@ class Statistics:
     calibration: tuple[LabelledRows, ...] = ()
     paired_rows: tuple[LabelledRows, ...] = ()  # rows that have pair ids
     participants: Means = field(default_factory=lambda: Means({}))  # by (source, participant or group)
-    names: frozenset[Any] = frozenset()  # of the participants
+    names: frozenset[Any] = frozenset()  # names of the participants
     task: Means = field(default_factory=lambda: Means({}))
-    n_features: int | None = None  # None before anything was seen
-    sample: Floats | None = None  # of the rows, the same one however they were split
+    n_features: int | None = None  # None before the first batch
+    sample: Floats | None = None  # sample of the rows, independent of their division into batches
 
     @classmethod
     def from_rows(cls, rows: LabelledRows, pairs: Pairs | None = None) -> Self:
-        """Reduce one batch."""
+        """Return the statistics of one batch."""
         X, weight, nothing = rows.X, rows.sample_weight, Means({})
         participants, task = rows.participant, rows.task
         names = frozenset() if participants is None else frozenset(np.unique(participants).tolist())
@@ -162,7 +162,7 @@ class Statistics:
 
     @cached_property
     def sources(self) -> Labels:
-        """Source labels, sorted."""
+        """Sorted source labels."""
         return np.array(self.moments.sources)
 
     def require_sources(self) -> None:
@@ -177,12 +177,12 @@ class Statistics:
         return Standardizer.from_spread(m.mean, m.variance, m.n_rows, True).require_variation()
 
     def standardizer(self, standardize: bool) -> Standardizer:
-        """Return the centre and scale of all rows seen; raise if no feature varies."""
+        """Return the centre and scale of all rows so far; raise if no feature varies."""
         return self._standard if standardize else self._standard.unscaled()
 
     @property
     def n_views(self) -> int:
-        """Number of paired rows seen."""
+        """Number of paired rows so far."""
         return 2 * sum(map(len, self.aligned)) + sum(map(len, self._labelled))
 
     def pairs(self, *, again: bool = False) -> Pairs:
@@ -193,7 +193,7 @@ class Statistics:
         return collect_pairs(self.aligned, self._labelled, self.sources, again=again)
 
     def without_views(self, pairs: Pairs) -> Statistics:
-        """Return these statistics without pairs, and events, that have a view of some others; rows stay."""
+        """Return the statistics without pairs that share views with ``pairs``; rows are kept."""
         views = np.concatenate([row_keys(pairs.a), row_keys(pairs.b)])
         aligned = tuple(some.without(pairs) for some in self.aligned)
         events = [np.asarray(rows.pair_id)[np.isin(row_keys(rows.X), views)] for rows in self._labelled]
@@ -278,7 +278,7 @@ def scale_doubt(sample: Any, standardizer: Standardizer) -> str:
 
 
 def _quartiles(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the lower and upper quartile of every column; sorting is several times as fast as numpy's."""
+    """Return the lower and upper quartiles of columns; sorting is several times as fast as numpy's."""
     at = np.array([0.25, 0.75]) * (len(rows) - 1)
     columns = rows.T.copy()
     columns.sort(axis=1)
@@ -329,7 +329,7 @@ def require_two_sources(aligned: Sequence[Pairs], sources: Labels) -> None:
 
 
 def join_rows(parts: Sequence[LabelledRows], sources: Labels) -> LabelledRows:
-    """Return all paired rows in one, with participants if all are known; raise if a source is unknown."""
+    """Return all paired rows, with participants if all are known; raise if a source is unknown."""
     X, labels, ids = (
         arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
         for arrays in ([getattr(rows, name) for rows in parts] for name in ("X", "source", "pair_id"))
@@ -337,7 +337,7 @@ def join_rows(parts: Sequence[LabelledRows], sources: Labels) -> LabelledRows:
     if len(unseen := np.setdiff1d(labels, sources)):
         raise ValueError(
             f"The pairs have {len(np.unique(labels))} sources and the rows {len(sources)}: no "
-            f"row has source {unseen[0].item()!r}. Name the sources alike in both, or add rows."
+            f"row has source {unseen[0].item()!r}. Use the same source names in both, or add rows."
         )
     participants = [rows.participant for rows in parts if rows.participant is not None]
     whose = np.concatenate(participants) if len(participants) == len(parts) else None
@@ -381,7 +381,7 @@ def sample_rows(X: Any, more: NDArray[np.float64] | None = None) -> NDArray[np.f
 def _first_by_hash(rows: Array, most: int) -> Array:
     """Return the rows with the smallest hashes in increasing order, as an array or a tensor."""
     xp, rng = namespace(rows), np.random.default_rng(0)
-    # Integers wrap alike with and without a sign; what a sign would do to shifts is masked.
+    # Signed and unsigned integers wrap equally; masks remove the effect of the sign on shifts.
     factors = (rng.integers(2**62, 2**63, rows.shape[1], dtype=np.uint64) * 2 + 1).view(np.int64)
     number = xp.zeros_like(rows[:, 0], dtype=xp.int64)
     for part in blocks(len(rows), PIECE // rows.shape[1] if xp is np else max(1, len(rows))):
@@ -389,7 +389,7 @@ def _first_by_hash(rows: Array, most: int) -> Array:
         bits = (np.ascontiguousarray(bits) if xp is np else bits.contiguous()).view(xp.int64)
         bits = (bits ^ ((bits >> 29) & (2**35 - 1))) * cast(factors, bits)
         number[part] = bits.sum(1) * GOLDEN
-    number = (number ^ ((number >> 32) & (2**32 - 1))) ^ LOWEST  # in the order of numbers without a sign
+    number = (number ^ ((number >> 32) & (2**32 - 1))) ^ LOWEST  # sorts like unsigned numbers
     if len(number) > most:
         last = (
             np.partition(number, most - 1)[most - 1] if xp is np else number.topk(most, largest=False)[0][-1]

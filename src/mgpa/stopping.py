@@ -1,12 +1,12 @@
-"""Stopping rule: a correction should not move rows if there is nothing left to remove.
+"""The stopping rule of iterative corrections: stop if no source effect remains to be removed.
 
 On held-out rows, the residual e = s(h) - a(q) is the part of a critic's score beyond the expectation given
 the preserved coordinates. If it no longer ranks the sources (Mann-Whitney against chance), another stage
 would fit noise: it would cost movement and task information and remove nothing.
 
 If source and task are associated, rows of different sources differ in content, and a critic that reads
-content also ranks them. Two views of the same events do not differ in content. If they show the effect at the
-scale of the rows, the residual is tested on them.
+content also ranks them. Two views of the same events do not differ in content. If paired views show the
+effect at the scale of the rows, the residual is tested on these views.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .stages import Recipe, Rows, Stage, Trajectory
 
 Floats = NDArray[np.float64]
 
-# Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
+# With fewer rows, one held-out fifth is not enough, and five cross-fitted runs decide together.
 FEW_ROWS = 2000
 N_FOLDS = 5
-# More units than this are taken in groups.
+# With more units, units are combined into groups.
 MOST_UNITS = 64
-# Fewer events than this in two views say too little.
+# Minimum number of events with two views for a test on views.
 FEW_EVENTS = 20
-# The first stage needs evidence that there is anything to remove (:data:`~mgpa.evidence.LEVEL`, all scores
-# together). Once there was, stages go on until, twice in a row, no score exceeds chance by a standard error:
-# a single quiet stage is often a dip.
+# The first stage needs evidence of a source effect (at :data:`~mgpa.evidence.LEVEL`, over all scores). After
+# this, stages stop when no score exceeds chance by one standard error in two consecutive stages, because a
+# single such stage is often a random dip.
 CONTINUE_Z = 1.0
 REVERSED_Z = 2.5
 PATIENCE = 2
@@ -55,7 +55,7 @@ def paired_rows(rows: Rows, pair_id: Labels) -> Rows:
 
 
 def events_of_rows(pairs: tuple[Any, Any], X: NDArray[Any]) -> Codes | None:
-    """Return the event of each row among pairs passed as arrays, -1 for none; None if no row has one.
+    """Return the event number of each row among pairs passed as arrays (-1: none), or None without any.
 
     A row belongs to an event if it equals one of its views; critics may have been fitted on it.
     """
@@ -93,7 +93,7 @@ class StoppingRule:
         residuals = [to_numpy(fitted.residuals(rows.H, rows.original)) for fitted, rows in by_run]
         auroc, z = [], []
         for j in range(residuals[0].shape[1]):
-            source = 1 if self.n_sources == 2 else j % self.n_sources  # that the score ranks above others
+            source = 1 if self.n_sources == 2 else j % self.n_sources  # the source with the highest scores
             runs = zip(residuals, self.held, self.units, strict=True)
             area, excess = rank_evidence([(e[:, j], rows.codes == source, units) for e, rows, units in runs])
             auroc.append(area)
@@ -109,8 +109,8 @@ class StoppingRule:
             spread = CROSS_FIT_SPREAD if len(self.held) > 1 else 1.0
             self.started = max(z) > spread * float(norm.isf(LEVEL / len(z)))
             return self.started
-        # After a step too far a critic ranks new rows backwards: the source can still be read. Cross-
-        # fitting alone makes small negative z, so this way round the evidence must be strong.
+        # After too large a step, critics rank new rows in reverse, and the source can still be read. Because
+        # cross-fitting causes small negative z, reversed ranks need strong evidence.
         self.quiet = 0 if max(z) > CONTINUE_Z or min(z) < -REVERSED_Z else self.quiet + 1
         return self.quiet < PATIENCE
 
@@ -124,13 +124,14 @@ def judged_run(
     pair_id: Labels | None = None,
     views: Rows | None = None,
 ) -> tuple[Trajectory, StoppingRule]:
-    """Return the run of stages for the map, and its stopping rule.
+    """Return the run of stages for the map, and the stopping rule.
 
-    Held-out rows are ``held`` if given. Otherwise a fifth of many rows is kept from the run. Few rows are all
-    left to it, and five witnesses, each fitted on four fifths and judged on the last, decide together.
+    Held-out rows are ``held`` if given. Otherwise, a fifth of the rows is held out if there are many. With
+    few rows, the run uses all of them, and five cross-fitted runs (each fitted on four fifths and tested on
+    the rest) decide together.
 
-    With ``views``, whose events are those of ``pair_id``, they are judged instead of the rows: of the events
-    held out, or all of them if none is among the rows.
+    If ``views`` is given (with the events in ``pair_id``), these paired views are tested instead of rows:
+    views of held-out events, or all views if no event is among the rows.
     """
     if held is not None:
         return Trajectory(recipe, rows, held), StoppingRule(recipe.sources, [held])
@@ -188,9 +189,9 @@ def rank_evidence(
 
 
 def _wins(scores: Floats, positive: NDArray[np.bool_], unit: Codes) -> list[tuple[Any, Any, float, int]]:
-    """Return units of positives and of negatives, wins of the first over the second, and comparisons."""
+    """Return units of positives and negatives, numbers of wins of the positives, and of comparisons."""
     wins = []
-    many = len(np.unique(unit)) > MOST_UNITS  # then a unit has few rows, and units are dealt into groups
+    many = len(np.unique(unit)) > MOST_UNITS  # with many units, units are combined into groups
     groups = unit % MOST_UNITS if many else unit
     negatives = {v: np.sort(scores[~positive & (groups == v)]) for v in np.unique(groups[~positive])}
     for u in np.unique(groups[positive]):
@@ -208,7 +209,7 @@ def held_out_folds(
     seed: int,
     otherwise: str = "",
 ) -> tuple[list[tuple[NDArray[np.intp], NDArray[np.intp]]], Codes]:
-    """Return (train, test) rows, one split with many rows and five folds with few, and each row's unit.
+    """Return (train, test) rows (one split for many rows, five folds for few), and the unit of each row.
 
     Units are not split: groups (participants) or, without them, views of one event. If there are too few, the
     error ends with the advice ``otherwise``.
@@ -217,7 +218,7 @@ def held_out_folds(
     if groups is not None:
         units = np.unique(groups, return_inverse=True)[1].astype(np.int64)
     elif pair_id is not None:
-        # Unpaired rows are their own unit.
+        # Each unpaired row is a separate unit.
         ids = np.unique(pair_id, return_inverse=True)[1]
         units = np.where(is_paired(pair_id), ids, n + np.arange(n))
     else:
@@ -234,7 +235,7 @@ def held_out_folds(
     n_sources = len(np.unique(codes))
     if any(len(np.unique(codes[train])) < n_sources for train, _ in folds):
         raise UsageError(
-            "A source occurs in too few groups: with one group held out, none of its rows are left to "
-            f"fit on. Pass X_val and source_val{otherwise}."
+            "A source occurs in too few groups: with one group held out, no rows of this source remain for "
+            f"fitting. Pass X_val and source_val{otherwise}."
         )
     return folds, units

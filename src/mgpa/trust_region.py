@@ -29,9 +29,9 @@ Array = Any  # numpy array or torch tensor
 # Newton needs about four steps on weighted problems and eleven on the most ill-scaled ones tried
 # (tests/core/test_trust_region.py holds the result to an independent solver).
 MAX_NEWTON_STEPS = 14
-# Steps taken where the result cannot be looked at: in a compiled or recorded torch program.
+# Fixed number of steps in compiled or recorded torch programs, which cannot test convergence.
 BLIND_NEWTON_STEPS = 8
-_TINY = 1e-37  # a normal number in float32 too
+_TINY = 1e-37  # a normal number even in float32
 
 
 def smooth_weights(squared_norm: Array, stabilizer: float) -> Array:
@@ -41,7 +41,7 @@ def smooth_weights(squared_norm: Array, stabilizer: float) -> Array:
 
 
 def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: float) -> Array:
-    """Return ν ≥ 0 for rows described by their J pairs ``(w_i, λ_i)``.
+    """Return the multiplier ν ≥ 0 of each row, given its J pairs ``(w_i, λ_i)``.
 
     Every term obeys √(w_i λ_i) / (λ_i + τ + ν) ≤ ρ at the solution, so the largest of the J bounds on ν
     that follow lies left of the root, and ‖Δz‖ there is at most √J ρ whatever the scale of the problem.
@@ -63,7 +63,7 @@ def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: floa
             slope = slope + term * shifted
         newton = length2 / (slope + _TINY) * (xp.sqrt(length2) / radius - 1.0)
         nu = xp.maximum(nu + newton, zero)
-        # Convergence is quadratic: after a step this small the error is below rounding.
+        # Convergence is quadratic: after such a small step, the error is below rounding level.
         if not blind and not (newton > 1e-9 * (nu + damping)).any():
             break
     return nu
@@ -84,8 +84,8 @@ def two_scores(
     xp = namespace(e1)
     mean, half = 0.5 * (g11 + g22), 0.5 * (g11 - g22)
     gap = xp.sqrt(half * half + g12 * g12)
-    # (e' G e - mean ‖e‖²) / gap: how the residual splits between the two eigenvectors. Without a gap
-    # any split is right, because both eigenvalues are the same.
+    # (e' G e - mean ‖e‖²) / gap is the division of the residual between the two eigenvectors. Without a gap,
+    # any division is correct, because both eigenvalues are equal.
     tilt = (half * (e1 * e1 - e2 * e2) + 2.0 * g12 * e1 * e2) / (gap + _TINY)
     zero = e1 * 0.0
     total = e1 * e1 + e2 * e2

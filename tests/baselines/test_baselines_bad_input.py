@@ -245,7 +245,8 @@ def test_methods_without_pairs_do_not_look_at_them(name):
     for nonsense in ({"pairs": "no pairs at all"}, {"pairs": (A, B[:-1])}, {"pair_id": IDS + 0.5}):
         np.testing.assert_array_equal(fit(name, **nonsense).transform(X, **known(name)), expected)
     if METHODS[name].needs_source:
-        with refused("pair_id has shape (59,) for 60 rows; omit it (it is not used), or pass one a row."):
+        message = "pair_id has shape (59,) for 60 rows; omit it (it is not used), or pass one value per row."
+        with refused(message):
             fit(name, pair_id=IDS[:-1])
 
 

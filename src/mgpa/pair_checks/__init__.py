@@ -1,7 +1,7 @@
-"""Checks of pairs before they are used: do they join views of one event, and are some of them wrong?
+"""Check pairs before use: do they join views of one event, and are some of them wrong?
 
-Two views of one event should be closer than views of different events. :func:`examine_pairs` asks three
-questions of both views, without labels and without the rows.
+Two views of one event should be closer than views of different events. :func:`examine_pairs` answers three
+questions from both views, without labels and without the rows.
 
 1. *Do pairs match at all?* The squared distance within pairs is compared with that of mismatched pairs, over
    participants. Noise increases the distance within correct pairs. Pairs are called mismatched only if the
@@ -42,50 +42,50 @@ from .views import (
 )
 from .wrong import Suspicion, suspect, swapped_units
 
-LEAST_SIGNAL = 0.2  # share of signal in one view: noise with twice the signal's standard deviation
+LEAST_SIGNAL = 0.2  # share of signal in one view, if noise has twice the standard deviation of the signal
 LEVEL, RESCUED = 0.05, 0.001  # of the bound on closeness; of a permutation test that finds a match after all
 SUGGESTED = 0.1  # level of that test from which on enough pairs are not called unclear
 FEWEST = 6  # pairs; fewer show nothing
 ENOUGH = 20  # pairs that can be called mismatched: fewer cannot tell a rotation from a mismatch
-MOST = 300  # pairs examined; of more, a draw
+MOST = 300  # maximum number of examined pairs; from more, a random sample
 PERMUTATIONS = 99
 # Robust standard deviations from which on a pair is left out of a fit, and the share that may be.
 FAR, MOST_FAR = 6.0, 0.2
 LAGS = 5  # neighbours among which a shift of clocks is looked for
-CLEARLY_LATE = 4.0  # standard errors
+CLEARLY_LATE = 4.0  # standard errors for a clear shift of clocks
 
 
 class Pairing(Enum):
     """The result of the test of whether pairs join views of one event."""
 
     MATCHED = "matched"  # views of one event are closer than mismatched ones
-    UNCLEAR = "unclear"  # too few, or too noisy, to tell
+    UNCLEAR = "unclear"  # pairs are too few or too noisy for a decision
     DOUBTFUL = "doubtful"  # some pairs may join views of different events
     PARTLY_WRONG = "partly wrong"  # some pairs join views of different events
-    MISMATCHED = "mismatched"  # pairs are no closer than chance makes them
+    MISMATCHED = "mismatched"  # pairs are not closer than by chance
     IDENTICAL = "identical"  # both views are the same numbers
 
 
 @dataclass(frozen=True)
 class PairExamination:
-    """The evidence of both views about the pairs; positions refer to the examined arrays."""
+    """The evidence of both views on the pairs; positions refer to the examined arrays."""
 
     pairing: Pairing
     n_pairs: int
-    n_units: int  # participants, or pairs where they are not known
+    n_units: int  # number of participants or, if unknown, of pairs
     by_participant: bool
-    closeness: float = np.nan  # root of the squared distance in pairs relative to that of mismatched views
-    closeness_low: float = 0.0  # and its one-sided bound (95 %), below which it is not
+    closeness: float = np.nan  # distance within pairs relative to mismatched views (root mean square)
+    closeness_low: float = 0.0  # lower one-sided bound of closeness (95 %)
     wrong_share: float = 0.0  # estimated share of pairs that join views of different events
-    evidence: float = 0.0  # for it: twice the log likelihood ratio
-    wrong: tuple[int, ...] = ()  # such pairs, the clearest first
+    evidence: float = 0.0  # evidence for wrong pairs: twice the log likelihood ratio
+    wrong: tuple[int, ...] = ()  # wrong pairs, the clearest first
     # Whose first view fits the second view of each of them best; empty where noise hides it.
     belongs_to: tuple[int, ...] = ()
     swapped: tuple[tuple[Any, Any], ...] = ()  # participants whose second views fit each other's first views
     # How many pairs later, in the given order, the first views are that the second ones fit; 0: none.
     lag: int = 0
     n_identical: int = 0  # pairs whose views are the same numbers
-    repeats: tuple[int, ...] = ()  # pairs that are given before, number for number
+    repeats: tuple[int, ...] = ()  # exact copies of earlier pairs
 
     @property
     def is_wrong(self) -> bool:
@@ -96,19 +96,19 @@ class PairExamination:
 def examine_pairs(
     A: Any, B: Any, participants: Any = None, kinds: Any = None, *, random_state: int = 0
 ) -> PairExamination:
-    """Return whether rows of A and B are views of the same events, and the wrong pairs.
+    """Test whether rows of A and B are views of the same events, and find wrong pairs.
 
     Parameters
     ----------
     A, B : (m, d) arrays
         First and second views.
     participants : (m,) array or None
-        The event's participant. If a participant has several events, these are exchanged for comparison.
+        Participant of each event. If participants have several events, views are permuted within them.
     kinds : (m,) array or None
-        The pair of sources of each pair, if there are more than two sources; pairs of different kinds are not
+        Number of the two sources of each pair, for more than two sources; pairs of different kinds are not
         compared.
     random_state : int
-        Seed of permutations and, beyond :data:`MOST` pairs, of the draw.
+        Seed of permutations and, with more than :data:`MOST` pairs, of the sample.
     """
     A, B = (np.asarray(side, dtype=np.float64) for side in (A, B))
     rng, repeats, n = np.random.default_rng(random_state), repeated_pairs(A, B), len(A)
@@ -184,7 +184,7 @@ def _with_wrong(
 
 
 def require_right_pairs(pairs: Pairs) -> str:
-    """Return doubts about pairs; raise if some of them join views of different events."""
+    """Return doubts about pairs in words; raise if some of them join views of different events."""
     found = examine_pairs(pairs.a, pairs.b, pairs.participants, kinds_of(pairs))
     if found.pairing is Pairing.PARTLY_WRONG or found.lag:
         ids = range(len(pairs)) if pairs.ids is None else pairs.ids
@@ -230,8 +230,8 @@ def far_off(pairs: Pairs) -> NDArray[np.intp]:
     for some in [np.flatnonzero(kind == one) for one in np.unique(kind)]:
         if len(some) < 2 * FEWEST:
             continue
-        # A draw of many pairs says what is usual; all are compared with it, a block at a time.
-        draw = some[np.argsort(row_keys(pairs.a[some]))[:MOST]]  # whatever their order
+        # Compare all pairs, in blocks, with the predictions from a sample.
+        draw = some[np.argsort(row_keys(pairs.a[some]))[:MOST]]  # independent of the order of pairs
         center = [medians(side[draw].T) for side in (pairs.a, pairs.b)]
         X = np.concatenate([pairs.a[draw] - center[0], pairs.b[draw] - center[1]])
         scale = robust_scale(X)
@@ -252,9 +252,9 @@ def far_off(pairs: Pairs) -> NDArray[np.intp]:
 
 
 def doubt(found: PairExamination, ids: Any = None) -> str:
-    """Return the sentence about pairs that are doubtful or wrong; empty for others.
+    """Return a sentence about doubtful or wrong pairs; empty for other pairs.
 
-    With enough pairs, right ones are rarely unclear, shuffled ones often.
+    With enough pairs, unclear results are rare for correct pairs and frequent for shuffled pairs.
     """
     unclear = found.pairing is Pairing.UNCLEAR and found.n_pairs - len(found.repeats) >= ENOUGH
     doubtful = found.is_wrong or found.pairing is Pairing.DOUBTFUL or unclear
@@ -262,7 +262,7 @@ def doubt(found: PairExamination, ids: Any = None) -> str:
 
 
 def sentence(found: PairExamination, ids: Any = None) -> str:
-    """Return the result in words; ``ids`` are names of the pairs, else they are counted from 0."""
+    """Return the result in words; ``ids`` has the names of pairs (default: numbers from 0)."""
     n = found.n_pairs
 
     def names(pairs: tuple[int, ...]) -> str:
@@ -306,11 +306,11 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
 
 
 def shared_signal(a: Floats, b: Floats, units: Ints, blocks: Ints) -> tuple[float, float]:
-    """Return the share of a view that the other view also has, and its standard error over units."""
+    """Return the share of variance that both views have in common, and its standard error over units."""
     within, mismatched = np.sum((b - a) ** 2, axis=1), np.zeros(len(a))
     for block in np.unique(blocks[blocks >= 0]):
         rows = np.flatnonzero(blocks == block)
-        # The mean squared distance of a view to all second views of the block but its own.
+        # The mean squared distance of a view to all second views of the block except its own.
         mean = b[rows].mean(axis=0)
         total = len(rows) * np.sum((a[rows] - mean) ** 2, axis=1) + np.sum((b[rows] - mean) ** 2)
         mismatched[rows] = (total - within[rows]) / (len(rows) - 1)
@@ -324,20 +324,20 @@ def shared_signal(a: Floats, b: Floats, units: Ints, blocks: Ints) -> tuple[floa
 
 
 def match_chance(a: Floats, b: Floats, blocks: Ints, rng: np.random.Generator) -> float:
-    """Return the p-value of a match of views, from two statistics together.
+    """Return the p-value of a match of views, from two statistics.
 
     The first is the inner product of both views of an event. The second is the inner product of their
     similarities to other events, which does not change if a device rotates or mixes features. Both are
     compared with views exchanged within blocks, by a normal approximation of their permutation distribution.
     """
-    # Of many pairs a draw will do: similarities are between all of them.
+    # For many pairs, use a sample, because similarities are computed between all pairs.
     rows = np.arange(len(a)) if len(a) <= 500 else np.sort(rng.choice(len(a), 500, replace=False))
     inner, alike_a, alike_b = a[rows] @ b[rows].T, a[rows] @ a[rows].T, b[rows] @ b[rows].T
     some, here = blocks[rows], np.arange(len(rows))
     found, shuffled = np.empty((PERMUTATIONS + 1, 2)), np.empty((2, *alike_b.shape))
     for i in range(PERMUTATIONS + 1):
         p = exchanged(some, rng) if i else here
-        # Into arrays that are there: new ones would take longer than what is written into them.
+        # Reuse arrays, because allocating new ones takes longer than the computation.
         np.take(alike_b, p, axis=0, out=shuffled[0], mode="clip")
         np.take(shuffled[0], p, axis=1, out=shuffled[1], mode="clip")
         found[i] = inner[here, p].sum(), np.vdot(alike_a, shuffled[1])
@@ -349,11 +349,12 @@ def match_chance(a: Floats, b: Floats, blocks: Ints, rng: np.random.Generator) -
 
 
 def late_by(a: Floats, b: Floats, units: Ints) -> int:
-    """Return the delay, in pairs, of the first views that fit the second views better than their own.
+    """Return the shift, in pairs, at which first views fit the second views better than their own.
 
-    Negative: earlier; 0: none is clearly better. Neighbours in the given order are compared within units, as
-    clocks that are shifted leave them. No right pair fits another event better than its own. If content
-    repeats (replicates, trials in turn), later and earlier views fit alike, so clocks are not to blame.
+    Negative means earlier; 0 means that no shift is clearly better. Shifted clocks pair neighbouring events,
+    so neighbours in the given order are compared within units. Correct pairs fit no other event better. If
+    content repeats (replicates, alternating trials), earlier and later views fit equally well, and no shift
+    of clocks is reported.
     """
     inner = a @ b.T
     fits = {lag: _fits_better(inner, units, lag) for lag in range(-LAGS, LAGS + 1) if lag}

@@ -1,4 +1,4 @@
-"""Both views of paired events made comparable: robust units, exchangeable events, predicted contrasts."""
+"""Make both views of paired events comparable: robust units, exchangeable events, predicted contrasts."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ..linalg import EPS, PIECE, blocks
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CLIP = 6.0  # robust standard deviations: no cell weighs more
+CLIP = 6.0  # values are clipped at this number of robust standard deviations
 MOST_AXES = 32
-TRIM = 4.0  # median absolute deviations from which on a pair takes no part in regressions
-RIDGE = 0.1  # of the mean variance of midpoints
-FOLDS = 5  # of regressions
-FEWEST = 12  # pairs that a regression takes
-CLOSER = 0.9  # of the distance of pairs: predictions that bring views closer than this are used
+TRIM = 4.0  # pairs beyond this number of median absolute deviations are left out of regressions
+RIDGE = 0.1  # ridge penalty, relative to the mean variance of midpoints
+FOLDS = 5  # number of folds of regressions
+FEWEST = 12  # minimum number of pairs for a regression
+CLOSER = 0.9  # predictions are used if they reduce the distance of pairs to less than this share
 
 
 def robust_scale(X: Floats) -> Floats:
-    """Return the median absolute size of each feature as a standard deviation; that itself, if it is 0."""
+    """Return the robust standard deviation of each feature, or its standard deviation if that is 0."""
     scale, deviation = 1.4826 * medians(np.abs(X).T), X.std(axis=0)
     return np.asarray(np.where(scale > 1e-3 * deviation, scale, deviation))
 
 
 def comparable(A: Floats, B: Floats, kind: Ints) -> tuple[Floats, Floats]:
-    """Return both views, centred by source, in robust units of each feature, no cell beyond CLIP of them."""
+    """Return both views, centred by source, in robust units of each feature, clipped at CLIP units."""
     labels = np.concatenate([2 * kind, 2 * kind + 1])
     groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     X, varies = np.empty((len(labels), A.shape[1])), np.empty(A.shape[1], bool)
-    for columns in blocks(A.shape[1], max(1, PIECE // len(labels))):  # which stay in cache
+    for columns in blocks(A.shape[1], max(1, PIECE // len(labels))):  # blocks that fit into the cache
         part = np.concatenate([A[:, columns], B[:, columns]]).T.copy()
         for rows in groups:
             part[:, rows] -= medians(part[:, rows])[:, None]
@@ -47,26 +47,26 @@ def comparable(A: Floats, B: Floats, kind: Ints) -> tuple[Floats, Floats]:
 
 
 def medians(rows: Floats) -> Floats:
-    """Return the median of every row; of few numbers each, sorting is several times as fast as numpy's."""
+    """Return the median of each row; for short rows, sorting is several times as fast as numpy's median."""
     rows, k = rows.copy(order="C"), rows.shape[1]
     rows.sort(axis=1)
     return np.asarray((rows[:, (k - 1) // 2] + rows[:, k // 2]) / 2)
 
 
 def exchangeable(units: Ints, kind: Ints) -> Ints:
-    """Return a label for every pair: those with the same one can exchange views.
+    """Return a label for each pair; pairs with equal labels can exchange views.
 
-    They are a participant's events, of the same sources; of participants with one event, anybody's.
+    These are events of one participant and the same sources; participants with one event form one group.
     """
     label = units * (kind.max() + 1) + kind
     _, code, size = np.unique(label, return_inverse=True, return_counts=True)
     label = np.where(size[code] > 1, code, len(size) + kind)
     _, code, size = np.unique(label, return_inverse=True, return_counts=True)
-    return np.where(size[code] > 1, code, -1)  # an event alone of its kind has nothing to exchange with
+    return np.where(size[code] > 1, code, -1)  # single events of a kind cannot be exchanged
 
 
 def exchanged(blocks: Ints, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return positions in which members of every block have changed places at random."""
+    """Return positions permuted at random within blocks."""
     places = np.arange(len(blocks))
     shuffled = rng.permutation(len(blocks))
     places[np.argsort(blocks, kind="stable")] = shuffled[np.argsort(blocks[shuffled], kind="stable")]
@@ -114,7 +114,7 @@ def robust_slope(a: Floats, b: Floats) -> Floats:
 
 
 def near(distances: Floats, trim: float = TRIM) -> NDArray[np.bool_]:
-    """Return which distances are within ``trim`` median absolute deviations of the median, or below."""
+    """Return a mask of distances up to ``trim`` median absolute deviations above the median."""
     middle = np.median(distances)
     return np.asarray(distances <= middle + trim * 1.4826 * np.median(np.abs(distances - middle)))
 
@@ -122,7 +122,7 @@ def near(distances: Floats, trim: float = TRIM) -> NDArray[np.bool_]:
 def cross_fitted_slopes(
     a: Floats, b: Floats, units: Ints, rng: np.random.Generator
 ) -> list[tuple[Ints, Floats]]:
-    """Return positions and the regression of contrasts on midpoints fitted on other units' pairs, by fold."""
+    """Return, for each fold, its positions and the regression fitted on pairs of other units."""
     fold = rng.permutation(units.max() + 1)[units] % FOLDS
     return [(np.flatnonzero(fold == f), robust_slope(a[fold != f], b[fold != f])) for f in np.unique(fold)]
 
@@ -134,7 +134,7 @@ def predicted(a: Floats, b: Floats, slope: Floats) -> tuple[Floats, Floats]:
 
 
 def next_of_kind(kind: Ints) -> NDArray[np.intp]:
-    """Return for every event another one of its kind, if there is one."""
+    """Return, for each event, another event of its kind (or the event itself if it is the only one)."""
     order = np.argsort(kind, kind="stable")
     return order[np.argsort(order, kind="stable") - 1]
 
@@ -142,9 +142,9 @@ def next_of_kind(kind: Ints) -> NDArray[np.intp]:
 def aligning_slopes(
     a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator
 ) -> tuple[list[tuple[Ints, Floats]], Floats, Floats, float]:
-    """Return the slopes that bring pairs closer, differences in pairs and to other events, and their ratio.
+    """Return slopes that bring pairs closer, differences within pairs and to other events, and their ratio.
 
-    Slopes are zero where regressions do not bring views closer, relative to mismatched ones.
+    Slopes are zero unless regressions bring paired views closer, relative to mismatched views.
     """
     plain = [(np.arange(len(a)), np.zeros((a.shape[1], a.shape[1])))]
     candidates = [plain]
@@ -163,7 +163,7 @@ def aligning_slopes(
 
 
 def centred_within(a: Floats, b: Floats, group: Ints) -> tuple[Floats, Floats]:
-    """Return both views less the mean of their group, scaled to the variance that they had."""
+    """Return both views minus the mean of their group, scaled to keep the expected variance."""
     size = np.bincount(group)
     scale = np.sqrt(size / np.maximum(size - 1, 1))[group, None]
     order = np.argsort(group, kind="stable")

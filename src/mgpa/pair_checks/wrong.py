@@ -1,27 +1,26 @@
-"""Two tests for wrong pairs, whose views are of different events.
+"""Two tests for wrong pairs, which join views of different events.
 
-*By better matches* (:func:`suspect_by_distance`). Every distance within a pair comes from a correct pair,
-with density f, or is like those of mismatched views, with density g. A noisy pair fits no other event better.
-A wrong pair does, if its event is among the pairs. So with the shares w of wrong and v of noisy pairs, the
-likelihood is
+*By better matches* (:func:`suspect_by_distance`). The distance within a pair has density f for correct pairs,
+and density g, that of mismatched views, for wrong and for noisy pairs. A wrong pair fits another event
+better, if this event is among the pairs; a noisy pair does not. With the shares w of wrong and v of noisy
+pairs, the likelihood is
 
     Σ log[(1 - w - v) f/g + w · (mean of f/g over the other events) + v],
 
 and its maximum is compared with that of w = 0. This test names the events of wrong pairs, and it works if
 noise is below the signal.
 
-*By what they share* (:func:`suspect_by_signal`). A noisy view is longer than others, wherever it points. The
-views of a wrong pair are as long as others and share nothing. Along every axis let a view have the variance
-S + cN, of which S is shared, with a scale c of the noise for each view. Then the two views of an event are
-normal with
+*By shared signal* (:func:`suspect_by_signal`). A noisy view is longer than other views. The views of a wrong
+pair have normal lengths and no common signal. Along each axis let a view have the variance S + cN, of which S
+is common to both views, with a noise scale c for each view. Then the two views of an event are normal with
 
     right:   variances S + cN and S + c'N, covariance S,
     wrong:   the same variances, covariance 0.
 
-Pairs are a mixture of right ones with noise of all scales and, or not, of wrong ones; S, N and the shares of
-scales are fitted with and without (EM). This needs no event to be recognised. Axes are principal ones of the
-views' directions, so that long views count no more than others, and heavy tails of single features are spread
-over all axes. Participants with several events are compared within.
+Pairs are modelled as a mixture of correct pairs with all noise scales, with or without a component of wrong
+pairs; S, N and the shares of scales are fitted for both models (EM). Events need not be recognised. Axes are
+principal axes of the views' directions, so that long views have no larger weight and heavy tails of single
+features are spread over all axes. Events of one participant are compared with each other.
 """
 
 from __future__ import annotations
@@ -42,25 +41,25 @@ from .views import (
     principal_coordinates,
 )
 
-# Twice the log likelihood ratio from which on pairs are doubted, and called wrong: see how_often_wrong.md.
+# Twice the log likelihood ratio above which pairs are doubted or called wrong: see how_often_wrong.md.
 DOUBTED, CLEAR = 1.0, 4.0
-# The same, by what pairs share: at least, and for each pair (as many show that noise is not quite what the
-# model says). Right pairs may share nothing, too, if they are few or of one participant: no doubt about less
-# than a share beside the participant with most, and real pairs are never refused for it.
+# The same for shared signal: a minimum, and an amount per pair (many pairs reveal deviations of the noise
+# from the model). A few correct pairs, or those of one participant, may also lack shared signal: the share of
+# wrong pairs must exceed a minimum without the most affected participant, and this test never refuses pairs.
 SIGNAL_DOUBTED, DOUBTED_PER_PAIR, LEAST_SHARE = 2.0, 0.04, 0.055
-SCALES = 3.0 ** np.arange(-3, 4)  # of noise
+SCALES = 3.0 ** np.arange(-3, 4)  # scales of noise
 FIRST, SECOND = np.indices((len(SCALES),) * 2).reshape(2, -1)  # scales of both views: all combinations
-# Views with much noise tell little of what is shared.
+# Noisy views have less weight for the shared signal.
 PRECISION = 1.0 / np.sqrt(np.maximum(SCALES[FIRST], 1.0) * np.maximum(SCALES[SECOND], 1.0))
-SHRINKAGE = 3.0  # pairs that the mean share of signal counts as, along each axis
-FIRST_SHARES = 0.1, 0.3  # of wrong pairs, from which EM starts
-FEWEST, FEWEST_TOGETHER = 12, 4  # pairs; events of a participant that are compared within
+SHRINKAGE = 3.0  # weight, in pairs, of the mean share of signal for each axis
+FIRST_SHARES = 0.1, 0.3  # initial shares of wrong pairs for EM
+FEWEST, FEWEST_TOGETHER = 12, 4  # minimum number of pairs, and of events for comparisons within participants
 STEPS, CONVERGED = 60, 1e-3
 
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Evidence for wrong pairs: their share, twice the log likelihood ratio, and each pair's probability."""
+    """Evidence for wrong pairs: share, twice the log likelihood ratio, and probability of each pair."""
 
     doubted: bool
     clear: bool
@@ -94,18 +93,18 @@ def suspect_by_signal(
 ) -> Suspicion:
     """Return evidence for pairs whose views share no signal; ``along`` are the views in principal axes.
 
-    It is never clear: pairs of real devices may share less than the model says.
+    This evidence is never called clear, because pairs of real devices may share less than the model assumes.
     """
     nothing = Suspicion(False, False, 0.0, 0.0, np.zeros(len(a)))
     label = np.unique(units * (kind.max() + 1) + kind, return_inverse=True)[1]
     size = np.bincount(label)
     alone = size.max() == 1
-    # One pair a participant: compared over all. Several: within participants that have enough.
+    # With one pair per participant, compare all pairs; otherwise, compare within participants.
     kept = np.arange(len(a)) if alone else np.flatnonzero(size[label] >= FEWEST_TOGETHER)
     if len(kept) < FEWEST:
         return nothing
     group = np.unique(kind[kept] if alone else label[kept], return_inverse=True)[1]
-    if alone and not kind.any():  # views are centred in their only group, and the axes the same
+    if alone and not kind.any():  # views are already centred, and the axes stay the same
         a, b = centred_within(*along, group)
     else:
         a, b = principal_coordinates(*centred_within(a[kept], b[kept], group))
@@ -136,7 +135,7 @@ def signal_evidence(a: Floats, b: Floats) -> tuple[float, Mixture]:
 
 
 def along_directions(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return both views along the principal axes of their directions, to which lengths do not matter."""
+    """Return both views along the principal axes of their directions, which ignore lengths."""
     views = np.concatenate([a, b])
     views /= np.maximum(np.linalg.norm(views, axis=1, keepdims=True), 1e-300)
     axes = np.linalg.eigh(views.T @ views)[1]
@@ -145,17 +144,17 @@ def along_directions(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixture of right pairs, each view with noise of its own scale, and of wrong ones."""
+    """A mixture of correct pairs, with a noise scale for each view, and wrong pairs."""
 
     shared: Floats  # S, the variance that both views share, by axis
-    noise: Floats  # N, that of noise of scale 1
-    scales: Floats  # the share of pairs whose views have noise of the scales FIRST and SECOND
+    noise: Floats  # N, the variance of noise of scale 1, by axis
+    scales: Floats  # share of pairs with each combination of noise scales (FIRST, SECOND)
     likelihood: float = -np.inf
     wrong: Floats = field(default_factory=lambda: np.zeros(0))  # each pair's probability of being wrong
 
 
 def fit_mixture(a: Floats, b: Floats, start: Mixture | None = None, wrong_share: float = 0.0) -> Mixture:
-    """Return the mixture that fits both views best, by EM; without wrong pairs if their first share is 0."""
+    """Return the mixture that fits both views best (EM); without wrong pairs if ``wrong_share`` is 0."""
     first, second, products, apart = a * a, b * b, a * b, (b - a) ** 2
     if start is None:
         total = np.maximum((first + second).mean(axis=0) / 2, 1e-9)
@@ -183,9 +182,9 @@ def fit_mixture(a: Floats, b: Floats, start: Mixture | None = None, wrong_share:
 
 
 def shared_and_noise(right: Floats, products: Floats, apart: Floats) -> tuple[Floats, Floats]:
-    """Return S and N from each pair's probabilities of being right with noise of the scales FIRST and SECOND.
+    """Return S and N, given each pair's probabilities of being correct with each combination of scales.
 
-    The shares of S along all axes are drawn a little to their mean.
+    The shares of S along the axes are slightly shrunk toward their mean.
     """
     noise = right @ (1.0 / (SCALES[FIRST] + SCALES[SECOND])) @ apart / right.sum()
     noise, weight = np.maximum(noise, 1e-9), right @ PRECISION
@@ -197,12 +196,12 @@ def shared_and_noise(right: Floats, products: Floats, apart: Floats) -> tuple[Fl
 
 
 def log(x: Any) -> Any:
-    """Return the logarithm, finite where x is 0."""
+    """Return the logarithm, with a finite value for x = 0."""
     return np.log(np.maximum(x, 1e-300))
 
 
 def log_right(first: Floats, second: Floats, products: Floats, variances: Floats, shared: Floats) -> Floats:
-    """Return log densities (pairs, scales of both views) of right pairs, from both views' squares."""
+    """Return log densities of correct pairs for all scales of both views, from squares of the views."""
     a, b = variances[FIRST], variances[SECOND]
     determinant = a * b - shared**2
     inner = first @ (b / determinant).T + second @ (a / determinant).T
@@ -211,7 +210,7 @@ def log_right(first: Floats, second: Floats, products: Floats, variances: Floats
 
 
 def log_wrong(first: Floats, second: Floats, variances: Floats, scales: Floats) -> Floats:
-    """Return log densities (pairs, scales of both views) of wrong pairs times the shares of those scales."""
+    """Return log densities of wrong pairs for all scales of both views, including the shares of scales."""
     a, b = (-0.5 * (x @ (1.0 / variances).T + np.log(variances).sum(axis=1)) for x in (first, second))
     joint = scales.reshape(len(SCALES), len(SCALES))
     chance = np.outer(joint.sum(axis=1), joint.sum(axis=0)).ravel()
@@ -219,12 +218,12 @@ def log_wrong(first: Floats, second: Floats, variances: Floats, scales: Floats) 
 
 
 def pair_distances(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator) -> Floats:
-    """Return distances of the second view of every event (rows) from the first view of all (columns).
+    """Return distances of the second view of each event (rows) to the first views of all events (columns).
 
-    Contrasts are predicted from midpoints first, as gains and rotations make them (fitted on other units'
-    pairs, without those far off), if that brings views closer. Directions count as far as pairs are closer
-    along them than mismatched views. The cube root makes sums of squares nearly normal. Views of different
-    kinds are infinitely far.
+    Contrasts from gains and rotations are first predicted from midpoints (fitted on pairs of other units,
+    without outliers), if this brings views closer. Directions are weighted by how much closer pairs are than
+    mismatched views. The cube root makes sums of squares nearly normal. Views of different kinds have
+    infinite distances.
     """
     slopes, own, others, best = aligning_slopes(a, b, units, kind, rng)
     variance = np.median(others**2, axis=0)
@@ -242,9 +241,9 @@ def pair_distances(a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random
 
 
 def wrong_pairs(distances: Floats) -> tuple[float, float, Floats, Ints]:
-    """Return the share of wrong pairs, its evidence, each pair's probability, and where it belongs.
+    """Return the share of wrong pairs, its evidence, the probability of each pair, and the best match.
 
-    ``distances`` (m, m) are those of :func:`pair_distances`, its diagonal that of the pairs.
+    ``distances`` (m, m) are those of :func:`pair_distances`; the diagonal has the distances within pairs.
     """
     m, own = len(distances), np.diag(distances).copy()
     off = ~np.eye(m, dtype=bool) & np.isfinite(distances)
@@ -254,7 +253,7 @@ def wrong_pairs(distances: Floats) -> tuple[float, float, Floats, Ints]:
     others = np.zeros((m, m))
     others[off] = normal_density(distances[off], middle, width) / unlike(distances[off])
     elsewhere = others.sum(axis=1) / np.maximum(off.sum(axis=1), 1)
-    # Each at its best shares: of wrong pairs, and of right ones that noise alone made unlike the others.
+    # Maximise over the shares of wrong pairs and of correct pairs with unusual noise.
     shares = np.concatenate([[0.0], np.geomspace(0.5 / m, 0.95, 20)])
     w, noise = shares[:, None, None], shares[None, :, None]
     mixed = (1 - w - noise) * ratio + w * elsewhere + noise
@@ -289,7 +288,7 @@ class Smoothed:
 
 
 def right_distances(own: Floats, unlike: Smoothed) -> tuple[float, float]:
-    """Return the mean and the standard deviation of right pairs' distances, where some pairs are wrong."""
+    """Return mean and standard deviation of distances within correct pairs, if some pairs are wrong."""
     least = 0.02 * unlike.spread
     middle, width = np.median(own), 1.4826 * np.median(np.abs(own - np.median(own)))
     width, right = max(width, least), np.ones(len(own))
@@ -303,7 +302,7 @@ def right_distances(own: Floats, unlike: Smoothed) -> tuple[float, float]:
 
 
 def swapped_units(units: Ints, wrong: NDArray[np.intp], belongs_to: Ints) -> tuple[tuple[int, int], ...]:
-    """Return participants whose wrong pairs belong to each other: most pairs of both, and both ways."""
+    """Return pairs of participants with exchanged views: most pairs of each fit the other participant."""
     size, n = np.bincount(units), units.max() + 1
     goes = np.zeros((n, n), np.int64)
     np.add.at(goes, (units[wrong], units[belongs_to[wrong]]), 1)
