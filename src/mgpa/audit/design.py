@@ -1,4 +1,4 @@
-"""The design of a study: the sources and labels of each unit, which determine possible comparisons.
+"""Find the design of a study: the sources and labels of each unit, and the comparisons they allow.
 
 A unit is a value of the participant column: a participant, patient, sample or lot. In a **crossed** design,
 every unit has every source, and scores are computed within units, as in the paper. In a **nested** design,

@@ -1,4 +1,4 @@
-"""The ``mgpa`` command: files in, files out, nothing half-written.
+"""The ``mgpa`` command, which reads files and writes complete files or none.
 
 Exit codes: 0 success; 1 unexpected error; 2 wrong file, column or option, named in one line; 3 success, but
 rows come from a device that was not in the fit; 130 interrupted (Ctrl-C); 143 terminated.
@@ -28,17 +28,17 @@ from ..errors import (
     printable,
 )
 
-# Importing a module adds its commands.
+# Importing a module registers its commands.
 from . import audits, bench, corrections, devices, machine, simulate, tables
 from .application import NAME_PAIRS, UserError, app
 from .ending import about_signal, stoppable
 
 __all__ = ["app", "audits", "bench", "corrections", "devices", "machine", "main", "simulate", "tables"]
 
-# So does this one; by its name, since nothing depends on the paper's room.
+# Imported by name, because no other package may import the paper's package.
 import_module("mgpa.paper.commands")
 
-# The help lists commands in the order of a project.
+# The help lists commands in the order of their use in a project.
 ORDER = {
     "First look": ("demo", "simulate", "doctor", "methods"),
     "Prepare": ("convert", "check-pairs", "pairs-needed"),
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     warnings.showwarning = _say
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a letter shows its escape
+        if isinstance(stream, TextIOWrapper):  # terminals show unsupported characters as escapes
             stream.reconfigure(errors="backslashreplace")
     with stoppable() as signals:
         try:

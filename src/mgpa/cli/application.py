@@ -1,4 +1,4 @@
-"""The application that commands join, and what they share."""
+"""The command-line application, and options and helpers shared by commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBER = r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)"
 
 
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
-    """Return a typed value with the type of its option.
+    """Convert a typed value to the type of its option.
 
     Without this, cyclopts would round 2.7 to an integer, name Python types in errors, and treat a URL as a
     path, so that files would be written to a folder ``s3:``.
@@ -36,7 +36,7 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
     if isinstance(tokens, dict):
         return convert(kind, tokens)
     if Path in kinds and get_origin(kind) not in (list, tuple):
-        # Shells pass --out=~/maps on as it is, and a folder called ~ is a trap.
+        # Shells do not expand the tilde in --out=~/maps; a folder named ~ would be dangerous.
         place = as_place(os.path.expanduser(tokens[0].value))
         if isinstance(place, RemotePath) and RemotePath not in kinds:
             raise ValueError(f"{place} is an address; expected a path on this machine.")
@@ -46,13 +46,13 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
     words = {word for part in kinds if get_origin(part) is Literal for word in get_args(part)}
     if kinds & {int, float} and not {token.value for token in tokens} <= words:
         _require_numbers(tokens, *((NUMBER, "a number") if float in kinds else (INTEGER, "an integer")))
-        if {int, float} <= kinds:  # 1 is a number of directions, and 1.0 a share
+        if {int, float} <= kinds:  # 1 is a number of directions; 1.0 is a share
             return (int if re.fullmatch(INTEGER, tokens[0].value) else float)(tokens[0].value)
     return convert(kind, tokens)
 
 
 def _names_with_values(token: Token) -> dict[str, str]:
-    """Read the JSON of an option with names and values."""
+    """Return the names and values of an option given as JSON."""
     try:
         return {str(name): str(value) for name, value in json.loads(token.value).items()}
     except (json.JSONDecodeError, AttributeError):
@@ -60,7 +60,7 @@ def _names_with_values(token: Token) -> dict[str, str]:
 
 
 def _require_numbers(tokens: Sequence[Token], pattern: str, wanted: str) -> None:
-    """Raise if a typed value is not a number; cyclopts does not name the option."""
+    """Raise if a typed value is not a number, because the error of cyclopts does not name the option."""
     for token in tokens:
         if not re.fullmatch(pattern, token.value, re.IGNORECASE):
             value = token.value if len(tokens) == 1 else f"{token.keyword}: {token.value}"
@@ -68,7 +68,7 @@ def _require_numbers(tokens: Sequence[Token], pattern: str, wanted: str) -> None
 
 
 def _shown(default: Any) -> str | None:
-    """Return a default for the help; empty for an option that is off."""
+    """Return the default shown in the help; nothing for options that are off."""
     if default is None or default is False:
         return None
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
@@ -152,7 +152,7 @@ class TableOptions:
 
 
 def _numbers(file: Any) -> list[str]:
-    """Return the columns of numbers that have no role; columns of a CSV file without any value are not."""
+    """Return numeric columns outside the embedding and the standard columns, except empty CSV columns."""
     import numpy as np
 
     from ..tables.columns import COLUMNS
@@ -208,7 +208,7 @@ def with_rank(model: Any, rank: Rank) -> Any:
         from .._common.parameters import check_parameters
         from ..gate import MeasurementGate
 
-        check_parameters(MeasurementGate(rank=rank))  # whose error names the option
+        check_parameters(MeasurementGate(rank=rank))  # for an error that names the option
         model.set_params(gate=rank)
     return model
 
@@ -229,7 +229,7 @@ def with_tokens(model: Any, tokens: str, file: Any) -> Any:
     """Return a method that corrects the tokens of a table together, or by their mean."""
     from ..estimators.tokens import TOKENS
 
-    if tokens == "mean":  # how tables of tokens are fitted anyway
+    if tokens == "mean":  # the default for tables of tokens
         return model
     if len(file.shape) != 2:
         raise UserError(f"{file.path} holds vectors, not tokens; leave --tokens out.")

@@ -1,4 +1,4 @@
-"""Commands that measure: an audit of corrections, a check of pairs, and the demonstration."""
+"""Commands that audit corrections, check pairs, and run the demonstration."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def audit(
     cache
         Folder of finished cells, by default inside the output folder. Another run continues from these cells.
     jobs
-        Cells at a time.
+        Number of cells computed in parallel.
     require
         Requirement for every method, such as "S<=.6 and loss<=.01"; otherwise the exit status is 1.
     verbose
@@ -124,7 +124,7 @@ def audit(
     from ..audit import AuditPlan
     from ..audit.verdict import read_requirement, text, unmet
 
-    read_requirement(require or "S<=1")  # before anything is computed
+    read_requirement(require or "S<=1")  # raise errors before anything is computed
     claim(out)
     file = reading.open(table)
     with waiting("audit: reading"):
@@ -166,7 +166,7 @@ def audit(
 
 
 def _without_pairs(rows: Table, unit: str) -> str:
-    """Return a sentence that MGPA is left out, with the option that pairs rows of the table."""
+    """Return a sentence that MGPA is left out, with an option that would pair the rows."""
     left_out = "audit: without a pair_id column, MGPA is left out."
     seen = {*zip(rows.participant.tolist(), rows.source.tolist(), strict=True)}
     if len({*rows.participant.tolist()}) < len(seen) == len(rows):  # one row for every source
@@ -175,7 +175,7 @@ def _without_pairs(rows: Table, unit: str) -> str:
 
 
 def _method(entry: str, rank: shared.Rank, tokens: str, file: TableFile) -> object:
-    """Return the stored map or the method that an entry of --methods names."""
+    """Return the stored map or the method for an entry of --methods."""
     from ..baselines import make_method
     from ..maps import load_map
 
@@ -187,7 +187,7 @@ def _method(entry: str, rank: shared.Rank, tokens: str, file: TableFile) -> obje
 def _pairs_and_head(
     rows: Table, pairs: AnyPlace | None, head: Path | None, task: str | None, trust: bool
 ) -> dict[str, Any]:
-    """Return the second table of pairs and the user's own head, opened."""
+    """Open and return the second table of pairs and the user's own head."""
     from ..audit.deployed import open_head
     from ..audit.design import find_design
     from ..tables import open_table
@@ -200,7 +200,7 @@ def _pairs_and_head(
 
 
 def _write(result: Audit, out: Path, title: str) -> Path:
-    """Write figures, report and table, and return the report's path."""
+    """Write figures, report and table; return the path of the report."""
     from ..audit.plots import draw_all, save_figures
 
     with waiting("audit: drawing figures"):
@@ -215,7 +215,7 @@ def _write(result: Audit, out: Path, title: str) -> Path:
 
 
 def _facts(result: Audit) -> dict[str, Any]:
-    """Return what --json prints of an audit."""
+    """Return the facts of an audit for --json."""
     from ..audit.verdict import conclusions, findings
 
     return {
@@ -236,7 +236,7 @@ def _facts(result: Audit) -> dict[str, Any]:
 
 
 def _named(entries: list[str]) -> dict[str, str]:
-    """Return methods and stored maps by the names they are shown under, all different.
+    """Return methods and stored maps by unique display names.
 
     The name of a map is its file name or, if a method or another map has this name, its path.
     """
@@ -328,13 +328,13 @@ def demo(
 
 
 def _program() -> str:
-    """Return what to type for this program: its path if ``mgpa`` is not on the PATH."""
+    """Return the command to type: ``mgpa``, or the program's path if ``mgpa`` is not on the PATH."""
     called = sys.argv[0]
     return shlex.quote(called) if Path(called).stem == "mgpa" and shutil.which("mgpa") is None else "mgpa"
 
 
 def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
-    """Fit, apply and audit for a decoder of the first device; return what to print, and the report."""
+    """Fit, apply and audit for a decoder of the first device; return lines to print, and the report."""
     from ..audit import run
     from ..estimators.mgpa import MGPA
     from ..tables import apply_to_file, fit_table, write_table

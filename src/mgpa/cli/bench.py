@@ -1,4 +1,4 @@
-"""The command that runs the benchmark and builds its page."""
+"""Command that runs the benchmark and builds its page."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bench(
         Names of methods, or a word that occurs in only one name; by default all. Methods that are not
         installed are shown as dashes.
     jobs
-        Cells at a time.
+        Number of cells computed in parallel.
     again
         Measure the methods again, for example after a change of a method.
     page

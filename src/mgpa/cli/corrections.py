@@ -67,8 +67,8 @@ def fit(
         A name from `mgpa methods`.
     reference
         Map all rows to this source, the device on which your decoder or calibration was trained. Its own
-        rows stay if the source can be recognised from a row; otherwise rows of this source move too, and the
-        summary says so. Without it, MGPA maps rows to the mean of all sources.
+        rows do not move if the source can be recognised from a row; otherwise rows of this source also move,
+        and the summary says so. Without this option, MGPA maps rows to the mean of all sources.
     rank
         For MGPA: number of directions in the gate (3), share of the contrast energy (0.9), or the rank that
         held-out pairs support (auto). For NCM, which has no gate: number of removed directions.
@@ -263,7 +263,7 @@ def select(
     budget
         Relative movement, for instance 0.05.
     out
-        Where to store the selected map.
+        File for the selected map.
     """
     from ..maps import SequentialMap, load_map
     from ..operating_point import movement_budget
@@ -311,11 +311,11 @@ def export(map: AnyPlace, *, out: shared.Out, overwrite: Overwrite = False) -> N
 
 
 def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
-    """Read parameter values as TOML would: numbers, true and false, else text."""
+    """Convert parameter values as in TOML: numbers, true, false, or else text."""
     from ..baselines import make_method
 
     accepted = make_method(method).get_params(deep=False)
-    accepted.pop("gate", None)  # --rank makes the gate
+    accepted.pop("gate", None)  # the gate is set by --rank
     read = {}
     for name, text in settings.items():
         if name not in accepted:
@@ -328,7 +328,7 @@ def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
 
 
 def map_facts(m: Any) -> dict[str, Any]:
-    """Return the facts of a map, as commands print them in JSON."""
+    """Return the facts of a map for JSON output."""
     info = m.info
     facts = {
         "kind": m.kind,

@@ -30,8 +30,8 @@ def adapt(
     Example: mgpa adapt adapter.safetensors hospital6.parquet --out adapter6.safetensors
 
     Without --known, the level of the new device is estimated from its rows alone, which assumes the same mix
-    of content as in the fit. With --known, they are compared with rows of that device with the same pair_id,
-    which makes no assumption about content and also corrects gains and rotations.
+    of content as in the fit. With --known, its rows are compared with rows of the known device that have the
+    same pair_id; this needs no assumption about content and also corrects gains and rotations.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The end of a command: finished, refused, or stopped by a signal, with one line and an exit code."""
+"""End a command (finished, refused, or stopped by a signal) with one line and an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def will_write(path: Place) -> None:
-    """Record what exists at an output's path, to know later whether the command wrote there."""
+    """Record the state of an output path, to find out later whether the command wrote there."""
     _outputs[path] = _version(path)
 
 
@@ -41,13 +41,13 @@ def _version(path: Place) -> Any:
 
 
 def written() -> list[Place]:
-    """Return the outputs that the command has completely written."""
+    """Return the outputs that the command has written completely."""
     return [path for path, before in _outputs.items() if _version(path) not in (None, False, before)]
 
 
 @contextmanager
 def stoppable() -> Iterator[list[int]]:
-    """Convert the first signal to an exception; a second one ends the process. Yield the signals."""
+    """Convert the first signal to an exception and end the process at a second one; yield the signals."""
     _outputs.clear()
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -61,7 +61,7 @@ def stoppable() -> Iterator[list[int]]:
         raise Stopped(signal.Signals(number).name)
 
     def swallowed(unraisable: Any) -> None:
-        # Python cannot raise in a destructor: ask again, when it is over.
+        # Python cannot raise in a destructor, so send the signal again afterwards.
         if not isinstance(unraisable.exc_value, Stopped):
             sys.__unraisablehook__(unraisable)
             return

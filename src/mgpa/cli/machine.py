@@ -1,4 +1,4 @@
-"""Commands about this installation: methods, packages, devices."""
+"""Commands that describe this installation: methods, packages, devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .. import __version__
 from .._common.progress import waiting
 from .application import AsJson, app, show
 
-# What each package is for. The first line is always needed.
+# Packages by purpose; those in the first line are always needed.
 PURPOSES = {
     "fit, apply and load maps": ("numpy", "scipy", "scikit-learn", "safetensors"),
     "reader networks, iterative maps": ("torch",),
@@ -22,7 +22,7 @@ PURPOSES = {
     "ONNX": ("onnx", "onnxruntime"),
     "tables by address": ("fsspec", "s3fs"),
 }
-# Why braindecode is listed as not loading by itself, where mgpa can import it nevertheless.
+# Explanation if braindecode cannot be imported alone, but through mgpa.
 THROUGH_MGPA = (
     "torchaudio and torch are of different builds. mgpa's encoders work; before your own import call "
     "mgpa.eeg.braindecode.import_braindecode(), or install torch and torchaudio from one index."
@@ -84,7 +84,7 @@ def doctor(*, json_: AsJson = False) -> None:
 
 
 def _listed(versions: Mapping[str, str | None], broken: Mapping[str, str]) -> list[str]:
-    """Return a line for each package, grouped by purpose."""
+    """Return one line for each package, grouped by purpose."""
     lines = []
     for purpose, names in PURPOSES.items():
         lines += ["", purpose]
@@ -113,7 +113,7 @@ for name in sys.argv[1:]:
 
 
 def import_failures(packages: list[str]) -> dict[str, str]:
-    """Return reasons why packages cannot be imported; imports are tried in another process."""
+    """Return the reasons why packages cannot be imported, tested in another process."""
     names = [{"scikit-learn": "sklearn"}.get(name, name.replace("-", "_")) for name in packages]
     command = [sys.executable, "-W", "ignore", "-c", _IMPORT_ALL, *names]
     tried = subprocess.run(command, capture_output=True, text=True)

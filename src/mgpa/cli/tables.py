@@ -1,4 +1,4 @@
-"""Commands that describe a file and that convert tables."""
+"""Commands that describe a file and convert tables."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def convert(
     from ..tables.files import format_from_name, write_table
 
     shared.refuse_existing(out, overwrite, table, *more)
-    format_from_name(out)  # before the work, not after it
+    format_from_name(out)  # raise errors before reading the table
     with waiting("convert: reading"):
         read = reading.open([table, *more] if more else table).read()
     wanted = ("source", "participant", "label", *(() if more else ("pair_id",)))
@@ -151,6 +151,6 @@ def _counts(file: Any) -> dict[str, dict[str, int]]:
     counts = {name: Counter[str]() for name in ("source", "role", "label") if name in file.columns}
     for part in file.parts:
         columns = part.read().columns
-        for name, total in counts.items():  # labels may have gaps
+        for name, total in counts.items():  # labels may have missing values
             total.update("missing" if value is None else str(value) for value in columns[name].tolist())
     return {name: dict(sorted(total.items())) for name, total in counts.items()}

@@ -1,4 +1,4 @@
-"""From raw EEG to embedding tables: trials, measurement views, pairs by time, encoders, a simulator.
+"""Convert raw EEG to embedding tables: trials, measurement views, pairing by time, encoders, simulator.
 
 >>> import mgpa
 >>> trials = mgpa.eeg.Trials([[[1e-6, 3e-6]] * 3], ["Oz", "O1", "O2"], 250.0)

@@ -1,8 +1,8 @@
-"""A demonstration from raw files: simulated recordings of two amplifiers, in files that MNE opens.
+"""A demonstration with raw files: simulated recordings of two amplifiers in MNE's file format.
 
-Both record the same simulated brain signals, with a stronger alpha rhythm if eyes are closed. One amplifier
-has settings for research, the other those of the sleep scoring manual of the American Academy of Sleep
-Medicine (0.3 to 35 Hz, 200 samples per second). Both recordings have the average reference.
+Both amplifiers record the same simulated brain signals, with a stronger alpha rhythm when the eyes are
+closed. One amplifier has research settings; the other follows the sleep scoring manual of the American
+Academy of Sleep Medicine (0.3 to 35 Hz, 200 samples per second). Both recordings have the average reference.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .raws import table_from_raws
 from .simulate import Device, background, draw_people, leadfield, record
 
 CHANNELS = ("Fz", "Cz", "Pz", "Oz", "O1", "O2", "P3", "P4")
-# Seconds from one trial to the next, and of a trial; samples a second at which brains are computed.
+# Seconds between trials, seconds per trial, and sampling rate of the brain signals.
 EVERY, TRIAL, SFREQ = 1.6, 1.5, 256.0
 # Both add 0.8 µV of noise, as BioSemi states for its amplifier.
 DEVICES = (
     Device("amplifier", CHANNELS, 256.0, "average", white=0.8e-6, highpass=0.1, lowpass=100.0),
     Device("recorder", CHANNELS, 200.0, "average", white=0.8e-6, highpass=0.3, lowpass=35.0),
 )
-#: How much stronger alpha is with eyes closed.
+#: Factor of the alpha rhythm with eyes closed.
 CLOSED = 3.0
 
 
 def write_demo(folder: str | Path, *, n_people: int = 30, n_events: int = 24, random_state: int = 0) -> None:
-    """Write ``S001_amplifier_raw.fif``, ``S001_recorder_raw.fif``, …, with a marker for every trial."""
+    """Write ``S001_amplifier_raw.fif``, ``S001_recorder_raw.fif``, …, with a marker for each trial."""
     import mne
 
     folder = Path(folder)
@@ -42,7 +42,7 @@ def write_demo(folder: str | Path, *, n_people: int = 30, n_events: int = 24, ra
         *places, moments = background(person, int(SFREQ * (onset[-1] + EVERY + 2.0)), SFREQ, rng)
         for start in onset[closed]:
             at = slice(round(start * SFREQ), round((start + EVERY) * SFREQ))
-            moments[-3:, at] *= CLOSED  # the last three sources are the alpha rhythm's
+            moments[-3:, at] *= CLOSED  # the last three sources generate the alpha rhythm
         for device in DEVICES:
             field = leadfield(device.electrodes, *places)
             volts = record(moments, field, device, rng, sfreq=SFREQ)

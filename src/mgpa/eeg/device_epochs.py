@@ -1,4 +1,4 @@
-"""Epochs of single devices: common channels, columns and samples of all devices."""
+"""Convert epochs of single devices to the common channels, columns and samples of all devices."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from ..tables.frames import subject_of
 from .trials import Trials, eeg_channels, plain_name
 from .views import resample
 
-# Volts from peak to peak: no electrode on a head is as quiet for a whole epoch; nothing there is as loud, and
-# whatever is was not stored in volts.
+# Limits of the peak-to-peak amplitude in volts: smaller means a flat channel; larger means other units.
 FLAT, LOUD = 1e-8, 1.0
-# Sample times are sums of rounded numbers; a part of a sample this small is none.
+# Sample times are sums of rounded numbers; smaller fractions of a sample count as zero.
 WHOLE = 1e-6
 
 
@@ -119,10 +118,10 @@ def _columns(device: str, epochs: Any, by: tuple[str, ...], participant: str, la
 def _onsets(epochs: Any) -> NDArray[np.float64]:
     """Return onsets of events in seconds of the recording's clock; NaN if unknown."""
     samples = epochs.events[:, 0].astype(np.float64)
-    if len(samples) < 2 or np.median(np.diff(samples)) <= 1:  # what EpochsArray makes of an array
+    if len(samples) < 2 or np.median(np.diff(samples)) <= 1:  # default event samples of EpochsArray
         return np.full(len(samples), np.nan)
-    # Resampled epochs keep their events in samples of the recording, and only MNE's own field its rate: an
-    # array, where they were read from a file.
+    # Events of resampled epochs are in samples of the recording; only a private field of MNE has the rate of
+    # the recording (an array, if the epochs were read from a file).
     rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64)
     return np.asarray(samples / rate.item())
 
@@ -155,7 +154,7 @@ def common_times(parts: list[Trials], sfreq: float | None) -> tuple[float, float
     slowest = min(parts, key=lambda part: part.sfreq)
     rate = slowest.sfreq if sfreq is None else float(sfreq)
     first, last = max(part.tmin for part in parts), min(part.times[-1] for part in parts)
-    # The slowest device's own samples: what is not moved is not smoothed either.
+    # Use the samples of the slowest device, so that its signals are not interpolated.
     start = slowest.tmin + np.ceil((first - slowest.tmin) * slowest.sfreq - WHOLE) / slowest.sfreq
     samples = int(np.floor((last - start) * rate + WHOLE)) + 1
     if samples < 2:
@@ -191,6 +190,6 @@ def resample_to(part: Trials, start: float, rate: float, samples: int) -> Trials
     trials = replace(part, data=signal)
     if part.sfreq != rate:
         trials = resample(trials, rate)
-    # The first sample taken is a whole number of new samples before the grid.
+    # The first sample is an integer number of new samples before the grid.
     first = round((start - part.tmin - (whole + share) / part.sfreq) * rate)
     return replace(trials, data=trials.data[:, :, first : first + samples], tmin=start)

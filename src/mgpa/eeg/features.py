@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from .trials import as_trials
 
-# Sample times are sums of rounded numbers; a sample this close to an edge is on it.
+# Sample times are sums of rounded numbers; samples this close to an edge count as on the edge.
 TIME_TOLERANCE = 1e-8
 MICROVOLTS = 1e6
-# Trials at a time, so that spectra of many do not fill the memory.
+# Number of trials per block, which limits the memory for spectra.
 BLOCK = 512
 RHYTHMS = ((1.0, 4.0), (4.0, 8.0), (8.0, 13.0), (13.0, 30.0), (30.0, 45.0))
 NAMES = dict(zip(RHYTHMS, ("delta", "theta", "alpha", "beta", "gamma"), strict=True))
@@ -55,7 +55,7 @@ class TemporalBins:
         return {"name": "temporal bins", **asdict(self), "unit": "uV", "layout": "channel-major"}
 
     def feature_names(self, channels: Sequence[str]) -> list[str]:
-        """Return a name for every feature, as "Cz 0.050 s"."""
+        """Return the name of each feature, such as "Cz 0.050 s"."""
         starts = self.start + np.arange(self.n_bins) * self.width
         return [f"{channel} {start:.3f} s" for channel in channels for start in starts]
 
@@ -131,7 +131,7 @@ class BandPower:
         }
 
     def feature_names(self, channels: Sequence[str]) -> list[str]:
-        """Return a name for every feature, as "Cz alpha" or "Cz 8-12 Hz"."""
+        """Return the name of each feature, such as "Cz alpha" or "Cz 8-12 Hz"."""
         bands = [NAMES.get(band, f"{band[0]:g}-{band[1]:g} Hz") for band in self.bands]
         return [f"{channel} {band}" for channel in channels for band in bands]
 
@@ -214,7 +214,7 @@ class WindowedPower:
         starts = range(0, trials.data.shape[2] - length + 1, step)
         n_bands = round((self.high - self.low) / self.width)
         power = np.empty((len(trials), len(starts), len(trials.channels), n_bands))
-        # As a density: bands do not depend on the window's length, nor on the padding.
+        # Power density, so that results do not depend on window length or padding.
         unit = 2 / (trials.sfreq * (taper**2).sum()) * frequency[1]
         for i in range(0, len(trials), BLOCK):
             signal = trials.data[i : i + BLOCK].astype(np.float64) * MICROVOLTS

@@ -55,5 +55,5 @@ def from_moabb(
             raise ValueError(f"source is {source!r}; the metadata have {', '.join(columns)}.")
         columns["source"] = columns[source]
     info = {"dataset": str(dataset.code), "paradigm": type(paradigm).__name__}
-    # The epochs' own metadata are the same, or none.
+    # Epochs have the same metadata, or none.
     return replace(Trials.from_epochs(epochs), columns=columns, info=info)

@@ -19,15 +19,15 @@ from ..errors import PairingError
 
 Floats = NDArray[np.float64]
 
-#: A line through fewer events on one side of a break says little about whether they are the right ones.
+#: Minimum number of events on one side of a break for the timing test.
 MIN_SIDE = 10
-#: What to do where times cannot say which events belong together.
+#: Advice if times do not determine which events belong together.
 WAY_OUT = (
     "Check that markers and events are of one session, or number the events in a metadata column and "
     "pass it as pair_by=."
 )
-#: How far two clocks may differ: seconds from the straight line, of every event and of 95 % of them, and the
-#: distance of the line's slope from one.
+#: Limits for two clocks: deviation from the straight line in seconds for each event and for 95 % of events,
+#: and deviation of the slope from one.
 LIMITS = (0.1, 0.04, 0.002)
 
 

@@ -23,8 +23,8 @@ from .pairing import match_events
 from .trials import Encoder
 
 Markers = tuple[NDArray[Any], dict[str, int]]
-Key = tuple[str, ...]  # a participant, and a session where there are several
-# What BIDS calls the ways in which one recording can differ from another of the same person and task.
+Key = tuple[str, ...]  # participant, and session if there are several
+# BIDS entities in which recordings of the same participant and task can differ.
 _ENTITIES = ("session", "acquisition", "run", "recording", "description")
 
 
@@ -37,7 +37,7 @@ def find_markers(raw: Any) -> Markers:
 
     marks = [str(d) for d in raw.annotations.description if not str(d).upper().startswith(("BAD", "EDGE"))]
     if marks:
-        # Numbered here: MNE's own rule would leave out texts that it cannot make a number of.
+        # Numbered here, because MNE's default leaves out texts that it cannot convert to numbers.
         codes = {name: i + 1 for i, name in enumerate(sorted(set(marks)))}
         events, event_id = mne.events_from_annotations(raw, codes, verbose="error")
         return events, event_id
@@ -72,7 +72,7 @@ def table_from_raws(
         A list has one recording of each participant (the subject's ``his_id``); the keys of a dict are
         ``(participant, *sessions)``.
     encoder : Encoder
-        What embeds the trials; see :func:`mgpa.eeg.encode`.
+        The encoder of the trials; see :func:`mgpa.eeg.encode`.
     tmin, tmax : float
         Start and end of an epoch, in seconds after the event.
     band : (low, high) or None
@@ -230,7 +230,7 @@ def table_from_bids(
     paths = mne_bids.find_matching_paths(
         root, subjects=subjects, tasks=task, datatypes="eeg", suffixes="eeg", ignore_json=True
     )
-    # Of one recording, the file that says what is in the others.
+    # Keep only the header file of recordings with several files.
     paths = [path for path in paths if path.extension in mne_bids.config.ALLOWED_DATATYPE_EXTENSIONS["eeg"]]
     tasks = sorted({str(path.task) for path in paths})
     if len(tasks) != 1:

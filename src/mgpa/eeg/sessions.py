@@ -13,9 +13,9 @@ from ..tables.columns import Columns
 from .device_epochs import some
 from .pairing import PairingReport, Timing, timing_test
 
-# Recordings of one session begin no further apart.
+# Maximum difference between the start times of recordings of one session.
 ONE_SESSION = timedelta(hours=12)
-#: Rows of a session (a participant and whatever else comes before the event), by event and device.
+#: Rows of a session by event and device; a session is a participant and all other names before the event.
 Events = dict[Any, dict[str, int]]
 
 

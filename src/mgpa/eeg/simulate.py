@@ -29,7 +29,7 @@ BRAIN_RADIUS = 0.9 * RADIUS
 # 1/f sources of a brain, and electrodes above those of its alpha rhythm.
 DIPOLES = 24
 ALPHA_BENEATH = ("PO3", "PO4", "Pz")
-# Far from the small numbers that simulations take for their own purposes.
+# Far from the small purpose numbers used by simulations.
 ANATOMY = 1_000_000
 GENDERS = ("female", "male")
 
@@ -104,7 +104,7 @@ def leadfield(channels: Sequence[str], dipoles: Any, orientations: Any, *, tilt:
 
     names, places, directions = list(channels), np.asarray(dipoles, float), np.asarray(orientations, float)
     info = mne.create_info(names, 1000.0, "eeg", verbose="error")
-    # The standard head is not a sphere: its electrodes are moved onto ours, where the solution holds.
+    # Move electrodes of the standard head onto the sphere, for which the solution holds.
     on_sphere = CENTRE + RADIUS * outward(electrode_positions(names, tilt=tilt))
     positions = dict(zip(names, on_sphere, strict=True))
     info.set_montage(mne.channels.make_dig_montage(positions, coord_frame="head"), verbose="error")
@@ -150,7 +150,7 @@ def below(person: Person, channels: Sequence[str]) -> tuple[Array, Array]:
 
 def background(person: Person, n_samples: int, sfreq: float, rng: np.random.Generator) -> Sources:
     """Return ongoing activity: 1/f sources over the whole cortex, and an occipital alpha rhythm."""
-    # Anatomy, unlike activity, stays with the person: its own stream of random numbers.
+    # Anatomy does not change between recordings, so it has a separate random stream.
     anatomy = person.rng(ANATOMY)
     depth = anatomy.uniform(0.6, 0.85, (DIPOLES, 1))
     towards = anatomy.normal(size=(DIPOLES, 3))
@@ -165,7 +165,7 @@ def background(person: Person, n_samples: int, sfreq: float, rng: np.random.Gene
 
 
 def joined(*parts: Sources) -> Sources:
-    """Join several groups of dipoles."""
+    """Return all groups of dipoles as one."""
     positions, orientations, moments = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return positions, orientations, moments
 
@@ -185,10 +185,10 @@ def alpha_rhythm(shape: tuple[int, int], frequency: float, sfreq: float, rng: np
 
 
 def pink_noise(shape: tuple[int, ...], sfreq: float, rng: np.random.Generator) -> Array:
-    """Return noise of unit variance whose power falls as 1/f along the last axis, flat below half a hertz."""
+    """Return noise of unit variance with 1/f power along the last axis (constant below 0.5 Hz)."""
     from scipy.fft import irfft, next_fast_len, rfft, rfftfreq
 
-    # A long stretch whose length factors badly would take minutes to transform.
+    # Lengths with large prime factors would take minutes to transform.
     n = next_fast_len(shape[-1], real=True)
     frequency = rfftfreq(n, 1 / sfreq)
     amplitude = 1 / np.sqrt(np.maximum(frequency, 0.5))
@@ -240,7 +240,7 @@ class Device:
     def times(self, last: float) -> Array:
         """Return the times of its samples up to ``last``, in seconds on the sources' clock."""
         rate = self.sfreq * (1 + self.clock_drift)
-        # A sample that rounding puts just beyond the end is still there.
+        # Include a sample that only rounding puts beyond the end.
         count = int(np.floor((last - self.clock_offset) * rate + 1e-6)) + 1
         return np.asarray(self.clock_offset + np.arange(max(count, 0)) / rate)
 
@@ -265,7 +265,7 @@ def record(sources: Any, leadfield: Any, device: Device, rng: np.random.Generato
         volts = volts[: len(device.channels)] - volts[device.electrodes.index(device.reference)]
     if device.gains is not None:
         volts = volts * np.array(device.gains)[:, None]
-    # What analogue filters would pass: second-order Butterworth, once, so with their delay.
+    # Analogue filters: second-order Butterworth in one direction, with delay.
     for corner, kind in ((device.highpass, "highpass"), (device.lowpass, "lowpass")):
         if corner is not None:
             volts = np.asarray(sosfilt(butter(2, corner, kind, fs=sfreq, output="sos"), volts, axis=-1))

@@ -1,4 +1,4 @@
-"""Any torch module as a frozen encoder: from trials to tokens, in batches, on any device.
+"""Use any torch module as a frozen encoder of trials, in batches, on any device.
 
 While the device computes one batch, threads prepare the next batch and copy the tokens of the last one, so
 that encoding takes little longer than the network alone.
@@ -21,11 +21,11 @@ from .trials import as_trials
 
 Scaling = float | Literal["zscore"]
 
-#: In volts, a millionth of a microvolt: a channel flatter than that, as the reference is, stays zero.
+#: In volts, a millionth of a microvolt: flatter channels, such as the reference, become zero.
 FLAT = 1e-12
-#: Rows at a time where the caller does not say.
+#: Default number of rows per batch.
 BATCH = {"cpu": 48, "cuda": 512}
-#: Batches prepared ahead; one thread cannot resample as fast as a large GPU encodes.
+#: Number of batches prepared ahead, in several threads, because a large GPU encodes faster than one resamples.
 THREADS = 4
 
 
@@ -98,7 +98,7 @@ class TorchEncoder:
         self._tokens, self._identity = tokens, dict(identity or {})
         check_choice("precision", precision, ("float32", "float16", "bfloat16"))
         check_choice("dtype", dtype, ("float32", "float16"))
-        self._one_token = False  # whether the module gives one embedding, and no tokens
+        self._one_token = False  # whether the module returns one embedding instead of tokens
         self.shape = self._measure_shape()
 
     @property
@@ -147,7 +147,7 @@ class TorchEncoder:
                     if copied is not None:
                         copied.synchronize()
                     out[start : start + len(host)] = host.numpy()
-        # Asked once, at the end: asking after every batch would keep the device waiting.
+        # Checked once at the end, because a check after each batch would make the device wait.
         if not bool(finite):
             rows = np.flatnonzero(~np.isfinite(out).all(axis=(1, 2)))
             raise ValueError(
@@ -219,7 +219,7 @@ class TorchEncoder:
 def scaled(batch: Any, scaling: Scaling) -> Any:
     """Return signals (batch, channels, samples), in volts, scaled for the network."""
     if scaling == "zscore":
-        # From the first sample on, so that a constant channel is zero, and not the rounding of its mean.
+        # Subtract the first sample first, so that constant channels become exactly zero.
         batch = batch - batch[..., :1]
         batch = batch - batch.mean(-1, keepdim=True)
         return batch / batch.square().mean(-1, keepdim=True).sqrt().clamp_min(FLAT)
@@ -232,7 +232,7 @@ def arithmetic(device: str, precision: str) -> Any:
 
     if precision != "float32":
         return torch.autocast(device, dtype=getattr(torch, precision))
-    # Convolutions on CUDA would use TF32, with ten bits of mantissa, unless told otherwise.
+    # By default, convolutions on CUDA use TF32 with a mantissa of ten bits.
     return torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
 
 

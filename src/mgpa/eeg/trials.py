@@ -1,4 +1,4 @@
-"""Trials: signals cut around events, their sampling, and a row of columns for each.
+"""Trials: signals cut around events, with channels, sampling rate and columns.
 
 Data sets and MNE epochs are converted to trials, which can be preprocessed, measured under several views, and
 embedded by an encoder to make a table. Signals are in volts, as in MNE.
@@ -258,7 +258,7 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
             "one embedding (n, d) or one set of tokens (n, t, d) per trial."
         )
     if X.dtype == np.float16:
-        X = X.astype(np.float32)  # half precision is for storing; nothing is lost
+        X = X.astype(np.float32)  # convert half precision without loss
     info: dict[str, Any] = {"encoder": encoder.identity}
     if X.ndim == 2 and hasattr(encoder, "feature_names"):
         info["feature_names"] = encoder.feature_names(trials.channels)

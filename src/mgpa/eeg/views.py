@@ -53,7 +53,7 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
 
 
 def resample(trials: Trials, sfreq: float) -> Trials:
-    """Return the trials at another sampling rate; frequencies the new rate cannot show are removed.
+    """Return the trials at another sampling rate; frequencies above the new Nyquist frequency are removed.
 
     This uses :func:`scipy.signal.resample_poly`, which computes every sample at its exact time. (Resampling
     by FFT does so only if the new number of samples is an integer, which matters for short trials.) The first
@@ -72,7 +72,7 @@ def resample(trials: Trials, sfreq: float) -> Trials:
         raise ValueError(
             f"{trials.sfreq:g} to {sfreq:g} Hz must be a ratio of integers up to 10000; take a rounder rate."
         )
-    # Trials have offsets and slopes; padding with a line through their ends keeps those from ringing.
+    # Pad with a line through the ends of a trial, because offsets and slopes would cause ringing.
     signal = resample_poly(
         trials.data.astype(np.float64), ratio.numerator, ratio.denominator, axis=2, padtype="line"
     )
@@ -95,13 +95,13 @@ def crop(trials: Trials, start: int, stop: int) -> Trials:
     samples = trials.data.shape[2]
     if not 0 <= start < stop <= samples:
         raise ValueError(f"Samples {start} to {stop} were asked for, but trials have {samples}.")
-    # Rounded to the nanosecond, so that crops of equal start have equal times.
+    # Rounded to nanoseconds, so that crops with equal start have equal times.
     tmin = round(trials.tmin + start / trials.sfreq, 9)
     return replace(trials, data=trials.data[:, :, start:stop], tmin=tmin)
 
 
 def measure_views(trials: Trials, measured: Mapping[str, View]) -> Trials:
-    """Return several views of the same trials as one set of trials, paired.
+    """Return several views of the same trials as one set of paired trials.
 
     Parameters
     ----------
