@@ -125,7 +125,7 @@ class ClusterError(Printable, RuntimeError):
 
 
 class WorkerError(Printable, RuntimeError):
-    """A worker process that was killed, mostly for lack of memory."""
+    """A worker process was killed, usually because of too little memory."""
 
 
 class NotEnoughMemory(Printable, RuntimeError):

@@ -155,7 +155,7 @@ class Scatter:
         return squares
 
     def inside(self, G: Floats) -> Floats:
-        """Return GᵀFᵀFG: the scatter in the coordinates given by the columns of G, (d, r)."""
+        """Return GᵀFᵀFG, the scatter in the coordinates along the columns of G (d, r)."""
         if self.dense is not None:
             return np.asarray(G.T @ (self.dense @ G))
         projected = self.times(G)

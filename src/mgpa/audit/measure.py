@@ -217,9 +217,9 @@ def unseen_utility(
 def agreement(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     """Return the differences between outputs of existing heads for the same unit under two sources.
 
-    For every EVAL unit with several sources, ``flips`` is the share of events (without paired events, of
-    classes) with different predicted classes, and ``output_change`` is the difference of probabilities or
-    numbers.
+    For each EVAL unit with several sources, ``flips`` is the share of events for which a head predicts
+    different classes under the two sources (without paired events, the share of classes). ``output_change``
+    is the mean difference of predicted probabilities or numbers.
     """
     design = ground.design
     if not design.task or not ground.frozen_heads or not ground.travelled.any():

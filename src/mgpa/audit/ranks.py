@@ -162,7 +162,7 @@ def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Cod
 
 
 def placements(scores: NDArray[Any], reference: NDArray[Any], weight: Floats) -> Floats:
-    """Return the share of the reference below each score, by weight, ties counting half."""
+    """Return the weighted share of reference scores below each score; ties count half."""
     shares = np.empty(scores.shape)
     for k in range(scores.shape[1]):
         # Stable, so that sums of weights within ties do not depend on the processor's sorting code.
@@ -243,8 +243,9 @@ def permuted_mean(
 def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Chance:
     """Return the chance level that also includes flips of whole units; the larger p is used.
 
-    The level shown beside S is that of units with the same differences around .5. ``by_rows`` is from rows
-    permuted within units, and ``auroc`` (F, P, R) is the AUROC of every fit, unit and reader.
+    The chance level shown beside S assumes the same deviations of units, but around .5. ``by_rows`` is the
+    chance level from rows permuted within units; ``auroc`` (F, P, R) has the AUROC of each fit, unit and
+    reader.
     """
     signs = np.random.default_rng(SEED).choice([-1.0, 1.0], size=(draws, auroc.shape[1])) / auroc.shape[1]
     best = auroc.mean(axis=1).max(axis=-1).mean()

@@ -1,4 +1,4 @@
-"""Regressions of paired views on principal components, and folds of pairs to choose among them."""
+"""Regressions between paired views on principal components, and folds of pairs for choosing settings."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Scaling = float | Literal["zscore"]
 FLAT = 1e-12
 #: Default number of rows per batch.
 BATCH = {"cpu": 48, "cuda": 512}
-#: Number of batches prepared ahead, in several threads, because a large GPU encodes faster than one resamples.
+#: Number of batches prepared ahead in threads; one thread cannot resample as fast as a large GPU encodes.
 THREADS = 4
 
 

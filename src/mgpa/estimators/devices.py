@@ -351,7 +351,7 @@ def _usual(
 def _frames(
     W: Floats, which: NDArray[np.int64], code: NDArray[np.int64], participants: NDArray[np.int64], top: int
 ) -> dict[str, Floats]:
-    """Return the frames of devices, the spread of rows in them, and its covariances.
+    """Return the frames of devices, the spread of rows in these frames, and the covariances of the spread.
 
     See :mod:`mgpa.maps.frames`. Windows are compared in frames fitted without their participants. No frames
     are returned if devices hardly differ more than participants do.

@@ -236,7 +236,7 @@ def check_devices(
     *,
     mixed: bool = True,
 ) -> tuple[tuple[dict[str, Any], ...], list[str]]:
-    """Return the evidence about devices as entries and as sentences, by source if sources are given.
+    """Return the evidence on devices (one entry per source, if sources are given) and sentences about it.
 
     Without ``given``, rows may come from several devices (``mixed``).
     """

@@ -193,7 +193,7 @@ def require_right_pairs(pairs: Pairs) -> str:
 
 
 def usable_pairs(data: Statistics) -> tuple[Statistics, Pairs, str, str]:
-    """Return statistics and pairs without outliers, doubts, and a sentence on omitted pairs.
+    """Return the statistics and pairs without outliers, doubts about pairs, and a note on omitted pairs.
 
     Raises if some of the pairs join views of different events.
     """
