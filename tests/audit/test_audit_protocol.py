@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -21,7 +22,7 @@ from mgpa import audit
 from mgpa.audit import AuditPlan, verdict
 from mgpa.baselines import make_method
 from mgpa.coordinates import fit_coordinates
-from mgpa.tables import TableError, apply_to_table, fit_table
+from mgpa.tables import Table, TableError, apply_to_table, assign_roles, fit_table
 from mgpa.tables.rows import in_coordinates
 from simulated import simulated_table
 
@@ -441,3 +442,34 @@ def test_the_same_rows_in_two_roles_are_reported(table, tmp_path):
     assert said in found.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert found["leace"].fitted_on == (scored,)
     assert not run(table, ["leace"]).settings.duplicates
+
+
+@pytest.mark.parametrize(
+    ("n", "folds", "readers", "limit"), [(12_000, 1, {"restarts": 0}, 6.0), (6_000, 4, LINEAR, 5.0)]
+)
+def test_an_audit_holds_a_few_times_the_table_and_keeps_less_than_one(n, folds, readers, limit):
+    """Peak memory beside the table, of one split with all quick readers, and of folds one after another.
+
+    Corrected rows of each method, kept until the end, would take more.
+    """
+    rng, d, events = np.random.default_rng(0), 192, n // 2
+    label, who = rng.integers(0, 2, events), np.arange(events) * 12 // events
+    first = rng.standard_normal((events, d), dtype=np.float32)
+    first[:, :8] += label[:, None]
+    table = Table(
+        np.stack([first, first + np.float32(0.3)], axis=1).reshape(n, d),
+        source=np.tile(["dry", "wet"], events),
+        participant=np.repeat(who, 2),
+        label=np.repeat(label, 2),
+    )
+    if folds == 1:
+        table = replace(table, role=assign_roles(table.participant))
+    how = {"readers": readers, "folds": folds, "repeats": 1, "n_jobs": 1, "verbose": False}
+    audit.run(table.take(np.arange(n) % 50 < 2), ["leace"], **how)  # loads what is imported when needed
+    tracemalloc.start()
+    result = audit.run(table, ["leace"], **how)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert result["leace"].S < 0.7
+    assert peak < limit * table.X.nbytes
+    assert kept < table.X.nbytes
