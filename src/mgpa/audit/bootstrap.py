@@ -234,7 +234,7 @@ def curve_minimum(coefficients: Any) -> tuple[Any, Any]:
     a, b = coefficients[..., 0], coefficients[..., 1]
     interior = (a > 0) & (np.abs(b) <= 2 * a)
     vertex = np.where(interior, -b / np.where(interior, 2 * a, 1.0), 0.0)
-    xi = np.stack([*(np.full(vertex.shape, point) for point in ASSOCIATIONS), vertex], axis=-1)
+    xi = np.concatenate([np.broadcast_to(ASSOCIATIONS, (*vertex.shape, 3)), vertex[..., None]], axis=-1)
     a, b, c = (x[..., None] for x in np.moveaxis(coefficients, -1, 0))
     values = (a * xi + b) * xi + c
     where = values.argmin(axis=-1)[..., None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,31 +27,40 @@ from .bootstrap import (
 from .design import Design
 from .draws import shares
 from .estimates import Estimate
-from .metrics import LINEAR, Metric, find_metric
+from .metrics import LINEAR, find_metric
 from .ranks import FLIPPED, LEVEL, Chance, compare, permuted_between, permuted_mean, with_units_flipped
 from .values import mean_size
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
+K = TypeVar("K", bound="Kept")
+P = ParamSpec("P")
 #: Metrics shown in the repr.
 REPR = ("S", "home", "away", "T_f", "RMSEP_home", "RMSEP_away", "M")
 
 
 class Kept:
-    """Mixin that caches computed values in the object; copies start with an empty cache."""
+    """Mixin that caches in the object what :func:`once` computes; copies start with an empty cache."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_kept"}
 
-    def once(self, name: str, compute: Callable[[], T]) -> T:
-        """Return the cached value of a name; compute it at the first call."""
-        if name not in self._kept:
-            self._kept[name] = compute()
-        return self._kept[name]  # type: ignore[no-any-return]
-
     @cached_property
-    def _kept(self) -> dict[str, Any]:
+    def _kept(self) -> dict[tuple[Any, ...], Any]:
         return {}
+
+
+def once(compute: Callable[Concatenate[K, P], T]) -> Callable[Concatenate[K, P], T]:
+    """Cache a method or function of an object for every combination of its other arguments."""
+
+    @wraps(compute)
+    def kept(of: K, /, *arguments: P.args, **named: P.kwargs) -> T:
+        key = (compute.__qualname__, *arguments, *named.items())
+        if key not in of._kept:
+            of._kept[key] = compute(of, *arguments, **named)
+        return of._kept[key]  # type: ignore[no-any-return]
+
+    return kept
 
 
 @dataclass(frozen=True)
@@ -131,14 +140,12 @@ class MethodResult(Kept):
         """The cell of every unit; cells have equal weights. None if there is one cell."""
         return None if self.design is None else self.design.strata(self.participants)
 
+    @once
     def sample(self, metric: str) -> tuple[Statistic, Floats, dict[str, Any]]:
         """Return the statistic of a metric, the values of units that have it, and bootstrap settings.
 
         The settings are ``strata``, ``leverage`` and ``widen`` of :func:`mgpa.audit.estimate`.
         """
-        return self.once(f"sample {metric}", lambda: self._sample(metric))
-
-    def _sample(self, metric: str) -> tuple[Statistic, Floats, dict[str, Any]]:
         statistic, values = self.values(metric)
         flat = values.reshape(*values.shape[:2], -1)
         valid = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
@@ -230,11 +237,10 @@ class MethodResult(Kept):
             raise ValueError(f"{metric} was not measured for {self.name}: {measure.missing}")
         return measure.statistic, values
 
+    @once
     def _measured(self, metric: str) -> Floats | None:
         """Return the values of a metric, or None if it was not measured on two units or more."""
-        return self.once(f"values {metric}", lambda: self._valid(find_metric(metric)))
-
-    def _valid(self, measure: Metric) -> Floats | None:
+        measure = find_metric(metric)
         values = measure.values(self)
         if values is not None:
             missing = np.isnan(values.reshape(*values.shape[:2], -1)).any(axis=(0, 2))
@@ -267,11 +273,9 @@ class MethodResult(Kept):
         statistic, values, sampling = self.sample(metric)
         return leave_one_out(values, statistic, sampling["strata"], sampling["leverage"])
 
+    @once
     def estimate(self, metric: str) -> Estimate:
         """Return a metric with its interval over participants."""
-        return self.once(f"estimate {metric}", lambda: self._estimate(metric))
-
-    def _estimate(self, metric: str) -> Estimate:
         statistic, values, sampling = self.sample(metric)
         interval, measure = estimate(values, statistic, **sampling), find_metric(metric)
         share = measure.unit in ("AUROC", "balanced accuracy", "share")

@@ -299,6 +299,7 @@ METRICS: dict[str, Metric] = {
 }  # fmt: skip
 
 
+@cache
 def find_metric(name: str) -> Metric:
     """Return a metric by name: one of ``METRICS``, or a single direction of transfer (with signed biases).
 
@@ -316,7 +317,6 @@ def find_metric(name: str) -> Metric:
     return _one_direction(METRICS[task], direction)
 
 
-@cache
 def _one_direction(whole: Metric, direction: str) -> Metric:
     """Return a metric in one direction of transfer."""
     heads, what = DIRECTED[whole.name]

@@ -23,7 +23,7 @@ from .bootstrap import contrast, simultaneous
 from .design import Design
 from .diagnostics import PairCheck, check_pairs
 from .estimates import Estimate, with_spread
-from .method_result import Kept, MethodResult
+from .method_result import Kept, MethodResult, once
 from .metrics import DIRECTED, METRICS, SERVED
 from .pooling import pool, repeat
 from .settings import Settings, pooled_settings
@@ -200,10 +200,11 @@ class Audit(Kept):
 
         Differences from the identity use the heads of the source that a method maps to.
         """
-        metric = self.served(a, metric) if b == "identity" else metric
-        return self.once(f"contrast {a!r} {b!r} {metric}", lambda: self._contrast(a, b, metric))
+        return self._contrast(a, b, metric)
 
+    @once
     def _contrast(self, a: str, b: str, metric: str) -> Estimate:
+        metric = self.served(a, metric) if b == "identity" else metric
         statistic, first, sampling = self[a].sample(metric)
         _, second, _ = self[b].sample(metric)
         few, many = sorted((len(first), len(second)))
@@ -305,8 +306,9 @@ class Audit(Kept):
         """
         if self.pairs is not None or self.paired_rows is None:
             return self.pairs
-        return self.once("pairs", self._checked_pairs)
+        return self._checked_pairs()
 
+    @once
     def _checked_pairs(self) -> PairCheck | None:
         with suppress(MissingEvidence):
             return check_pairs(self.paired_rows, hidden=False)

@@ -8,10 +8,11 @@ from ...errors import first_few, printable
 from ..design import FEW, TOO_FEW
 from ..diagnostics import UNASSOCIATED, cramers_v
 from ..estimates import number
+from ..method_result import once
 from ..metrics import METRICS
 from ..words import label, listed, reader_summary
 from .conclusions import repeated, span, units
-from .decisions import once, ranking, smallest_cell, too_few
+from .decisions import ranking, smallest_cell, too_few
 from .requirements import participants_needed
 
 if TYPE_CHECKING:

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from ..design import TOO_FEW
+from ..method_result import once
 from ..metrics import METRICS, Metric
 
 if TYPE_CHECKING:
     from ..result import Audit
 
-T = TypeVar("T")
-
 #: Reasons against a method, independent of its S.
 Reason = Literal["duplicates", "fitted_on", "harms", "unclear_task", "unclear_change", ""]
-
-
-def once(decide: Callable[[Audit], T]) -> Callable[[Audit], T]:
-    """Cache a decision for each audit, so that all outputs use the same one."""
-
-    @wraps(decide)
-    def decided(audit: Audit) -> T:
-        return audit.once(decide.__qualname__, partial(decide, audit))
-
-    return decided
 
 
 def task_metric(audit: Audit) -> Metric | None:
