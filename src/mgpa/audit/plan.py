@@ -59,7 +59,9 @@ class AuditPlan:
     ----------
     splits : list of Split
         The folds of the first division of participants, then those of the others; one split if the roles of
-        the table are kept. settings : Settings
+        the table are kept.
+    settings : Settings
+        The settings in the result.
 
     Examples
     --------
@@ -107,17 +109,12 @@ class AuditPlan:
         self.needed = ["HEAD", "EVAL", *(["VAL"] if budgets else [])]
         if any(fit.map is None for fit in self.fits if fit.method != "identity"):
             self.needed.insert(0, "FIT")
-        self.splits = self._folds(rotated) if rotated else [self._split(columns_only(table.require("role")))]
-        self.settings = self.splits[0].settings
         if rotated:
-            units = self.design.units
-            self.settings = replace(
-                self.settings,
-                folds=len(rotated[0]),
-                repeats=len(rotated),
-                always_fit=sum(all(fold[unit] == "FIT" for fold in chain(*rotated)) for unit in units),
-                turns=Counter(tuple(fold[unit] for fold in rotated[0]) for unit in units),
-            )
+            self.splits = self._folds(rotated)
+            self.settings = self._rotating(self.splits[0].settings, rotated)
+        else:
+            self.splits = [self._split(columns_only(table.require("role")))]
+            self.settings = self.splits[0].settings
         decoders = [fit for fit in fits if is_decoder(fit.model)]
         how = (self.device, Store(o.cache), o.floor, o.n_jobs, o.verbose)
         self.engine = Engine(self.fits, decoders, budgets, self.design, *how)
@@ -177,17 +174,15 @@ class AuditPlan:
 
     def _rotated(self) -> list[list[dict[str, str]]]:
         """Return the roles in every fold and repeat; an empty list if the roles of the table are kept."""
-        o = self.options
-        fitted = [fit.map for fit in self.fits if fit.map is not None]
-        # Those whom a map was fitted on stay FIT, and are never scored.
-        known = [seen_by(m, self.table.participant, self.digests, self.design.units) for m in fitted]
-        paired = [units_with_pairs(pairs) for pairs in tables_of(self.pairs, self.table) if self.takes_pairs]
+        # Participants on whom a map was fitted stay FIT, and are never scored; None if the map does not say.
+        given = [fit.map for fit in self.fits if fit.map is not None]
+        known = [seen_by(m, self.table.participant, self.digests, self.design.units) for m in given]
         how: dict[str, Any] = {
-            "can_rotate": self.pairs is None and not fitted,
-            "paired": frozenset[str]().union(*paired) & self.design.units.keys(),
+            "can_rotate": self.pairs is None and not given,
+            "paired": self._paired(),
             "fixed": frozenset(chain.from_iterable(who or () for who in known)),
         }
-        first = fold_roles(self.table, self.design, o.folds, **how)
+        first = fold_roles(self.table, self.design, self.options.folds, **how)
         if first and (None in known or among_rows(self.pairs, self.digests)):
             raise UsageError(
                 "Roles rotate over folds, and a fitted map does not say whom it was fitted on, or pairs are "
@@ -195,13 +190,27 @@ class AuditPlan:
                 "mgpa.tables.fit_table, name pairs in pair_id, or give roles (mgpa.tables.assign_roles; mgpa "
                 f"convert --roles), with EVAL {self.design.plural} that neither contains."
             )
-        if o.repeats is not None and (o.repeats < 1 or (o.repeats > 1 and not first)):
-            why = "one or more" if o.repeats < 1 else "1, as the table keeps its roles (folds= rotates them)"
-            raise UsageError(f"repeats is {o.repeats}; expected {why}.")
-        quick = preliminary(self.bank) or self.bank["bank"] == "paper"
-        repeats = o.repeats or (REPEATS if len(self.design.units) < 2 * FEW and not quick else 1)
-        again = (fold_roles(self.table, self.design, o.folds, repeat=r, **how) for r in range(1, repeats))
+        repeats = range(1, self._repeats(rotates=bool(first)))
+        again = [fold_roles(self.table, self.design, self.options.folds, repeat=r, **how) for r in repeats]
         return [first, *again] if first else []
+
+    def _paired(self) -> frozenset[str]:
+        """Return the participants with pairs to fit on; none if no method is fitted on pairs."""
+        if not self.takes_pairs:
+            return frozenset()
+        paired = map(units_with_pairs, tables_of(self.pairs, self.table))
+        return frozenset(chain.from_iterable(paired)) & self.design.units.keys()
+
+    def _repeats(self, rotates: bool) -> int:
+        """Return how often participants are dealt to folds: more than once for few, unless stated."""
+        repeats = self.options.repeats
+        if repeats is None:
+            quick = preliminary(self.bank) or self.bank["bank"] == "paper"
+            return REPEATS if rotates and len(self.design.units) < 2 * FEW and not quick else 1
+        if repeats < 1 or (repeats > 1 and not rotates):
+            why = "one or more" if repeats < 1 else "1, as the table keeps its roles (folds= rotates them)"
+            raise UsageError(f"repeats is {repeats}; expected {why}.")
+        return repeats
 
     @property
     def takes_pairs(self) -> bool:
@@ -222,6 +231,17 @@ class AuditPlan:
                 settings = replace(settings, directions=(), directions_of=origin)
             splits[i] = replace(split, turn=turn, directions=directions, settings=settings)
         return splits
+
+    def _rotating(self, settings: Settings, rotated: list[list[dict[str, str]]]) -> Settings:
+        """Return settings with the roles that every participant has in the folds."""
+        units, every = self.design.units, [*chain(*rotated)]
+        return replace(
+            settings,
+            folds=len(rotated[0]),
+            repeats=len(rotated),
+            always_fit=sum(all(fold[unit] == "FIT" for fold in every) for unit in units),
+            turns=Counter(tuple(fold[unit] for fold in rotated[0]) for unit in units),
+        )
 
     def _settings(self, features: tuple[int, ...], no_networks: bool, deployed: bool) -> Settings:
         """Return the settings in the result that do not depend on roles."""
@@ -265,13 +285,7 @@ class AuditPlan:
                 raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
         fit, _, head, evaluation = parts.values()
         require_measurable(self.design, head, evaluation, fewest)
-        directions: tuple[tuple[Any, Any], ...] = ()
-        origin = ""
-        if self.design.kind == "crossed" and self.design.labels == "within":
-            directions, origin = choose_directions(self.options.association, fit, head, evaluation)
-        if self.options.association is not None and not directions:
-            why = f"{origin}." if origin else METRICS["worst"].missing
-            raise UsageError(f"Omit association; this table cannot measure it: {why}")
+        directions, origin = self._shortcuts(fit, head, evaluation)
         copies, copied = duplicates(columns.role, columns.participant, digests_of(self, columns)[-1])
         with_pairs = [
             units_with_pairs(pairs)
@@ -294,6 +308,19 @@ class AuditPlan:
                 data=self.table.digest[:16],
             ),
         )
+
+    def _shortcuts(
+        self, fit: Table, head: Table, evaluation: Table
+    ) -> tuple[tuple[tuple[Any, Any], ...], str]:
+        """Return the associated (source, label) pairs of shortcut heads, and where they are from."""
+        directions: tuple[tuple[Any, Any], ...] = ()
+        origin, stated = "", self.options.association
+        if self.design.kind == "crossed" and self.design.labels == "within":
+            directions, origin = choose_directions(stated, fit, head, evaluation)
+        if stated is not None and not directions:
+            why = f"{origin}." if origin else METRICS["worst"].missing
+            raise UsageError(f"Omit association; this table cannot measure it: {why}")
+        return directions, origin
 
     def turn(self, split: Split) -> Turn:
         """Return the fitting data and the measuring data of a split."""

@@ -39,24 +39,8 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
             if child.tag.endswith(("}metadata", "}style")) or child.get("id") == "stamp":
                 parent.remove(child)
     for element in list(root.iter()):
-        element.tag = element.tag.rpartition("}")[2]
         gid = element.get("id", "")
-        attributes = list(element.attrib.items())
-        element.attrib.clear()
-        for long_key, value in attributes:
-            key = long_key.rpartition("}")[2]
-            if key in ("d", "x", "y"):
-                value = DIGITS.sub(r"\1", value)
-            elif key == "id":  # only ids of paths are referred to
-                value = f"{name}-{value}" if element.tag in ("path", "clipPath", "image") else ""
-            elif key == "href":
-                value = f"#{name}-{value[1:]}" if value.startswith("#") else value
-            elif "#" in value:
-                value = value.replace("url(#", f"url(#{name}-")
-                for color in VARIABLES.keys() & set(HEX.findall(value)):
-                    value = value.replace(color, f"var(--{VARIABLES[color]})")
-            if value or key != "id":
-                element.set(key, value)
+        _rename(element, name)
         if gid in marks:
             _tell(element, *marks[gid])
     width = float(root.get("width", "0").removesuffix("pt"))
@@ -66,6 +50,31 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
     root.set("aria-label", title)
     root.set("style", f"--inches: {width / 72:.1f}")
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _rename(element: ElementTree.Element, name: str) -> None:
+    """Take namespaces off an element and its attributes, and give these the values of the page."""
+    element.tag = element.tag.rpartition("}")[2]
+    attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+    element.attrib.clear()
+    for key, value in attributes.items():
+        value = _in_page(element.tag, key, value, name)
+        if value or key != "id":
+            element.set(key, value)
+
+
+def _in_page(tag: str, key: str, value: str, name: str) -> str:
+    """Return the value of an attribute: fewer digits, ids that begin with ``name``, colours of the theme."""
+    if key in ("d", "x", "y"):
+        return DIGITS.sub(r"\1", value)
+    if key == "id":  # only ids of paths are referred to
+        return f"{name}-{value}" if tag in ("path", "clipPath", "image") else ""
+    if key == "href":
+        return f"#{name}-{value[1:]}" if value.startswith("#") else value
+    value = value.replace("url(#", f"url(#{name}-")
+    for color in VARIABLES.keys() & set(HEX.findall(value)):
+        value = value.replace(color, f"var(--{VARIABLES[color]})")
+    return value
 
 
 def _tell(element: ElementTree.Element, titles: Sequence[str], method: str, people: Sequence[int]) -> None:

@@ -214,8 +214,12 @@ def confounding(audit: Audit) -> str:
 
 def class_chance(audit: Audit, metric: str) -> str:
     """Return the chance level of balanced accuracy in words, or an empty text for other metrics."""
-    guess = number(1 / len(audit.design.classes))
-    return f"chance {guess}" if METRICS[metric].unit == "balanced accuracy" and audit.design.classes else ""
+    classes = audit.design.classes
+    return (
+        f"chance {number(1 / len(classes))}"
+        if classes and METRICS[metric].unit == "balanced accuracy"
+        else ""
+    )
 
 
 def readers_note(audit: Audit) -> str:
