@@ -43,6 +43,27 @@ class Call(Generic[T]):
     compute: Callable[..., T]
 
 
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """What is measured: its name in messages, its key, the function, and its data."""
+
+    what: str
+    key: str
+    measures: Callable[..., Arrays]
+    ground: Ground
+    of: Any
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether source readers are trained for it."""
+        return self.measures is not measure_unseen
+
+    def call(self, store: Store) -> Call[Arrays]:
+        """Return the call that measures the cell and stores it."""
+        compute = partial(_cell, self.what, store, self.key, self.measures, self.ground, self.of)
+        return Call(self.what, partial(store.get, self.key), compute)
+
+
 @dataclass(eq=False)
 class Turn:
     """One assignment of roles: the data for fits and measurements, and the results."""
@@ -174,67 +195,59 @@ class Engine:
 
     def _measure(self, turns: Sequence[Turn], name: str) -> None:
         """Measure each fit and, for gated methods, the part that its gate preserves."""
-        calls: dict[str, Call[Arrays]] = {}
-        read: dict[str, tuple[Ground, Any]] = {}  # input of source readers, for vectors
-        keys: list[list[tuple[str, str | None, str | None]]] = []
-
-        def cell(what: str, key: str, measures: Callable[..., Arrays], ground: Ground, of: Any) -> str:
-            compute = partial(_cell, what, self.store, key, measures, ground, of)
-            calls[key] = Call(what, partial(self.store.get, key), compute)
-            if measures is not measure_unseen:
-                read[key] = ground, of
-            return key
-
-        for turn in turns:
-            ground = turn.ground
-            keys.append([])
-            for fit in turn.fits:
-                key = cell_key("measure", ground.key, map_digest(fit.map))
-                cell(fit.method, key, measure, ground, fit.map)
-                floor = new = None
-                if self.floor and "gate_basis" in fit.facts:
-                    basis = gate_basis(fit.facts, ground.standardizer.scale)
-                    if ground.preserves(basis):
-                        floor = cell_key("floor", ground.key, array_digest(basis))
-                        cell(f"the gate of {fit.method}", floor, measure_floor, ground, basis)
-                if fit.method in turn.unseen:
-                    maps = {source: other.map for source, other in turn.unseen[fit.method].items()}
-                    parts = [(str(source), map_digest(m)) for source, m in maps.items()]
-                    new = cell_key("unseen", ground.key, parts)
-                    cell(f"{fit.method} on unseen sources", new, measure_unseen, ground, maps)
-                keys[-1].append((key, floor, new))
+        planned = [[self._cells_of(fit, turn) for fit in turn.fits] for turn in turns]
+        cells = {cell.key: cell for fits in planned for parts in fits for cell in parts if cell is not None}
+        calls = {key: cell.call(self.store) for key, cell in cells.items()}
         done, missing = self._finished(calls, name, "cells to measure")
-        trained = self._train({key: read[key] for key in missing if key in read}, name)
+        trained = self._train([cells[key] for key in missing if cells[key].has_readers], name)
         for key, scores in trained.items():
             missing[key] = replace(missing[key], compute=partial(missing[key].compute, trained=scores))
         done |= self._compute(missing, turns, name, "cells to measure")
-        for turn, of_turn in zip(turns, keys, strict=True):
+        for turn, fits in zip(turns, planned, strict=True):
             turn.cells = [
-                (done[key] | ({} if new is None else done[new]), None if floor is None else done[floor])
-                for key, floor, new in of_turn
+                (
+                    done[whole.key] | ({} if unseen is None else done[unseen.key]),
+                    None if floor is None else done[floor.key],
+                )
+                for whole, floor, unseen in fits
             ]
 
-    def _train(self, cells: Mapping[str, tuple[Ground, Any]], name: str) -> dict[str, Scores]:
+    def _cells_of(self, fit: Fit, turn: Turn) -> tuple[Cell, Cell | None, Cell | None]:
+        """Return the cells of a fit: its correction, what its gate preserves, and sources not in the fit."""
+        ground, floor, unseen = turn.ground, None, None
+        key = cell_key("measure", ground.key, map_digest(fit.map))
+        whole = Cell(fit.method, key, measure, ground, fit.map)
+        if self.floor and "gate_basis" in fit.facts:
+            basis = gate_basis(fit.facts, ground.standardizer.scale)
+            if ground.preserves(basis):
+                key = cell_key("floor", ground.key, array_digest(basis))
+                floor = Cell(f"the gate of {fit.method}", key, measure_floor, ground, basis)
+        if fit.method in turn.unseen:
+            maps = {source: other.map for source, other in turn.unseen[fit.method].items()}
+            key = cell_key("unseen", ground.key, [(str(source), map_digest(m)) for source, m in maps.items()])
+            unseen = Cell(f"{fit.method} on unseen sources", key, measure_unseen, ground, maps)
+        return whole, floor, unseen
+
+    def _train(self, cells: Sequence[Cell], name: str) -> dict[str, Scores]:
         """Train the readers of all cells together on a GPU and return their scores.
 
-        Return None without a GPU; each cell then trains its readers.
+        Without a GPU there are none; each cell then trains its readers.
         """
-        grounds = [ground for ground, _ in cells.values()]
-        if not grounds or grounds[0].tokens or not self.on_gpu:
+        if not cells or cells[0].ground.tokens or not self.on_gpu:
             return {}
-        bank = grounds[0].bank
+        bank = cells[0].ground.bank
         if not bank["restarts"]:
             return {}
         with waiting(f"audit: {name}training the readers of {len(cells)} cells", self.verbose):
             found = trained_scores(
-                (ground.reading(of) for ground, of in cells.values()),
+                (cell.ground.reading(cell.of) for cell in cells),
                 bank=bank["bank"],
                 restarts=bank["restarts"],
                 epochs=bank["checkpoints"],
                 seed=bank["seed"],
                 place=torch_device(self.device, "The bank of source readers"),
             )
-        return dict(zip(cells, found, strict=True))
+        return dict(zip((cell.key for cell in cells), found, strict=True))
 
     def _decode(self, turns: Sequence[Turn], name: str) -> None:
         """Score end-to-end comparators."""
@@ -247,8 +260,7 @@ class Engine:
             for fit in self.decoders:
                 kind = type(fit.model).__name__
                 key = cell_key("decode", turn.ground.key, kind, repr(fit.model.get_params()))
-                compute = partial(_cell, fit.method, self.store, key, decode, turn.ground, fit.model)
-                calls[key] = Call(fit.method, partial(self.store.get, key), compute)
+                calls[key] = Cell(fit.method, key, decode, turn.ground, fit.model).call(self.store)
                 keys[-1].append(key)
         done = self._complete(calls, turns, name, "decoders")
         for turn, of_turn in zip(turns, keys, strict=True):
