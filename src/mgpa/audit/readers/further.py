@@ -60,48 +60,51 @@ def further_scores(
     participant mean are omitted. Trees and spread are "slow" readers, all others "quick". Quick readers also
     accept rows on a GPU, with at most ``WIDEST`` features.
     """
-    from sklearn.preprocessing import StandardScaler
-
-    scaler, Z = StandardScaler(), zeros(tuple(head.shape), head)
-    for _, block in blocks(head):
-        scaler.partial_fit(to_numpy(block))
-    center, scale = cast(scaler.mean_, Z), cast(scaler.scale_, Z)
-
-    def scaled(X: Array) -> Iterator[tuple[int, Array]]:
-        for start, block in blocks(X):
-            block -= center
-            block /= scale
-            yield start, block.clip(-FAR, FAR)
-
+    scaled, Z = _scaling(head), zeros(tuple(head.shape), head)
     for start, block in scaled(head):
         Z[start : start + BLOCK] = block
-    wide = Z.shape[1] > WIDEST
-    leading = leading_directions(Z, seed) if wide else None
+    leading = leading_directions(Z, seed) if Z.shape[1] > WIDEST else None
 
     def narrow(rows: Iterable[tuple[int, Array]]) -> Iterator[tuple[int, Array]]:
         for start, block in rows:
             yield start, block if leading is None else block @ leading
 
-    found: dict[str, list[Floats]] = {}
-
-    def keep(names: Iterable[str], scores: Iterable[Floats]) -> None:
-        for name, values in zip(names, scores, strict=True):
-            found.setdefault(name, []).append(values)
-
+    found: Scores = {}
     if "quick" in kinds:
-        readers = _covariance_readers(lambda: narrow(blocks(Z)), codes, seed)
-        for _, block in narrow(scaled(held)):
-            keep((*LENGTHS, *QUADRATICS, *KERNELS), readers(block))
+        read = _covariance_readers(lambda: narrow(blocks(Z)), codes, seed)
+        parts = (read(block) for _, block in narrow(scaled(held)))
+        found |= _joined((*LENGTHS, *QUADRATICS, *KERNELS), parts)
     if "quick" in kinds and participants is not None:
-        of_own = _own_readers(lambda: narrow(blocks(Z)), codes, participants[0])
-        for _, block in _about_own_mean(lambda: narrow(scaled(held)), participants[1])():
-            keep(OWN, of_own(block))
+        read = _own_readers(lambda: narrow(blocks(Z)), codes, participants[0])
+        parts = (read(block) for _, block in _about_own_mean(lambda: narrow(scaled(held)), participants[1])())
+        found |= _joined(OWN, parts)
     if "slow" in kinds:
         trees = boosted_trees(Z, codes, seed)
         sizes = spread(Z, codes, seed, leading)  # last, because it changes wide rows in place
-        for _, block in scaled(held):
-            keep(("boosted_trees", "spread"), (trees(block), sizes(block)))
-    return {name: np.concatenate(found[name]) for name in FURTHER if name in found}
+        found |= _joined(("boosted_trees", "spread"), ([trees(b), sizes(b)] for _, b in scaled(held)))
+    return {name: found[name] for name in FURTHER if name in found}
+
+
+def _scaling(head: Array) -> Callable[[Array], Iterator[tuple[int, Array]]]:
+    """Return a function that yields blocks of rows in the standardised coordinates of HEAD rows."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
+    for _, block in blocks(head):
+        scaler.partial_fit(to_numpy(block))
+
+    def scaled(X: Array) -> Iterator[tuple[int, Array]]:
+        for start, block in blocks(X):
+            block -= cast(scaler.mean_, block)
+            block /= cast(scaler.scale_, block)
+            yield start, block.clip(-FAR, FAR)
+
+    return scaled
+
+
+def _joined(names: Sequence[str], parts: Iterable[list[Floats]]) -> Scores:
+    """Return the scores of all rows by reader, from lists of the readers' scores of each block."""
+    return {name: np.concatenate(of) for name, of in zip(names, zip(*parts, strict=True), strict=True)}
 
 
 def _covariance_readers(rows: Blocks, codes: Codes, seed: int) -> Callable[[Array], list[Floats]]:
