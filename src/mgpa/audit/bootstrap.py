@@ -116,7 +116,7 @@ def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
 
     In every draw of participants, the best reader is chosen as for S. The bias is the difference of its mean
     in the draw and over all participants (Efron 1983). If readers are equally good, draws vary about means
-    that are already selected and show 1 / √2 of the bias. If one reader is clearly best, there is no bias. In
+    that are already selected and show 1 / √2 of the bias. If one reader is clearly best, the bias is zero. In
     simulations without an effect, S exceeds .5 by at most .004 with eight or more participants.
 
     Examples

@@ -348,7 +348,7 @@ def require_measurable(design: Design, head: Table, evaluation: Table, fewest: i
                 f"EVAL has {name} that are missing in HEAD: {few}; readers and heads could not learn them."
             )
     if design.task and len(np.unique(head.label)) < 2:
-        raise TableError("label is the same in all HEAD rows, so there is no task; drop the column.")
+        raise TableError("label is the same in all HEAD rows, so the task cannot be scored; drop the column.")
     if design.kind != "crossed":
         require_balanced(design, 1)
 

@@ -323,7 +323,7 @@ def _one_direction(whole: Metric, direction: str) -> Metric:
     one = replace(whole, name=f"{whole.name} {direction}", title=f"{whole.title}, {direction}",
                   part_of=whole.name, subject=f"{whole.subject}, {direction}",
                   values=of.transfer(f"{heads}{what}", direction),
-                  missing="the table has no labels, or there is no head for this direction.")  # fmt: skip
+                  missing="the table has no labels, or no head for this direction.")  # fmt: skip
     return replace(one, statistic="mean", better="neither") if what in ("_bias", "_shift") else one
 
 
