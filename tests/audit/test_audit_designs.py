@@ -220,7 +220,7 @@ def test_what_cannot_be_balanced_is_said_before_anything_runs():
         AuditPlan(rare, [], **QUICK)
     empty = table.take((table.source == "A") | (table.label == 1))
     assert "No participant of source B has label 0" in find_design(empty).notes[0]
-    assert AuditPlan(empty, [], **QUICK).run().metrics == ("S", "M")
+    assert AuditPlan(empty, [], **QUICK).run().metrics == ("S", "M", "identity")
 
 
 def test_a_diagnosis_in_a_crossed_design_is_a_task_between_people():
@@ -254,6 +254,16 @@ def test_many_numbers_are_a_regression_unless_told_otherwise():
     assert find_design(complete).task == "classification"  # each has all of the fifty
     with pytest.raises(TableError, match="labels are <U"):
         find_design(replace(table, label=table.label.astype(str)), "regression")
+
+
+def test_one_outlying_label_does_not_make_heads_worse_than_the_mean():
+    """Errors are relative to the variance of all labels: HEAD of most folds lacks the outlier."""
+    table = quantities()
+    label = np.where(table.participant == table.participant[0], 100.0, table.label)
+    result = audit.run(replace(table, label=label), ["leace"], **QUICK)
+    heads = result["identity"].heads
+    np.testing.assert_allclose(heads["frozen_relative"], heads["frozen_square"] / np.var(label))
+    assert -0.5 < result["identity"].estimate("R2_f").value < 0.5
 
 
 def test_errors_of_frozen_and_refitted_heads_from_one_source_to_the_other():

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import softmax
 from scipy.stats import norm
 
 from mgpa.audit import identity_auroc, source_information
@@ -100,6 +101,17 @@ def test_without_an_effect_there_are_no_bits():
     assert np.isnan(information_of_scores(*scores, codes, np.zeros(2000, np.int64))).all()
 
 
+def test_probabilities_of_few_units_are_not_used_if_they_are_worse_than_none():
+    """With six sources and two units each, a logistic regression of the scores learns the units by heart."""
+    rng, n_units, rows, K = np.random.default_rng(0), 12, 20, 6
+    units = np.repeat(np.arange(n_units), rows)
+    own = rng.normal(size=(n_units, 4, K))[units]
+    scores = softmax(own + 0.3 * rng.normal(size=own.shape), axis=2)
+    q, both = information_of_scores(scores, scores, units % K, units)
+    assert q.mean() == pytest.approx(0.0, abs=0.05)
+    assert both.mean() == pytest.approx(0.0, abs=0.05)
+
+
 def test_multinomial_is_a_logistic_regression():
     from sklearn.linear_model import LogisticRegression
 
@@ -179,6 +191,18 @@ def test_an_event_does_not_give_its_participant_away():
     X = 5.0 * rng.normal(size=(480, 6))[event] + 0.1 * rng.normal(size=(960, 6))
     person = event // 12
     assert np.mean(identity_auroc(X, person, X, person, event)) == pytest.approx(0.5, abs=0.05)
+
+
+def test_unpaired_rows_are_events_of_their_own():
+    """In a table in which few events are paired, the other participants are recognised, too."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(8), 20)
+    X = rng.normal(size=(160, 5)) + rng.normal(size=(8, 5))[person]
+    alone = identity_auroc(X, person, X, person)
+    for unpaired in (np.full(160, -1), np.full(160, "")):
+        np.testing.assert_array_equal(identity_auroc(X, person, X, person, unpaired), alone)
+    events = np.where(person == 3, np.arange(160) // 2, -1)
+    assert np.isfinite(identity_auroc(X, person, X, person, events)).all()
 
 
 def test_few_rows_are_left_out():

@@ -293,6 +293,11 @@ def test_every_value_is_in_its_interval(name):
     of_methods = [e for row in result.tabled.values() for e in row.values()]
     for e in [*of_methods, *(e for row in result.changes.values() for e in row.values())]:
         assert e.low - 1e-9 <= e.value <= e.high + 1e-9, e
+    for row in result.tabled.values():
+        for metric, e in row.items():
+            if METRICS[metric].unit in ("AUROC", "balanced accuracy", "share"):
+                assert 0.0 <= e.low <= e.high <= 1.0, (metric, e)
+    assert "twin" not in result.metrics or METRICS["twin"].unit == "share"
     for one in result.results.values():  # a bias or shift in one direction has a sign
         ways = (
             f"{m} {way}" for m in ("T_f", "A_f", "shift_f", "bias_f", "RMSEP_f") for way in one.directions

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from ..labels import encode_source, to_numpy
+from ..labels import encode_source, is_paired, to_numpy
 from .bootstrap import estimate
 from .estimates import Estimate
 from .ranks import ranks, score_columns
@@ -155,7 +155,8 @@ def information_of_scores(
     -----
     From each set, the readers with the largest AUROC on other units are used; a logistic regression, fitted
     on other units, converts their scores to probabilities. The readers of Q and R(H) together include the
-    scores from Q, so that the second term is below zero only by chance.
+    scores from Q. Readers are used only if they lower the cross-entropy of other units: probabilities fitted
+    on few units may be worse than none. Both terms are therefore below zero only by chance.
     """
     n_units, n_sources = int(units.max()) + 1, int(codes.max()) + 1
     bits = np.full((2, n_units), np.nan)
@@ -174,8 +175,21 @@ def information_of_scores(
             loss[row, own] = -np.take_along_axis(logs, codes[own][:, None], axis=1)[:, 0] / np.log(2.0)
     count = np.bincount(units, minlength=n_units)[present]
     nothing, q, everything = (np.bincount(units, row, minlength=n_units)[present] / count for row in loss)
+    groups = np.arange(len(present)) % min(GROUPS, len(present))
+    q = _where_lower(q, nothing, groups)
+    everything = _where_lower(everything, q, groups)
     bits[0, present], bits[1, present] = nothing - q, q - everything
     return bits[0], bits[1]
+
+
+def _where_lower(loss: Floats, without: Floats, groups: Codes) -> Floats:
+    """Return the losses of units with readers if these lower the loss of the other groups, else without."""
+    chosen = without.copy()
+    for g in np.unique(groups):
+        others = groups != g
+        if loss[others].mean() < without[others].mean():
+            chosen[~others] = loss[~others]
+    return chosen
 
 
 def of_floor(cell: Mapping[str, Any], floor: Mapping[str, Any] | None) -> dict[str, Floats]:
@@ -253,7 +267,7 @@ def identity_auroc(
     X_head, people_head, X_eval, people_eval : (n, d) and (n,) arrays
         Rows of HEAD and EVAL, and their participants.
     events : (n_eval,) array or None
-        Rows of one event stay in one half (``pair_id``).
+        Rows of one event stay in one half (``pair_id``); unpaired rows are separate events.
     seed : int
         Seed for the choice of other participants.
     """
@@ -266,7 +280,10 @@ def identity_auroc(
     order = sorted(range(len(names)), key=lambda i: str(names[i]))
     person = np.argsort(order)[person]
     P = len(names)
-    event = np.arange(len(held)) if events is None else np.unique(to_numpy(events), return_inverse=True)[1]
+    event = np.arange(len(held))
+    if events is not None:  # unpaired rows are events of their own
+        paired = is_paired(ids := to_numpy(events))
+        event[paired] = len(held) + np.unique(ids[paired], return_inverse=True)[1]
     half = _alternating(event, person)
     values = np.full(P, np.nan)
     counts = np.stack([np.bincount(person[half == h], minlength=P) for h in (0, 1)])

@@ -297,13 +297,16 @@ def classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
 
 
 def numbers_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
-    """Return mean error, mean squared error, and the latter relative to the variance of labels, by unit."""
+    """Return mean error, mean squared error, and the latter relative to the variance of labels, by unit.
+
+    The variance is that of all labels of the table, the same in every fold: HEAD may lack an outlier of EVAL.
+    """
     n = len(ground.units)
     if transfer is None:
         return dict.fromkeys(("_bias", "_square", "_relative"), np.full(n, np.nan))
     rows, _, predicted = transfer
     units, error = ground.unit_codes[rows], predicted - ground.evaluation.label[rows]
-    square, spread = _unit_means(error**2, units, n), float(np.var(ground.head.label))
+    square, spread = _unit_means(error**2, units, n), float(np.var(ground.table.label))
     return {"_bias": _unit_means(error, units, n), "_square": square, "_relative": square / spread}
 
 

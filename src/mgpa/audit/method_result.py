@@ -287,7 +287,7 @@ class MethodResult(Kept):
 
     @cached_property
     def floor_explains(self) -> bool:
-        """Whether S is within .01 of the floor, the AUROC of readers of the preserved part."""
+        """Whether S is not clearly (by .01) above the AUROC of readers of the preserved part."""
         if self.floor_auroc is None:
             return False
         statistic, values, sampling = self.sample("S")

@@ -260,7 +260,7 @@ METRICS: dict[str, Metric] = {
         _source_metric("S_paper", "Source accessibility $S$, the paper's readers",
                        "source, the paper's readers", of.primary(of.paper_readers, "sources"), _PAPER_BANK),
         Metric(
-            name="twin", title="Twin accuracy", subject="source of both views of an event", unit="",
+            name="twin", title="Twin accuracy", subject="source of both views of an event", unit="share",
             better="lower", statistic="max", values=of.measured("twin"),
             missing="EVAL has no events that two sources recorded (pair_id).",
         ),

@@ -111,8 +111,8 @@ TEMPLATES = {
     "FIT {units} each): {changes}.",
     "part": "{units} {which}: S {change}.",
     "floor": "Floor: readers of the part that the gate preserves reach {floor}.",
-    "floor_explains": "Floor: readers of the part that the gate preserves reach {floor}, so S is as low as "
-    "this gate allows. Pairs of more {units} can add directions and may lower the floor{ranks}.",
+    "floor_explains": "Floor: readers of the part that the gate preserves reach {floor}; S is not clearly "
+    "higher. Pairs of more {units} can add directions and may lower the floor{ranks}.",
     "linear": "Linear readers reach {linear}{chance}.",
     "beyond_linear": "Linear readers reach {linear}{chance}; the rest is in spread and shape (best reader: "
     "{reader}).",
