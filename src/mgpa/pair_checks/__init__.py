@@ -128,21 +128,11 @@ def examine_pairs(
     if kinds is not None:
         kind = np.unique(kinds, return_inverse=True)[1].ravel()[chosen]
     a, b = comparable(A[chosen], B[chosen], kind)
-    blocks = exchangeable(units, kind)
-    signal, error = shared_signal(a, b, units, blocks)
-    margin = t_quantile(LEVEL, n_units - 1) * error
-    chance = match_chance(a, b, blocks, rng)
-    found = replace(
-        found,
-        closeness=float(np.sqrt(max(0.0, 1.0 - signal))),
-        closeness_low=float(np.sqrt(np.clip(1.0 - signal - margin, 0.0, None))),
-        lag=late_by(a, b, units if by_participant else kind) if ENOUGH <= len(chosen) == n else 0,
-    )
-    mismatched = signal + margin < LEAST_SIGNAL and chance > RESCUED and len(chosen) >= ENOUGH
-    if found.lag or mismatched:
-        return replace(found, pairing=Pairing.MISMATCHED)
-    if signal - margin > 0 or chance <= SUGGESTED:
-        found = replace(found, pairing=Pairing.MATCHED)
+    order = units if by_participant else kind
+    late = late_by(a, b, order) if ENOUGH <= len(chosen) == n else 0
+    found = _matching(replace(found, lag=late), a, b, units, kind, rng)
+    if found.pairing is Pairing.MISMATCHED:
+        return found
     suspicion = suspect(a, b, units, kind, rng)
     if not suspicion.doubted:
         return replace(found, evidence=suspicion.evidence)
@@ -150,6 +140,27 @@ def examine_pairs(
         None if participants is None or not by_participant else np.unique(np.asarray(participants)[chosen])
     )
     return _with_wrong(found, suspicion, chosen, units, names)
+
+
+def _matching(
+    found: PairExamination, a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator
+) -> PairExamination:
+    """Return the examination with how close pairs are, and whether they match at all."""
+    blocks = exchangeable(units, kind)
+    signal, error = shared_signal(a, b, units, blocks)
+    margin = t_quantile(LEVEL, found.n_units - 1) * error
+    chance = match_chance(a, b, blocks, rng)
+    pairing = found.pairing
+    if found.lag or (signal + margin < LEAST_SIGNAL and chance > RESCUED and len(a) >= ENOUGH):
+        pairing = Pairing.MISMATCHED
+    elif signal - margin > 0 or chance <= SUGGESTED:
+        pairing = Pairing.MATCHED
+    return replace(
+        found,
+        pairing=pairing,
+        closeness=float(np.sqrt(max(0.0, 1.0 - signal))),
+        closeness_low=float(np.sqrt(np.clip(1.0 - signal - margin, 0.0, None))),
+    )
 
 
 def _units(participants: Any, chosen: NDArray[np.intp]) -> tuple[Ints, bool]:
