@@ -36,9 +36,11 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ._common.markup import rounded_repr
-from .evidence import LEVEL, jackknife, t_quantile
+from .evidence import LEVEL, jackknife, mean_over_units, t_quantile
+from .labels import source_names
 from .linalg import PrincipalAxes, Scatter, cross_validated_ridge, outside, resolved_axes
 from .moments import Means, Moments
+from .pairs import Pairs
 from .statistics import MOST_PARTICIPANTS
 
 Floats = NDArray[np.float64]
@@ -49,6 +51,33 @@ ALONG_PER_ACROSS = 1.0
 FAR_FROM_PAIRS = 1.5  # effects that differ from the pairs' shift by a larger factor are doubtful
 REFUSED = 0.001  # significance level at which rows contradict pairs
 NOTABLE = 2.0  # the error with population differences is reported if larger by this factor
+
+
+@dataclass(frozen=True)
+class Displacement:
+    """How far rows lie from the paired views of their source along the shift, the sum over both sources.
+
+    In units of the shift: about 0 if a device does to rows what it does to pairs, -1 if rows of both sources
+    lie where views of the first source do, and 1 if they lie where views of the second do. Populations that
+    differ cancel in this sum, if the paired people are like both populations in equal shares.
+    """
+
+    size: float
+    error: float  # over the people of the rows and of the pairs
+    df: float
+    sources: tuple[str, ...]
+
+    __repr__ = rounded_repr
+
+    def lies_with(self, least: float, error: float) -> str:
+        """Return the source whose views the rows of both sources are like; empty if this is not clear.
+
+        Clearly more than ``least`` (with this standard error): rows in which the device has a share of the
+        effect would lie nearer to their views.
+        """
+        t = t_quantile(LEVEL / 2, self.df)
+        is_clear = abs(self.size) - max(least, 0.0) > t * np.hypot(self.error, error)
+        return self.sources[int(self.size > 0)] if is_clear and abs(self.size) - 1.0 < t * self.error else ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +96,7 @@ class Effect:
     units: str = ""  # number and kind of units, in words
     in_pairs: bool = True  # whether pairs agree on a shift; otherwise, the effect in rows is noise
     across: float = 0.0  # difference of sources across the shift, in units of the shift
+    displacement: Displacement | None = None  # measured if the effect is doubtful and participants are known
 
     __repr__ = rounded_repr
 
@@ -85,15 +115,24 @@ class Effect:
 
     @cached_property
     def exists(self) -> bool:
-        """Whether the effect is significant at .05, so that a correction is applied."""
-        return self.is_clear(LEVEL)
+        """Whether the effect is significant at .05, and the device's, so that a correction is applied."""
+        return self.is_clear(LEVEL) and not self.lies_with
 
     @property
     def is_absent(self) -> bool:
         """Whether rows clearly show less than the pairs' shift, and possibly none of it."""
-        return (
-            self.in_pairs and not self.exists and self.size + t_quantile(LEVEL / 2, self.df) * self.error < 1
-        )
+        low = self.size + t_quantile(LEVEL / 2, self.df) * self.error < 1
+        return self.in_pairs and bool(self.lies_with or (low and not self.exists))
+
+    @cached_property
+    def lies_with(self) -> str:
+        """The source whose paired views rows of both sources are like, if populations explain the effect.
+
+        Empty otherwise. An effect that is not doubtful is believed wherever the rows lie.
+        """
+        if self.displacement is None or not (self.may_be_populations or self._is_far_from_pairs):
+            return ""
+        return self.displacement.lies_with(1.0 - self.size, self.error)
 
     @cached_property
     def with_populations(self) -> Effect:
@@ -103,19 +142,30 @@ class Effect:
     @property
     def may_be_populations(self) -> bool:
         """Whether populations that differ as much along the shift as across it could explain the effect."""
-        return self.exists and not self.with_populations.exists
+        return self.is_clear(LEVEL) and not self.with_populations.is_clear(LEVEL)
+
+    @property
+    def _is_far_from_pairs(self) -> bool:
+        """Whether rows clearly show much more or much less than the pairs' shift, and some of it."""
+        far = abs(self.size - 1) > t_quantile(LEVEL / 2, self.df) * self.error
+        return self.is_clear(LEVEL) and far and not 1 / FAR_FROM_PAIRS < self.size < FAR_FROM_PAIRS
 
     @property
     def doubt(self) -> str:
         """Doubts about the effect: populations could explain it, or it differs much from the pairs' shift."""
         percent = f"{100 * self.size:.3g} %"
+        if self.lies_with:
+            return (
+                f"Populations, not devices, explain the effect in rows ({percent}): rows of both sources lie "
+                f"where paired views of {self.lies_with!r} do. Check that the rows are as the devices gave "
+                "them."
+            )
         if self.may_be_populations:
             return (
                 "Sources differ in more than the pairs' shift, so populations could explain the effect in "
                 f"rows ({percent}): check with people who used both."
             )
-        far = abs(self.size - 1) > t_quantile(LEVEL / 2, self.df) * self.error
-        if self.exists and far and not 1 / FAR_FROM_PAIRS < self.size < FAR_FROM_PAIRS:
+        if self._is_far_from_pairs:
             return (
                 f"Rows show {percent} of the pairs' shift: populations may differ along it, or rows and "
                 "pairs have different units. Check with people who used both."
@@ -135,7 +185,9 @@ class Effect:
         if np.isfinite(allowed) and allowed > NOTABLE * self.error:
             errors += f", ± {_percent(allowed)} allowing for population differences between sources"
         words = f"rows show {100 * self.size:.3g} % (± {errors}) of the shift seen in pairs"
-        if self.may_be_populations:
+        if self.lies_with:
+            words += f", but rows of both sources lie where paired views of {self.lies_with!r} do"
+        elif self.may_be_populations:
             words += ": populations could explain it"
         return words
 
@@ -231,6 +283,37 @@ def measured_effect(
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
     return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows", across=across)
+
+
+def displacement(
+    moments: Moments,
+    participants: Means,
+    pairs: Pairs,
+    delta: Floats,
+    anchor: GateAnchor,
+    C: Floats,
+    scale: Floats,
+) -> Displacement | None:
+    """Return how far rows of two sources lie from their paired views; None if people are not known.
+
+    ``delta`` (1, r) is the shift of pairs. Levels are taken along the shift, given the preserved coordinates.
+    """
+    whose = pairs.participants
+    n_participants = len({name for _, name in participants.parts})
+    if len(delta) > 1 or n_participants < 2 or whose is None or len(np.unique(whose)) < 2:
+        return None
+    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta[0])
+    readout = anchor.residual @ (weights / (weights @ delta[0])) / scale
+
+    def total(means: Floats) -> float:
+        return float((means @ readout).sum())
+
+    rows, crossed = total(moments.means), len(participants.parts) == 2 * n_participants
+    left_out = [total(means) for means in means_without_each(participants, moments.sources)]
+    error, df = jackknife(rows, left_out, 2, crossed)
+    views, views_error, views_df = mean_over_units((pairs.a + pairs.b) @ readout, whose)
+    sources = tuple(source_names(moments.sources))
+    return Displacement(rows - float(views), float(np.hypot(error, views_error)), min(df, views_df), sources)
 
 
 def gap_across(

@@ -26,7 +26,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from .effect import Effect, measured_effect, preserved_axes, within_anchor
+from .effect import Effect, displacement, measured_effect, preserved_axes, within_anchor
 from .errors import MissingEvidence, PairingError, identical_views
 from .evidence import LEVEL, contrast_folds, mean_over_units, t_quantile
 from .gate import fit_gate
@@ -221,6 +221,9 @@ def solve_within(
     C = shrink_or_raise(anchor.covariance, settings.shrinkage, moments.n_rows)
     effect = measured_effect(moments, participants, shift.mean, anchor, C, scale)
     effect = replace(effect, in_pairs=pairs_agree(shift, C, K))
+    if effect.doubt:
+        where = displacement(moments, participants, shift.pairs, shift.mean, anchor, C, scale)
+        effect = replace(effect, displacement=where)
     if settings.do_no_harm and effect.is_reversed:
         raise PairingError(
             f"Rows and pairs show opposite differences between sources: {effect}. Were the views "
@@ -234,7 +237,8 @@ def solve_within(
         C = shrink_or_raise(anchor.covariance, settings.shrinkage, moments.n_rows)
     (D, W), outcome = projection(C, shift.mean.T), "correction applied"
     if settings.do_no_harm and not effect.exists:
-        D, W, outcome = D[:, :0], W[:, :0], "not clear, nothing is corrected"
+        outcome = "nothing is corrected" if effect.lies_with else "not clear, nothing is corrected"
+        D, W = D[:, :0], W[:, :0]
     readout = anchor.residual @ W / scale[:, None]
     reference = settings.reference
     level = moments.means.mean(axis=0) if reference is None else moments.means[reference]

@@ -1,13 +1,14 @@
 """Evidence over people: how often decisions go wrong, and what they must not depend on."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mgpa
-from mgpa.effect import Effect
+from mgpa.effect import Displacement, Effect
 from mgpa.evidence import jackknife, mean_over_units, t_quantile
 from mgpa.moments import Means, Moments, Standardizer
 from mgpa.pairs import Pairs
@@ -16,6 +17,7 @@ from mgpa.position import GateShift, PositionSettings, solve_within
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import calibration
+import populations
 
 D = 12
 
@@ -58,11 +60,48 @@ def test_where_populations_could_explain_the_effect_the_fit_says_so():
         data = calibration.draw_associated(np.random.default_rng(seed), 0.9, 0.7, 0.0)
         model = mgpa.ClosedFormMGPA().fit(**data)
         effect = model.effect_
-        assert effect.may_be_populations == ("populations could explain it" in model.map_.info.evidence)
+        warned = effect.may_be_populations and effect.exists
+        assert warned == ("populations could explain it" in model.map_.info.evidence)
         first = "Doubtful: Sources differ in more than the pairs' shift, so populations could explain"
-        assert effect.may_be_populations == model.to_map().summary().startswith(first)
+        assert warned == model.to_map().summary().startswith(first)
         unsaid += effect.exists and not effect.may_be_populations
     assert unsaid <= 1
+
+
+def test_rows_of_both_devices_that_lie_where_one_devices_views_do_are_left_alone():
+    """Populations differ along the shift, at a cosine of .9; rows have no device effect, or all of it."""
+    acts = {}
+    for effect in (0.0, 1.0):
+        worlds = [populations.World(np.random.default_rng(seed), 0.9, 2.0, 0.5, effect) for seed in range(8)]
+        fits = [mgpa.MGPA().fit(**world.fitting("nested")) for world in worlds]
+        acts[effect] = [model.action_ != "nothing" for model in fits]
+        if effect == 0.0:
+            left = next(model for model in fits if model.effect_.lies_with)
+    assert sum(acts[0.0]) <= 4  # without asking: 8
+    assert sum(acts[1.0]) >= 7
+    assert (left.effect_.lies_with, left.action_) == ("0", "nothing")
+    assert (
+        left.to_map().summary().startswith("Doubtful: Populations, not devices, explain the effect in rows")
+    )
+    assert "rows of both sources lie where paired views of '0' do" in left.to_map().info.evidence
+
+
+def test_where_rows_lie_is_asked_of_known_people_and_believed_of_doubtful_effects():
+    data = populations.World(np.random.default_rng(0), 0.6, 2.0, 0.5, 0.0).fitting("crossed")
+    asked = mgpa.ClosedFormMGPA().fit(**data)
+    assert asked.effect_.displacement.size == pytest.approx(-1.0, abs=0.5)
+    unknown = mgpa.ClosedFormMGPA().fit(data["X"], source=data["source"], pairs=data["pairs"])
+    assert unknown.effect_.displacement is None
+    found = Displacement(-0.5, 0.05, 7, ("a", "b"))
+    lie_with = [replace(found, size=size).lies_with(0.6, 0.05) for size in (-1.0, 1.0, -0.5, 0.0, 3.0)]
+    assert lie_with == ["a", "b", "", "", ""]
+    elsewhere = replace(found, size=-1.0)
+    assert not replace(elsewhere, error=0.2).lies_with(0.6, 0.05)
+    assert not elsewhere.lies_with(0.6, 0.2)  # rows may have less of the device's effect than pairs
+    assert Effect(1.0, 0.05, 11, displacement=elsewhere).exists  # nothing is doubtful
+    assert not Effect(0.4, 0.05, 11, displacement=elsewhere).exists
+    assert Effect(0.4, 0.05, 11, displacement=elsewhere).is_absent
+    assert Effect(0.4, 0.05, 11, displacement=replace(elsewhere, size=-0.6)).exists
 
 
 def test_effects_are_printed_with_an_error_that_allows_for_populations():

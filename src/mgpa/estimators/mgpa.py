@@ -153,8 +153,9 @@ class MGPA(GatedMomentEstimator):
             facts["gate_energy"] = float(result.gate.cumulative_energy_[0])
         name = "" if target is None else source_names(data.sources)[target]
         words = [_evidence_in_words(result, name), result.unseen, left_out]
-        if position.effect is not None and result.action is not Action.NOTHING:
-            doubt = " ".join(filter(None, (doubt, position.effect.doubt)))
+        effect = position.effect
+        if effect is not None and (effect.lies_with or result.action is not Action.NOTHING):
+            doubt = " ".join(filter(None, (doubt, effect.doubt)))
         evidence = "; ".join(filter(None, words))
         info = self._evidence_info(
             data,
