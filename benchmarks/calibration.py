@@ -49,7 +49,8 @@ class Cell:
     """A design: how many people, each with every source or with one, and what their rows are like."""
 
     decision: str = "act"
-    # "nested": people have one source each; "mixed": half of them travelled; "star": pairs all with source 0
+    # "nested": people have one source each; "mixed": half of them travelled; "lopsided": two have the first
+    # source, all others the second; "star": pairs all with source 0
     design: str = "crossed"
     people: int = 6
     sources: int = 2
@@ -78,6 +79,7 @@ def draw(cell: Cell, rng: np.random.Generator, effect: float) -> dict[str, Any]:
     """
     d, K = cell.features, cell.sources
     rank = min(d, 10)
+    n_first = 2 if cell.design == "lopsided" else 0
     mix = rng.normal(size=(rank, d)) / np.sqrt(rank) + 0.5 * np.eye(rank, d)
     shift = np.zeros((K, d))
     shift[np.arange(1, K), np.arange(K - 1)] = 1.0
@@ -92,7 +94,7 @@ def draw(cell: Cell, rng: np.random.Generator, effect: float) -> dict[str, Any]:
     for p in range(cell.people):
         travelled = cell.design == "crossed" or (cell.design == "mixed" and p < cell.people // 2)
         trait = PERSON * (rng.normal(size=rank) @ mix) * (cell.rows != "alone")
-        for k in range(K) if travelled else [p % K]:
+        for k in range(K) if travelled else [int(p >= n_first) if n_first else p % K]:
             n = max(6, int(30 * rng.exponential())) if cell.unequal else 30
             session = SESSION * (rng.normal(size=rank) @ mix) * (cell.rows != "alone")
             X.append(noise(n) + trait + session + effect * shift[k])
@@ -329,6 +331,7 @@ CELLS = (
     + [Cell(design=design, people=P, unequal=True) for design in DESIGNS for P in PEOPLE]
     + [Cell(design=design, people=P, features=400) for design in DESIGNS for P in (3, 4)]
     + [Cell(design="mixed", people=P) for P in (6, 12)]
+    + [Cell(design="lopsided", people=24)]
     + [Cell(rows="alone"), Cell(rows="alone", people=2, features=200)]
 )
 SMALL = [Cell(people=4), Cell(design="nested", people=8), Cell(design="mixed", people=6), Cell(sources=3)]

@@ -1,11 +1,13 @@
 """What a user may get wrong, tried on small simulated data: does the package say so?
 
     python benchmarks/nothing_silent.py
+    python benchmarks/nothing_silent.py monitored    # rates of the monitor
 
 Every line is a case, what was measured, and whether it is what should be.
 """
 
 import pickle
+import sys
 import warnings
 
 import numpy as np
@@ -19,7 +21,7 @@ D = 16
 
 
 def world(seed, people=16, rows=40, noise=0.3):
-    """Return rows of two devices (a shift), sources, people, and paired views of all people."""
+    """Return rows of two devices (a shift), sources, people, paired views, and rows of new people."""
     rng = np.random.default_rng(seed)
     mix = rng.normal(size=(D, D)) / np.sqrt(D) + 0.5 * np.eye(D)
     shift = rng.normal(size=D)
@@ -33,9 +35,11 @@ def world(seed, people=16, rows=40, noise=0.3):
     events, owner = rng.normal(size=(60, D)) @ mix, np.arange(60) % min(8, people)
     events += traits[owner]
     pairs = [events + device * shift + noise * rng.normal(size=events.shape) for device in (0, 1)]
-    new = {device: np.concatenate([seen(20, device, 0.7 * rng.normal(size=D) @ mix) for _ in range(10)])
-           for device in (0, 1)}  # fmt: skip
-    return X, source, who, pairs, owner, new
+
+    def new_person(device, n):
+        return seen(n, device, 0.7 * rng.normal(size=D) @ mix)
+
+    return X, source, who, pairs, owner, new_person
 
 
 def refused(call):
@@ -53,7 +57,7 @@ def tell(case, measured, is_right):
 
 
 def pairs_examined():
-    """Wrong, shifted, exchanged and copied pairs (items 1, 5, 9)."""
+    """Wrong, shifted, exchanged and copied pairs."""
     X, source, who, (A, B), owner, _ = world(0)
     rng = np.random.default_rng(1)
     evidence = {"source": source, "groups": who}
@@ -106,11 +110,43 @@ def pairs_examined():
     tell("a fitted MGPA, pickled", f"{size / 1e6:.2g} MB", size < 5e6)
 
 
+def damaged(rows, rng):
+    """Return rows that are broken in several ways, by what is wrong with them."""
+    dead, flipped, quarter = rows.copy(), rows.copy(), rows.copy()
+    dead[:, 3], flipped[:, :3], quarter[:, :4] = 0.0, -flipped[:, :3], 0.0
+    return {
+        "gains of a half": 0.5 * rows, "gains of a tenth": 0.1 * rows, "a dead feature": dead,
+        "a quarter of features dead": quarter, "a fifth of features flipped": flipped,
+        "white noise of the same size": rows.mean(axis=0) + rows.std(axis=0) * rng.normal(size=rows.shape),
+    }  # fmt: skip
+
+
+def monitored(fits=20, people=100):
+    """Streams of 200 rows of new people, twenty at a time: alarms of the monitor."""
+    alarms = {}
+    for seed in range(fits):
+        X, source, who, (A, B), owner, new = world(seed)
+        fitted = mgpa.MGPA().fit(X, source=source, groups=who, pairs=(A, B), pair_groups=owner).to_map()
+        for person in range(people):
+            rows, rng = new(person % 2, 200), np.random.default_rng([seed, person])
+            streams = {"rows of a new person": rows}
+            if person < people // 5:
+                streams |= damaged(rows, rng)
+            for case, values in streams.items():
+                monitor = fitted.monitor(window=200)
+                for start in range(0, 200, 20):
+                    state = monitor.update(values[start : start + 20])
+                alarms.setdefault(case, []).append(not state.ok)
+    for case, said in alarms.items():
+        is_right = np.mean(said) <= 1e-3 if case == "rows of a new person" else np.mean(said) >= 0.9
+        tell(case, f"alarm in {sum(said)} of {len(said)} windows of 200 rows", is_right)
+
+
 def broken_rows():
-    """Rows of new people, as they are and broken (items 2, 21)."""
+    """Rows of new people, as they are and broken."""
     X, source, who, (A, B), owner, new = world(2)
     fitted = mgpa.MGPA().fit(X, source=source, groups=who, pairs=(A, B), pair_groups=owner).to_map()
-    rows, rng = np.concatenate([new[0], new[1]]), np.random.default_rng(3)
+    rows, rng = np.concatenate([new(i % 2, 20) for i in range(20)]), np.random.default_rng(3)
 
     def said(rows):
         check = fitted.check(rows)
@@ -118,14 +154,7 @@ def broken_rows():
 
     alarm, words = said(rows)
     tell("rows of new people", words, not alarm)
-    dead, flipped, quarter = rows.copy(), rows.copy(), rows.copy()
-    dead[:, 3], flipped[:, :3], quarter[:, :4] = 0.0, -flipped[:, :3], 0.0
-    broken = {
-        "gains of a half": 0.5 * rows, "gains of a tenth": 0.1 * rows, "a dead feature": dead,
-        "a quarter of features dead": quarter, "a fifth of features flipped": flipped,
-        "white noise of the same size": rows.mean(axis=0) + rows.std(axis=0) * rng.normal(size=rows.shape),
-    }  # fmt: skip
-    for case, values in broken.items():
+    for case, values in damaged(rows, rng).items():
         alarm, words = said(values)
         tell(case, words, alarm)
     one = fitted.transform(rows[0])
@@ -133,7 +162,7 @@ def broken_rows():
 
 
 def carried_columns():
-    """Columns that are not ours, and nulls (item 19)."""
+    """Columns that are not ours, and nulls."""
     import pandas as pd
 
     X, source, who, *_ = world(4, people=4, rows=5)
@@ -151,5 +180,6 @@ def carried_columns():
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    for part in (pairs_examined, broken_rows, carried_columns):
+    parts = (pairs_examined, broken_rows, carried_columns)
+    for part in (monitored,) if "monitored" in sys.argv else parts:
         part()
