@@ -34,6 +34,7 @@ NUMBER = re.compile(
 )
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+([.][0-9]*)?")
 UNPAIRED = re.compile(r"-[0-9]+(\.0*)?")
+MOST_HEADING = 50  # lines of an instrument before the names
 
 
 def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[str, Any], Columns]:
@@ -110,6 +111,11 @@ def _header(path: Place, skip: int) -> tuple[list[str], str]:
             f"its first row has {len(row)} fields for {len(names)} names; name every column, including row "
             f"names, and remove a trailing {separator!r}. To skip lines before the names, pass skip_rows "
             "(--skip-rows)."
+        )
+    if len(names) == 1 and any(len(later) > 1 for later in itertools.islice(rows, MOST_HEADING)):
+        raise TableError(
+            f"its first line has one name ({names[0]!r}), and later lines have several fields. To skip lines "
+            "before the names, pass skip_rows (--skip-rows)."
         )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
     numbers = [name.replace(",", ".", 1) for name in names]
