@@ -157,8 +157,8 @@ class Effect:
         if self.lies_with:
             return (
                 f"Populations, not devices, explain the effect in rows ({percent}): rows of both sources lie "
-                f"where paired views of {self.lies_with!r} do. Check that the rows are as the devices gave "
-                "them."
+                f"where paired views of {self.lies_with!r} do, so there is no shift to correct. Check that "
+                "the rows are as the devices gave them."
             )
         if self.may_be_populations:
             return (
@@ -312,7 +312,7 @@ def displacement(
     left_out = [total(means) for means in means_without_each(participants, moments.sources)]
     error, df = jackknife(rows, left_out, 2, crossed)
     views, views_error, views_df = mean_over_units((pairs.a + pairs.b) @ readout, whose)
-    sources = tuple(source_names(moments.sources))
+    sources = tuple(source_names(np.array(moments.sources)))
     return Displacement(rows - float(views), float(np.hypot(error, views_error)), min(df, views_df), sources)
 
 
