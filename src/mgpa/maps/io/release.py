@@ -134,44 +134,27 @@ def _closed_form(model: dict[str, Any], d: int) -> AffineMap:
 
 
 def _iterative(model: dict[str, Any], d: int) -> StagedMap:
+    """Return a map of stages that all have the same critics and edit the same subspace."""
     basis, stages = model["state"]["basis_"], model["state"]["stages_"]
-    names = ("damping", "floor", "max_step")
-    settings = {tuple(stage[name] for name in names) for stage in stages or [model["parameters"]]}
-    if len(settings) > 1:
-        raise MapError(f"its stages differ in {', '.join(names)}; all stages of a map must agree.")
-    damping, stabilizer, max_step = (float(value) for value in settings.pop())
-    # The kinds of critics, then of their anchors, in each stage.
-    kinds = {tuple(critic["kind"] for critic in (*stage["full"], *stage["anchors"])) for stage in stages}
-    first = next(iter(kinds), ())
-    N = int("gelu" in first)
-    L, S = len(first) // 2 - N, len(stages)
-    if kinds - {("affine",) * L + ("gelu",) * N + ("affine",) * (L + N)}:
-        raise MapError("its stages must have the same critics: affine ones, then at most one gelu critic.")
+    damping, stabilizer, max_step = _settings(stages or [model["parameters"]])
+    n_affine, n_gelu = _critics(stages)
     if not all(np.array_equal(stage["edit_basis"], basis) for stage in stages):
         raise MapError("its stages edit different subspaces; a map has one gate.")
 
     def stack(part: str, critics: slice, i: int, *shape: int) -> Floats:
-        """Return the i-th weights of these critics in all stages, or (S, 0, *shape) without critics."""
+        """Return the i-th weights of these critics of every stage; of no critics, (S, 0, *shape)."""
         values = np.array([[critic["weights"][i] for critic in stage[part][critics]] for stage in stages])
-        return values if values.size else np.zeros((S, 0, *shape), np.float32)
+        return values if values.size else np.zeros((len(stages), 0, *shape), np.float32)
 
     shapes = (d,), (), (0,), ()
-    hidden, hidden_bias, last, last_bias = (stack("full", slice(L, None), i, *shapes[i]) for i in range(4))
-    if N:  # the score is logit 1 - logit 0
+    hidden, hidden_bias, last, last_bias = (
+        stack("full", slice(n_affine, None), i, *shapes[i]) for i in range(4)
+    )
+    if n_gelu:  # the score is logit 1 - logit 0
         hidden, hidden_bias, last, last_bias = hidden[:, 0], hidden_bias[:, 0], last[:, 0], last_bias[:, 0]
         last, last_bias = np.diff(last, axis=1), np.diff(last_bias, axis=1)
-    anchor_weight = stack("anchors", slice(None), 0, d)
-    for stage, weight in zip(stages, anchor_weight, strict=True):
-        # Stored anchors are functions of q, the input outside the anchor basis; those of a map, of the input.
-        A, coefficients = stage["anchor_basis"].astype(np.float64), weight.astype(np.float64)
-        if not is_orthonormal(A):
-            raise MapError("its anchor basis is not orthonormal.")
-        reading = coefficients - (coefficients @ A) @ A.T
-        # An anchor that is not frozen depends on the current row; edits must not change its value.
-        reach = np.abs(reading @ basis).max(initial=0.0)
-        if not stage["frozen_original_q"] and reach > ORTHONORMAL_TOLERANCE * np.linalg.norm(coefficients):
-            raise MapError("its anchors move with the edit; it cannot be a map.")
-        weight[:] = reading
+    anchors = stack("anchors", slice(None), 0, d)
+    readings = [_anchor_reading(*both, basis) for both in zip(stages, anchors, strict=True)]
     return StagedMap(
         center=np.zeros(d),
         scale=np.ones(d),
@@ -180,15 +163,52 @@ def _iterative(model: dict[str, Any], d: int) -> StagedMap:
         radius=max_step * math.sqrt(d),
         stabilizer=stabilizer,
         info=_info("MGPA-Iter (release)", model),
-        linear_weight=stack("full", slice(L), 0, d),
-        linear_bias=stack("full", slice(L), 1),
+        linear_weight=stack("full", slice(n_affine), 0, d),
+        linear_bias=stack("full", slice(n_affine), 1),
         hidden_weight=hidden,
         hidden_bias=hidden_bias,
         output_weight=last,
         output_bias=last_bias,
-        anchor_weight=anchor_weight,
+        anchor_weight=np.array(readings, dtype=anchors.dtype).reshape(anchors.shape),
         anchor_bias=stack("anchors", slice(None), 1),
     )
+
+
+def _settings(stages: list[dict[str, Any]]) -> list[float]:
+    """Return damping, floor and largest step, which all stages must share."""
+    names = ("damping", "floor", "max_step")
+    settings = {tuple(stage[name] for name in names) for stage in stages}
+    if len(settings) > 1:
+        raise MapError(f"its stages differ in {', '.join(names)}; a map has one of each.")
+    return [float(value) for value in settings.pop()]
+
+
+def _critics(stages: list[dict[str, Any]]) -> tuple[int, int]:
+    """Return the numbers of affine and of GELU critics, which all stages must share."""
+    # The kinds of a stage's critics, then those of their anchors.
+    kinds = {tuple(critic["kind"] for critic in (*stage["full"], *stage["anchors"])) for stage in stages}
+    first = next(iter(kinds), ())
+    n_gelu = int("gelu" in first)
+    n_affine = len(first) // 2 - n_gelu
+    if kinds - {("affine",) * n_affine + ("gelu",) * n_gelu + ("affine",) * (n_affine + n_gelu)}:
+        raise MapError("its stages must have the same critics: affine ones, then at most one gelu critic.")
+    return n_affine, n_gelu
+
+
+def _anchor_reading(stage: dict[str, Any], weight: Floats, basis: Floats) -> Floats:
+    """Return a stage's anchor weights for the whole input.
+
+    Stored anchors read only q, the part of the input outside the anchor basis.
+    """
+    A, coefficients = stage["anchor_basis"].astype(np.float64), weight.astype(np.float64)
+    if not is_orthonormal(A):
+        raise MapError("its anchor basis is not orthonormal.")
+    reading = coefficients - (coefficients @ A) @ A.T
+    # An anchor that is not frozen reads the current row: the same only if edits do not reach it.
+    reach = np.abs(reading @ basis).max(initial=0.0)
+    if not stage["frozen_original_q"] and reach > ORTHONORMAL_TOLERANCE * np.linalg.norm(coefficients):
+        raise MapError("its anchors move with the edit; it cannot be a map.")
+    return np.asarray(reading)
 
 
 def _info(method: str, model: dict[str, Any]) -> MapInfo:
