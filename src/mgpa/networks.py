@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -154,26 +154,32 @@ class Training:
         # Flat vectors of parameters and gradients need only one fused optimiser call per step.
         self._flat = torch.cat([p.reshape(-1) for p in initial]).to(device)
         gradient = torch.zeros_like(self._flat)
-        stacks = self._views(self._flat), self._views(gradient)
-        n_parts, starts = (CUDA_PARTS if device.type == "cuda" else 1), [0, *accumulate(sizes)]
-        self._groups = []
-        for n, members in groupby(range(len(sizes)), key=sizes.__getitem__):
-            sets = list(members)
-            of_group = slice(sets[0] * len(seeds), (sets[-1] + 1) * len(seeds))
-            flat = [[self._flat], [gradient]]
-            if len(sets) < len(sizes):
-                flat = [[stack[of_group].view(-1) for stack in part] for part in stacks]
-            optimizer = AdamW(flat[0], flat[1], n_parts, learning_rate, weight_decay)
-            shuffles = [torch.Generator().manual_seed(s % MAX_SEED) for s in shuffle_seeds or seeds]
-            first_rows = torch.tensor([starts[i] for i in sets], device=device)
-            self._groups.append(Group(n, first_rows, shuffles, Operands.of(*stacks, of_group), [optimizer]))
-        self._all = Operands.of(*stacks, slice(None))
+        settings = CUDA_PARTS if device.type == "cuda" else 1, learning_rate, weight_decay
+        self._groups = [
+            self._group(gradient, sizes, list(sets), shuffle_seeds or seeds, settings)
+            for _, sets in groupby(range(len(sizes)), key=sizes.__getitem__)
+        ]
+        self._all = Operands.of(self._views(self._flat), self._views(gradient), slice(None))
         self._optimizers = [optimizer for group in self._groups for optimizer in group.optimizers]
         self._together = min(sizes) // batch_size  # number of steps per epoch common to all networks
         self._full_step: Callable[[Array], None] = partial(self._step, self._all, self._optimizers)
         if device.type == "cuda" and self._together:
             with torch.no_grad():
                 self._full_step = as_cuda_graph(self._full_step, R * batch_size, self._flat, self._optimizers)
+
+    def _group(
+        self, gradient: Array, sizes: list[int], sets: list[int], shuffle_seeds: Sequence[int], settings: Any
+    ) -> Group:
+        """Return the networks of some data sets, which are neighbours of equal size, with their optimiser."""
+        stacks = self._views(self._flat), self._views(gradient)
+        some = slice(sets[0] * len(shuffle_seeds), (sets[-1] + 1) * len(shuffle_seeds))
+        parameters, gradients = [self._flat], [gradient]
+        if len(sets) < len(sizes):
+            parameters, gradients = ([stack[some].view(-1) for stack in part] for part in stacks)
+        shuffles = [torch.Generator().manual_seed(seed % MAX_SEED) for seed in shuffle_seeds]
+        first_rows = torch.tensor([sum(sizes[:i]) for i in sets], device=gradient.device)
+        operands, optimizer = Operands.of(*stacks, some), AdamW(parameters, gradients, *settings)
+        return Group(sizes[sets[0]], first_rows, shuffles, operands, [optimizer])
 
     def _step(self, operands: Operands, optimizers: Sequence[AdamW], batch: Array) -> None:
         parameters, gradients = operands.parameters, operands.gradients

@@ -51,9 +51,8 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
         called = {name: new_names(name, choice.get("rename")) for name in names}
         numeric = [True] * len(names)  # chosen columns are read as numbers
         if choice.get("embedding") == "numeric" and "numeric" not in names:
-            fits = zip(names, _numeric_columns(path, len(names), separator, skip), strict=True)
-            numeric = [fit and {*called[name]}.isdisjoint(COLUMNS) for name, fit in fits]
-        types = [np.dtype(np.float64 if fit else "U") for fit in numeric]
+            numeric = _numeric_columns(path, [called[name] for name in names], separator, skip)
+        types = [np.dtype(np.float64 if fits else "U") for fits in numeric]
         fields = [Field(name, (), dtype, "") for name, dtype in zip(names, types, strict=True)]
         layout = Layout.choose(fields, **choice)
         position = {name: i for i, name in enumerate(names)}
@@ -64,18 +63,21 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
         raise TableError("it is not UTF-8; save it as UTF-8 (iconv -f latin1 -t utf-8, say).") from None
     if not len(X):
         raise TableError("it has names of columns, but no rows.")
-    joined = {part for parts in layout.combined.values() for part in parts}
-    made: Columns = dict(zip(layout.embedding, X.T, strict=True))
     with path.open("rb") as stream:
         stored = stream.seek(0, 2)
+    joined = {part for parts in layout.combined.values() for part in parts}
+    made: Columns = dict(zip(layout.embedding, X.T, strict=True))
     for name, column in zip([names[i] for i in others], texts, strict=True):
         require_room(name, max(map(len, column), default=0), len(column), stored)
         is_part = name in joined  # whether the column is part of an id
         made[name] = np.array(column) if is_part else _column(column, name, called[name], decimal_comma)
-    stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
-    kinds = {name: "text" if dtype.kind == "U" else str(dtype) for name, dtype in stored.items()}
-    layout = replace(layout, kinds=dict.fromkeys(layout.columns, "text") | kinds)
+    layout = replace(layout, kinds={name: _kind(made.get(part)) for name, part in layout.columns.items()})
     return layout, layout.info({"decimal": ","} if decimal_comma else {}), made
+
+
+def _kind(column: NDArray[Any] | None) -> str:
+    """Return the type of a column in words; columns that are joined from others are text."""
+    return "text" if column is None or column.dtype.kind == "U" else str(column.dtype)
 
 
 def _rows(path: Place, separator: str, skip: int) -> Iterator[list[str]]:
@@ -130,11 +132,14 @@ def _header(path: Place, skip: int) -> tuple[list[str], str]:
     return names, separator
 
 
-def _numeric_columns(path: Place, n: int, separator: str, skip: int) -> list[bool]:
-    """Return which columns contain only numbers and missing values."""
-    fits, filled = [True] * n, [False] * n
+def _numeric_columns(path: Place, called: list[list[str]], separator: str, skip: int) -> list[bool]:
+    """Return which columns have only numbers and missing values, and no name that is reserved for labels.
+
+    ``called`` are the names of each column in the table.
+    """
+    fits, filled = [{*names}.isdisjoint(COLUMNS) for names in called], [False] * len(called)
     for row in itertools.islice(_rows(path, separator, skip), 1, None):
-        for i, text in enumerate(row[:n]):
+        for i, text in enumerate(row[: len(called)]):
             if fits[i] and (text := text.strip()) not in MISSING:
                 filled[i] = True
                 text = text if separator == "," else text.replace(",", ".", 1)

@@ -109,7 +109,7 @@ def read_arrow(
             name = "pair_id" if joined and name not in COLUMNS else name
             ours = name in layout.ours or stored in parts
             type_ = file_types[stored]
-            made[stored] = read_column(column, name, first_row, whole, ours=ours, type_=type_)
+            made[stored] = read_column(column, name, whole, ours=ours, type_=type_)
             if stored in parts and isinstance(made[stored], Carried):
                 refuse_gaps(made[stored], name, first_row)
     return made
@@ -123,9 +123,7 @@ def _in_one_piece(column: Arrow, name: str) -> Arrow:
     return column.combine_chunks() if isinstance(column, arrow().ChunkedArray) else column
 
 
-def read_column(
-    column: Arrow, name: str, first_row: int, whole: tuple[int, int], *, ours: bool, type_: Arrow
-) -> Any:
+def read_column(column: Arrow, name: str, whole: tuple[int, int], *, ours: bool, type_: Arrow) -> Any:
     """Return one value per row: an array, or a column that is passed on unchanged (:class:`Carried`).
 
     In columns that mgpa reads (``ours``), categories and times become text, a missing pair id means
@@ -133,24 +131,38 @@ def read_column(
     booleans and text without missing values become arrays; a missing number is NaN. ``type_`` is the type in
     the file.
     """
-    pa = arrow()
-    types = pa.types
-    plain = _is_text(type_) or types.is_boolean(type_) or types.is_integer(type_)
-    plain = plain and not column.null_count
-    if not ours and (name in COLUMNS or not (plain or types.is_floating(type_))):
+    if not ours and (name in COLUMNS or not _is_plain(type_, gaps=column.null_count > 0)):
         return Carried(column if column.type == type_ else column.cast(type_), whole[1])
-    coded = types.is_dictionary(column.type)
-    if coded and (column.null_count or column.dictionary.null_count or not _is_text(column.type.value_type)):
-        column, coded = column.dictionary_decode(), False
-    if types.is_timestamp(column.type) or types.is_date(column.type) or types.is_time(column.type):
-        column = column.cast(pa.string())
+    column = _plain_text(column)
     if column.null_count and name == "pair_id":
         column = _unpaired_filled(column)
+    types = arrow().types
     if ours and column.null_count and (name in COLUMNS or not types.is_floating(column.type)):
         return Carried(column, whole[1])
-    if not coded and not _is_text(column.type):
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    return _read_text(column if coded else column.cast(pa.large_string()).dictionary_encode(), name, whole)
+    if types.is_dictionary(column.type):
+        return _read_text(column, name, whole)
+    if _is_text(column.type):
+        return _read_text(column.cast(arrow().large_string()).dictionary_encode(), name, whole)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _is_plain(type_: Arrow, *, gaps: bool) -> bool:
+    """Return whether a column becomes an array: floats; other numbers, booleans and text if complete."""
+    types = arrow().types
+    whole = _is_text(type_) or types.is_boolean(type_) or types.is_integer(type_)
+    return bool(types.is_floating(type_) or (whole and not gaps))
+
+
+def _plain_text(column: Arrow) -> Arrow:
+    """Return times as text, and categories as their values unless these are text without gaps."""
+    types = arrow().types
+    if types.is_dictionary(column.type):
+        gaps = column.null_count or column.dictionary.null_count
+        if gaps or not _is_text(column.type.value_type):
+            column = column.dictionary_decode()
+    if types.is_timestamp(column.type) or types.is_date(column.type) or types.is_time(column.type):
+        column = column.cast(arrow().string())
+    return column
 
 
 def _unpaired_filled(column: Arrow) -> Arrow:
