@@ -182,6 +182,22 @@ def network_scores(
 
 
 @_compiled_sum
+def linearize_one_of_each(
+    linear: Floats, linear_gram: Floats, z: Floats, gradients: Floats, residual: Floats, gram: Floats
+) -> None:
+    """Do what :func:`linearize` does, for one linear and one network score, in a fifth of the time."""
+    for i in range(len(z)):
+        along, mixed, own = 0.0, 0.0, 0.0
+        for c in range(linear.shape[1]):
+            w, g = np.float64(linear[0, c]), np.float64(gradients[i, c])
+            along += w * np.float64(z[i, c])
+            mixed += w * g
+            own += g * g
+        residual[i, 0] += along
+        gram[i, 0, 0], gram[i, 1, 0], gram[i, 1, 1] = linear_gram[0, 0], mixed, own
+
+
+@_compiled_sum
 def linearize(
     linear: Floats, linear_gram: Floats, z: Floats, gradients: Floats, residual: Floats, gram: Floats
 ) -> None:
@@ -191,6 +207,9 @@ def linearize(
     errors would grow by 1 / damping.
     """
     n_linear, r = linear.shape
+    if n_linear == 1 and residual.shape[1] == 2:
+        linearize_one_of_each(linear, linear_gram, z, gradients, residual, gram)
+        return
     for i in range(len(z)):
         for a in range(n_linear):
             total = 0.0
@@ -235,6 +254,13 @@ def coefficients(gram: Floats, e: Floats, y: Floats, constants: Floats) -> None:
 def move(linear: Floats, z: Floats, gradients: Floats, y: Floats, before: float, fraction: float) -> None:
     """Set z to ``before`` · z - ``fraction`` · Aᵀy for each row."""
     n_linear, r = linear.shape
+    if n_linear == 1 and y.shape[1] == 2:  # in one pass, which takes a quarter of the time
+        for i in range(len(z)):
+            first, second = fraction * y[i, 0], fraction * y[i, 1]
+            for c in range(r):
+                moved = first * np.float64(linear[0, c]) + second * np.float64(gradients[i, c])
+                z[i, c] = before * np.float64(z[i, c]) - moved
+        return
     step = np.empty(r)
     for i in range(len(z)):
         # Nearly parallel gradients have large opposite coefficients, so their sum is also float64.
