@@ -116,7 +116,7 @@ def solve_position(
     if not shift.mean.any():
         raise MissingEvidence(
             "The mean contrast inside the gate is zero: the pairs differ, but in no common direction. "
-            "Use IterativeMGPA, or check that all pairs are ordered alike (first view, second view)."
+            "Use IterativeMGPA, or check that all pairs have the same order (first view, second view)."
         )
     effect = None
     if settings.anchor == "pooled":

@@ -73,7 +73,7 @@ def test_few_pairs_of_events_do_not_stop_an_audit_that_needs_none():
 def test_without_roles_fitted_maps_are_the_reason_that_is_given():
     table = recorded(12, rows=6)
     fitted = mgpa.baselines.make_method("leace").fit(table.X, source=table.source)
-    with pytest.raises(UsageError, match="a fitted map does not say whom it was fitted on"):
+    with pytest.raises(UsageError, match="a fitted map does not record its participants"):
         AuditPlan(table, {"mine": fitted}, **QUICK)
 
 

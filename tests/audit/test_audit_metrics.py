@@ -88,7 +88,7 @@ def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
     for name, why in (
         ("T_f", "labels are not classes"),
         ("worst", "paired events"),
-        ("floor", "a method whose gate leaves something out"),
+        ("floor", "a gate that does not span all directions"),
     ):
         with pytest.raises(ValueError, match=f"{name} was not measured for leace: .*{why}"):
             alone.values(name)

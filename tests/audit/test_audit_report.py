@@ -194,7 +194,7 @@ def test_of_many_bands_the_freest_are_drawn_and_a_gate_of_everything_is_said_to_
     titles, heading = drawn(np.eye(32)[:, 8:32])  # bins 0 and 1 may not change
     assert titles == [f"bin{i}" for i in range(2, 8)]
     assert heading.endswith("gate of rank 24; the freest 6 of 8 bands")
-    assert drawn(np.eye(32))[1].endswith("all features may change alike")
+    assert drawn(np.eye(32))[1].endswith("all features may change equally")
 
 
 def test_participant_values_average_to_the_metric(full):

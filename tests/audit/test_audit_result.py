@@ -65,7 +65,7 @@ def test_audits_of_different_people_pool_into_one(table):
     assert leaked.verdict("closed_form_mgpa")[0].startswith("Not held out")
     with pytest.raises(ValueError, match="evaluated in more than one split"):
         audit.Audit.pool([whole, whole])
-    with pytest.raises(ValueError, match="have other methods than identity; pool the same"):
+    with pytest.raises(ValueError, match="must have the methods of the first: identity"):
         audit.Audit.pool([replace(whole, results={"identity": whole["identity"]}), halves[0]])
 
 

@@ -63,7 +63,7 @@ def test_the_sixth_hospital_is_refused_then_noticed_then_added(hospitals):
     assert facts["devices"][0]["alarm"]
     assert facts["devices"][0]["n_rows"] == 120
     left = here(*given, "--unknown", "leave", folder=hospitals)
-    assert (left.returncode, "120 rows left as they are" in left.stdout) == (3, True)
+    assert (left.returncode, "120 rows left uncorrected" in left.stdout) == (3, True)
     raw, out = (open_table(hospitals / name).read().X for name in ("sixth.parquet", "x.parquet"))
     np.testing.assert_array_equal(out, raw)
     fallback = ("--unknown", "adapt", "--json")
@@ -156,7 +156,7 @@ def test_messages_alone_lead_from_csv_files_of_five_hospitals_to_a_map_of_six(ho
     noticed = here(*apply, "--force", folder=hospitals)
     assert noticed.returncode == 3
     assert "remark" not in noticed.stderr  # a column without values holds no numbers
-    command, known = re.search(r"Next: mgpa (adapt .*?), with --known (\w+) where", noticed.stdout).groups()
+    command, known = re.search(r"Next: mgpa (adapt .*?) \(add --known (\w+) if", noticed.stdout).groups()
     assert "H5 added from" in done(*command.split(), folder=hospitals).stdout
     again = done("apply", "NEW.safetensors", "sixth.csv", "--out", "d.csv", folder=hospitals)
     assert "Unknown device" not in again.stdout

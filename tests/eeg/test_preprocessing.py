@@ -81,5 +81,5 @@ def test_crop_counts_samples_and_moves_time():
     cropped = crop(Trials(data, ["Oz"], 250.0, tmin=-0.5), 160, 660)
     assert cropped.data[0, 0, [0, -1]].tolist() == [160.0, 659.0]
     assert cropped.tmin == 0.14
-    with pytest.raises(ValueError, match="Samples 160 to 711"):
+    with pytest.raises(ValueError, match="start and stop are 160 and 711"):
         crop(Trials(data, ["Oz"], 250.0), 160, 711)

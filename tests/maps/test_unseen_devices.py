@@ -220,7 +220,7 @@ def test_a_map_of_two_devices_says_what_a_check_cannot_notice(world, m):
     two = Devices(3, n_devices=2)
     stored, often = (
         two.fit(),
-        "With two devices in the fit, only large differences of a third device are noticed.",
+        "With two devices in the fit, only large differences of a third device are detected.",
     )
     check = stored.check(two.rows(60, two.shifts[0]))
     assert check.ok

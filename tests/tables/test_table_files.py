@@ -325,7 +325,7 @@ def test_a_folder_of_parts(tmp_path):
     assert_same(file.read(slice(5, 12)), table.take(slice(5, 12)))
     write_table(full(4, dtype="f8"), folder / "d.parquet")
     with pytest.raises(
-        TableError, match=r"d\.parquet differs from b\.parquet in embedding; parts must be alike"
+        TableError, match=r"d\.parquet differs from b\.parquet in embedding; parts must agree"
     ):
         open_table(folder)
 

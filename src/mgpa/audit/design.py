@@ -187,8 +187,8 @@ class Design:
         if self.kind != "crossed":
             name = "S_stayed" if self.within else "S"
             lines.append(
-                f"{name} compares different {self.plural}: it also contains how those of one source differ "
-                "from those of another (age, severity), even without an effect of the source itself."
+                f"{name} compares different {self.plural}, so it also reflects differences between the "
+                f"{self.plural} of the sources (age, severity), even without an effect of the source itself."
             )
         if not self.task:
             has = f" (the table has: {first_few(self.others)})" if self.others else ""

@@ -46,16 +46,16 @@ def methods_text(audit: Audit) -> str:
         f"readers trained on corrected HEAD rows ({reader_summary(readers)})"
         + (", minus the bias from choosing the largest (bootstrapped)" if s.widen else "")
         + f". It was compared with {ranks.DRAWS} permutations of source labels (seed {ranks.SEED})"
-        + (f", and of the sign of whole {audit.design.plural}" if s.widen and audit.design.within else "")
+        + (f", and with sign flips of whole {audit.design.plural}" if s.widen and audit.design.within else "")
         + f"; the source was called readable if the larger p was at most {ranks.LEVEL:g}.",
         *_task(audit),
         *_results(audit),
         f"Intervals ({100 * LEVEL:g} %) are bootstrapped over {audit.design.plural}, "
         f"{draws.DRAWS:,} draws, seed {draws.SEED} (n = {audit.n_people}): "
         + (
-            "percentiles, widened by the ratio of Student's t to the normal quantile, and t intervals, "
-            "corrected for skewness, where those are wider; claims of a gain and of a kept task were "
-            f"one-sided (.05), for {audit.design.plural} of a skewness of {SKEWED_GAINS:.2g} and "
+            "percentiles, widened by the ratio of Student's t to the normal quantile, or t intervals "
+            "corrected for skewness if these are wider; claims of a gain and of a kept task were one-sided "
+            f"(.05) and assumed a skewness over {audit.design.plural} of {SKEWED_GAINS:.2g} and "
             f"{SKEWED_LOSSES:g}"
             if s.widen
             else "percentiles"
@@ -72,7 +72,7 @@ def methods_text(audit: Audit) -> str:
 def _refits(audit: Audit) -> list[str]:
     n = audit.settings.refits
     return (
-        [f"{n} further fits on half of the FIT {audit.design.plural} give intervals that contain the fit."]
+        [f"Some intervals include the variation of the fit ({n} fits on half of FIT {audit.design.plural})."]
         if n
         else []
     )

@@ -110,7 +110,7 @@ _NO_SHIFT = (
     "participants or more."
 )
 _NO_BITS = "it needs a gate, floor=True, and two EVAL participants or more."
-_NO_GATE = "it needs floor=True and a method whose gate leaves something out."
+_NO_GATE = "it needs floor=True and a method with a gate that does not span all directions."
 _NO_HOME = "a fitted head= needs head_source=, the source it was trained on."
 _NOT_POOLED = "the labels are not classes or numbers, or the readers are the paper's."
 _NOT_UNSEEN = (

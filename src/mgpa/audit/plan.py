@@ -185,10 +185,10 @@ class AuditPlan:
         first = fold_roles(self.table, self.design, self.options.folds, **how)
         if first and (None in known or among_rows(self.pairs, self.digests)):
             raise UsageError(
-                "Roles rotate over folds, and a fitted map does not say whom it was fitted on, or pairs are "
+                "Roles rotate over folds, but a fitted map does not record its participants, or pairs are "
                 f"rows of the table: {self.design.plural} to score may be among them. Fit maps with "
                 "mgpa.tables.fit_table, name pairs in pair_id, or give roles (mgpa.tables.assign_roles; mgpa "
-                f"convert --roles), with EVAL {self.design.plural} that neither contains."
+                f"convert --roles), with EVAL {self.design.plural} outside maps and pairs."
             )
         repeats = range(1, self._repeats(rotates=bool(first)))
         again = [fold_roles(self.table, self.design, self.options.folds, repeat=r, **how) for r in repeats]

@@ -85,7 +85,7 @@ class Audit(Kept):
         ]
         first = audits[0]
         if any(audit.methods != first.methods for audit in audits):
-            raise ValueError(f"The audits have other methods than {', '.join(first.methods)}; pool the same.")
+            raise ValueError(f"All audits must have the methods of the first: {', '.join(first.methods)}.")
         if len(audits) == 1:
             return first
         results = {name: pool([audit.results[name] for audit in audits]) for name in first.methods}

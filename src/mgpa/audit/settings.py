@@ -159,7 +159,7 @@ def head_source_of(stated: Any, deployed: bool, table: Table) -> Any:
     if not deployed:
         raise UsageError(
             f"head_source is {stated!r}, but no fitted head was passed. Pass head=, a fitted classifier or "
-            "regressor; heads that are fitted here are scored at home and away by themselves."
+            "regressor; for heads fitted by the audit, home and away are scored automatically."
         )
     if str(stated) not in named:
         raise UsageError(f"head_source is {stated!r}; expected a source: {', '.join(named)}.")

@@ -204,16 +204,16 @@ def apply(
     facts["check"] = check.to_dict()
     done, after = "corrected", ""
     if left:
-        done = "left as they are"
+        done = "left uncorrected"
     elif adapted:
         done = "corrected, after adapting to them,"
-        after = "\nAdapted: their content was taken to be mixed as in the fit."
+        after = "\nAdapted, assuming the same mix of content as in the fit."
     elif check.unknown_device and isinstance(m, (AffineMap, PosteriorMap)):
         near = shlex.quote(next(entry["nearest"] for entry in check.devices if entry["alarm"]))
         command = shlex.join(["mgpa", "adapt", str(map), str(table), "--out", "NEW.safetensors"])
         after = (
-            f"\nNext: {command}, with --known {near} where the table has rows of {near} with the same "
-            "pair_id, too; or mgpa apply … --unknown adapt."
+            f"\nNext: {command} (add --known {near} if the table also has rows of {near} with the same "
+            "pair_id), or mgpa apply … --unknown adapt."
         )
         if reading != AS_IT_IS:
             after += " Read the table with the same options."

@@ -125,7 +125,7 @@ class Trials:
             if other.layout != first.layout:
                 raise ValueError(
                     f"Trials {i} have {other.layout}; the first have {first.layout}. Trials.pick, "
-                    "mgpa.eeg.resample and mgpa.eeg.crop make them alike."
+                    "mgpa.eeg.resample and mgpa.eeg.crop make them equal."
                 )
             if other.columns.keys() != first.columns.keys():
                 raise ValueError(

@@ -94,7 +94,7 @@ def crop(trials: Trials, start: int, stop: int) -> Trials:
     """Keep samples ``start`` to ``stop`` - 1 of each trial."""
     samples = trials.data.shape[2]
     if not 0 <= start < stop <= samples:
-        raise ValueError(f"Samples {start} to {stop} were asked for, but trials have {samples}.")
+        raise ValueError(f"start and stop are {start} and {stop}, but trials have {samples} samples.")
     # Rounded to nanoseconds, so that crops with equal start have equal times.
     tmin = round(trials.tmin + start / trials.sfreq, 9)
     return replace(trials, data=trials.data[:, :, start:stop], tmin=tmin)

@@ -22,7 +22,7 @@ MOST_FAR = 0.2  # drift if a larger share of rows is farther out than 95 % of th
 MOST_OUTSIDE = 0.01
 LEAST_SPREAD = 0.01  # smallest standard deviation, in units of a feature's range; fitting rows have about .2
 MOST_ODD = 0.05  # share of rows outside a feature's range, after widening the range by half on both sides
-FEW_DEVICES = "With two devices in the fit, only large differences of a third device are noticed."
+FEW_DEVICES = "With two devices in the fit, only large differences of a third device are detected."
 CANNOT_TELL = "This map cannot recognise devices that were not in its fit: it has no population of devices."
 
 
@@ -281,7 +281,6 @@ def _unknown(named: str, evidence: Evidence, nearest: str, population: Populatio
     ``moved`` is the share of these rows that the map moves by its edit for unknown devices.
     """
     times = f"{evidence.distance / evidence.typical:.2g}"
-    how_far = "as far" if times == "1" else f"{times} times as far"
     advice = "The correction may do harm: adapt the map to these rows, or use a model of uncorrected rows."
     if moved >= MOST_ODD:
         advice = (
@@ -291,7 +290,7 @@ def _unknown(named: str, evidence: Evidence, nearest: str, population: Populatio
     little = "With only two fitted devices, little is known about how a third may differ."
     caution = f" {little}" if population.are_few else ""
     return (
-        f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. They are most "
-        f"like {nearest!r}, but {how_far} from it as fitted devices are from each other. "
+        f"Unknown device: no device of the fit explains the {evidence.n_rows} rows{named}. The nearest "
+        f"fitted device is {nearest!r}, at {times} times the distance between fitted devices. "
         f"{advice}{caution}"
     )

@@ -47,7 +47,7 @@ class Faults:
             words.append(f"Dead: {listed(self.dead)} hardly vary in {self.n_rows} rows.")
         as_usual = 1 / LEAST_SCALED < self.gain < LEAST_SCALED
         if abs(self.z[0]) > self.limit and abs(self.z[1]) <= self.limit and not as_usual:
-            words.append(f"Scaled: rows vary {self.gain:.2g} times as much as the fitted ones.")
+            words.append(f"Scaled: rows vary {self.gain:.2g} times as much as in the fit.")
         if self.z[1] > self.limit and not self.dead:
             why = "features are flipped, mixed up or noise"
             if self.flipped:

@@ -299,7 +299,7 @@ def sentence(found: PairExamination, ids: Any = None) -> str:
             text += (
                 "Participants were exchanged: " + first_few([f"{p} and {q}" for p, q in found.swapped]) + ". "
             )
-        return text + ("Mend their ids, or leave them out." if sure else "Check their ids.")
+        return text + ("Correct their ids, or leave these pairs out." if sure else "Check their ids.")
     if found.lag:
         where = f"{abs(found.lag)} pair{'s' * (abs(found.lag) > 1)} {'later' if found.lag > 0 else 'earlier'}"
         return (

@@ -58,7 +58,7 @@ class Action(Enum):
         collapse = f"the direction in which sources differ is collapsed to {level}"
         moves = (
             f"; rows of {reference!r} move too, so a decoder may lose accuracy at home (collapse set to "
-            "'never' keeps it and leaves the source more readable)"
+            "'never' avoids this loss but leaves the source more readable)"
             if reference
             else ""
         )

@@ -376,8 +376,8 @@ def _format_of(path: Place) -> str:
     hint = f"it starts with {start!r}" if start else "it is empty"
     hint = "it is a stored map" if path.suffix == ".safetensors" else hint
     raise TableError(
-        f"not a table ({hint}). Tables: {FORMATS}. Save a spreadsheet as CSV; make a table of arrays with "
-        "mgpa.tables.Table, of a data frame with Table.from_frame, of epochs with mgpa.eeg.table_from_epochs."
+        f"not a table ({hint}). Tables: {FORMATS}. Save a spreadsheet as CSV; convert arrays with "
+        "mgpa.tables.Table, data frames with Table.from_frame, epochs with mgpa.eeg.table_from_epochs."
     )
 
 

@@ -77,7 +77,7 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
             fields, schema = columns, these
         elif wrong := {f.name for f in {*map(_kind, fields)} ^ {*map(_kind, columns)}}:
             raise TableError(
-                f"{file} differs from {listed[0][0].name} in {', '.join(sorted(wrong))}; parts must be alike."
+                f"{file} differs from {listed[0][0].name} in {', '.join(sorted(wrong))}; parts must agree."
             )
     shape, info = read_head(((schema and schema.metadata) or {}).get(HEAD))
     names = feature_names(info)

@@ -46,7 +46,7 @@ def plot_gate(audit: Audit) -> Any:
     shown = sorted(means, key=lambda band: -means[band])[:SHOWN_BANDS]
     left_out = f"; the freest {len(shown)} of {len(scalps)} bands" if len(shown) < len(scalps) else ""
     scalps = {band: channels for band, channels in scalps.items() if band in shown}
-    alike = "; all features may change alike" if free.min() > 0.9 * free.max() else ""
+    alike = "; all features may change equally" if free.min() > 0.9 * free.max() else ""
     with style():
         n_panels = max(len(scalps), 1)
         figure, panels = canvas(PAGE, 1.6 if scalps else 2.2, n_panels, n_panels)
