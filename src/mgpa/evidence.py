@@ -171,7 +171,7 @@ def supported_directions(
     units = np.arange(len(contrasts))
     if groups is not None and len(participants := np.unique(groups)) > 1:
         units = np.searchsorted(participants, groups)
-    # With one participant, contrasts are the units; with several, participants are.
+    # With one participant, contrasts are the units; with several, participants are the units.
     held_out = _HeldOut(contrasts, between, folds, rows, norm_quantile)
     agreed, clear = held_out.shared_means(units, count_effects(np.unique(between, axis=0)))
     n_shared = 1 + int(np.argmax(cumulative_share(clear) >= ENERGY)) if len(clear) else 0
@@ -271,8 +271,8 @@ class _HeldOut:
         """Return the p-value of a common mean over units (Dempster's test).
 
         The length of the mean over units is compared with the spread of units about it. Both are sums of
-        about as many independent squares as there are dimensions, so two people can show agreement beyond
-        chance.
+        about as many independent squares as there are dimensions, so even two participants can show an
+        agreement beyond chance.
         """
         dimensions = float(self.directions.shape[1])  # if rows vary equally in all directions
         if self.rows is not None:

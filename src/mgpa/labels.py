@@ -166,7 +166,7 @@ def whole_numbers(ids: Labels, name: str) -> Codes:
 
 
 def refuse_gaps_as_text(labels: Labels, name: str) -> None:
-    """Raise if a missing value has become text, which would be an additional source, person or pair id."""
+    """Raise if a missing value has become text, which would count as a source, participant or pair id."""
     if labels.dtype.kind != "U":
         return
     unpaired = name == "pair_id"  # an empty pair id means "unpaired"

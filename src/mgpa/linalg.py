@@ -232,8 +232,8 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
 def one_blas_thread() -> Iterator[bool]:
     """Limit BLAS to one thread: several threads work on blocks of rows, or products are small.
 
-    The limit is the whole process's, so that only one caller at a time can have it; yields whether it is this
-    one. (Limits that overlap would restore each other's, and leave one thread for good.)
+    The limit applies to the whole process, so only one caller at a time can set it; yields whether this
+    caller did. (Overlapping limits would restore each other and leave one thread permanently.)
     """
     blas = _blas()
     if blas is None or not _LIMIT.acquire(blocking=False):

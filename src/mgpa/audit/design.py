@@ -362,9 +362,10 @@ def columns_only(table: Table) -> Table:
 def seen_by(
     m: CorrectionMap, people: NDArray[Any], digests: list[NDArray[Any]], scored: Iterable[str]
 ) -> tuple[str, ...] | None:
-    """Return the scored participants who were in the fit of a map, recognised by name or rows.
+    """Return the scored participants who were in the fit of a map, recognised by their name or rows.
 
-    None if the map does not record them, or if others of ``people``, who train readers, were in the fit.
+    None if the map does not record its participants, or if participants in ``people`` who train readers were
+    in the fit.
     ``digests`` are hashes of the original rows and, if these differ, of rows in the audit's coordinates.
     """
     known = frozenset(m.info.people)

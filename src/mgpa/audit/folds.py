@@ -155,13 +155,13 @@ def _fit_on_pairs(roles: dict[str, str], paired: frozenset[str], crossed: bool) 
 
 
 def _turn(design: Design, rotation: int, folds: int, repeat: int = 0) -> dict[str, str]:
-    """Return the roles of one fold, with the units of every cell assigned in turn."""
+    """Return the roles of one fold, with the units of each cell divided evenly over the folds."""
     strata = {unit: design.stratum[unit] for unit in sorted(design.units)}
     return _dealt(strata, rotation, folds, 1 if folds < NESTED_FOLDS else 2, repeat)
 
 
 def _dealt(strata: dict[str, str], rotation: int, folds: int, readers: int, seed: int) -> dict[str, str]:
-    """Return the roles of one fold, with every stratum assigned in turn; ``readers`` folds are HEAD."""
+    """Return the roles of one fold, with each stratum divided evenly; ``readers`` folds are HEAD."""
     rng = np.random.default_rng(seed)
     members: dict[str, list[str]] = {}
     for unit, stratum in strata.items():

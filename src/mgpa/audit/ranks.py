@@ -223,8 +223,8 @@ def permuted_mean(
 ) -> Floats:
     """Return each reader's mean AUROC over participants, (draws, R), with sources permuted among their rows.
 
-    ``scores`` and ``codes`` are those of :func:`within_auroc`. The same rows are always swapped alike, those
-    of another ``split`` independently of them.
+    ``scores`` and ``codes`` are those of :func:`within_auroc`. The permutations depend only on the rows and
+    on ``split``; different splits have independent permutations.
     """
     rng, total = _generator(split), np.zeros((draws, scores.shape[1]))
     columns, order = score_columns(scores), np.argsort(people, kind="stable")

@@ -180,7 +180,7 @@ class Audit(Kept):
 
     @cached_property
     def decoder(self) -> str:
-        """The source to which all source-blind methods map rows, whose heads tables show; else empty."""
+        """The common reference of all source-blind methods, if any; tables then show heads of this source."""
         named = {self[name].reference for name in self.methods if self[name].source_blind} - {""}
         return named.pop() if len(named) == 1 else ""
 
@@ -219,7 +219,7 @@ class Audit(Kept):
 
     @cached_property
     def simultaneous(self) -> dict[str, dict[str, Estimate]]:
-        """Every change again, with intervals that hold for all methods at once (max-t over shared draws).
+        """All changes with intervals that hold jointly for all methods (max-t over shared draws).
 
         These intervals contain those of :attr:`changes`, which may be longer where participants are skewed.
         """
@@ -281,9 +281,9 @@ class Audit(Kept):
     def to_frame(self) -> Any:
         """Return every number of the audit in one tidy pandas frame.
 
-        Columns: method; against ("identity" for differences, whose intervals hold for this method, for all
-        methods at once, or, refitted, also for other FIT participants); metric; participant and repeat (empty
-        for the mean); value, low and high (95 % interval; empty for a single participant or repeat).
+        Columns: method; against (for differences: "identity", with the kind of interval, which holds for this
+        method, jointly for all methods, or also for other FIT participants); metric; participant and repeat
+        (empty for the mean); value, low and high (95 % interval; empty for a single participant or repeat).
         """
         from .tidy import TIDY, frame, tidy_rows
 

@@ -74,7 +74,7 @@ class NCM(MomentEstimator):
     description. The paper trains a head on projected features; to serve existing heads, the projection here
     is around the mean, h' = μ + (I - UUᵀ)(h - μ).
 
-    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+    Needs pairs. Source labels only define how rows are paired. No task. Source-blind.
 
     What it cannot do: keep task information inside the removed span. The gate of MGPA is a similar span, but
     MGPA keeps the part that the rest of the embedding predicts and the part that a source reader does not
@@ -126,7 +126,7 @@ class EPO(NCM):
     Chemometrics and Intelligent Laboratory Systems 66, 2003. The projection is that of :class:`NCM`, in the
     units of the features (usual for spectra) and around the mean of all rows.
 
-    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+    Needs pairs. Source labels only define how rows are paired. No task. Source-blind.
 
     What it cannot do: keep any information inside the removed span.
 
@@ -150,7 +150,7 @@ class PISCO(MomentEstimator):
     a new head on HQ, which has fewer dimensions; to serve existing heads, this implementation keeps the
     dimension: h' = μ + QQᵀ(h - μ).
 
-    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+    Needs pairs. Source labels only define how rows are paired. No task. Source-blind.
 
     What it cannot do: adapt to the evidence, because it always removes d - ⌊ηd⌋ + K - 1 directions; or
     guarantee removal of the source for any finite λ. With λ = 0 it is PCA, which removes directions of small

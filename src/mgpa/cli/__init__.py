@@ -126,7 +126,7 @@ def in_shell(text: str, arguments: list[str] | None) -> str:
 
 
 def _with_columns(text: str) -> str:
-    """Return a message that asks for pairs as arrays with the column, or the second table, of a command."""
+    """Return a message about pairs with the options of commands instead of Python arguments."""
     return text.replace(PASS_PAIRS, NAME_PAIRS)
 
 

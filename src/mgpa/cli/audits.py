@@ -69,8 +69,8 @@ def audit(
         Folder for report.html, table.csv and figures.
     methods
         Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
-        If roles rotate, participants on whom a stored map was fitted are never scored, unless all were in its
-        fit.
+        If roles rotate, participants in the fit of a stored map are never scored, unless all participants
+        were in its fit.
     pairs
         A second table with paired rows (pair_id), if the first has no pairs. In every fold, pairs of HEAD and
         EVAL participants are left out.

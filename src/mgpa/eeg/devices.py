@@ -47,7 +47,8 @@ def table_from_epochs(
     encoder : Encoder
         The encoder of the trials; see :func:`mgpa.eeg.encode`.
     roles : dict of role to share of participants, or None
-        See :func:`mgpa.tables.assign_roles`; None uses its default, and no roles with fewer than four people.
+        See :func:`mgpa.tables.assign_roles`; None uses its default, or no roles with fewer than four
+        participants.
         A metadata column ``role`` is used unchanged.
     random_state : int
         Seed of the assignment of roles.

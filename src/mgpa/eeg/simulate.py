@@ -1,8 +1,8 @@
 """Simulated heads, brain activity, participants, and devices with a known signature.
 
 Three concentric shells around the brain (MNE's sphere model), and the standard 10-05 electrode positions, all
-in head coordinates: metres, x to the right ear, y to the nose, z up. All random numbers of a person depend on
-the seed and the number in the person's id, so data do not depend on the number or order of other people.
+in head coordinates: metres, x to the right ear, y to the nose, z up. All random numbers of a participant
+depend on the seed and the number in the participant's id, so data do not depend on other participants.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ GENDERS = ("female", "male")
 class Person:
     """A simulated participant: anatomy, brain activity, and strength and latency of responses.
 
-    ``group`` (0 or 1, in turn) is the device that this person uses mostly or first. Brain sources are shifted
-    by ``shift`` metres and rotated by the rotation vector ``turn``. ``background`` and ``alpha`` are in
-    ampere metres (root mean square), ``alpha_frequency`` in Hz; responses are ``gain`` times as strong and
-    ``latency`` seconds later than in the average person.
+    ``group`` (alternating 0 and 1) is the device that this participant uses mostly or first. Brain sources
+    are shifted by ``shift`` metres and rotated by the rotation vector ``turn``. ``background`` and ``alpha``
+    are in ampere metres (root mean square), ``alpha_frequency`` in Hz; responses are ``gain`` times as strong
+    and ``latency`` seconds later than in the average participant.
     """
 
     id: str
@@ -58,13 +58,13 @@ class Person:
     latency: float
 
     def rng(self, *purpose: int) -> np.random.Generator:
-        """Return this person's random generator for a purpose, always with the same seed."""
+        """Return the participant's random generator for a purpose, always with the same seed."""
         key = (_number(self.id), *purpose)
         return np.random.default_rng(np.random.SeedSequence(self.random_state, spawn_key=key))
 
 
 def draw_people(ids: Sequence[str], random_state: int = 0) -> list[Person]:
-    """Draw people who differ in anatomy, rhythms, responses and noise; each id has its own seed."""
+    """Return random participants with different anatomy, rhythms, responses and noise, seeded by id."""
     people = []
     for name in ids:
         number = _number(name)
@@ -137,7 +137,7 @@ def outward(places: Any) -> Array:
 
 
 def below(person: Person, channels: Sequence[str]) -> tuple[Array, Array]:
-    """Return positions and directions of dipoles below electrodes, in a person's head."""
+    """Return positions and directions of dipoles below electrodes, in a participant's head."""
     from scipy.spatial.transform import Rotation
 
     average = beneath(channels)
@@ -232,7 +232,7 @@ class Device:
         return (*self.channels, self.reference) if extra else self.channels
 
     def worn(self, rng: np.random.Generator) -> Self:
-        """Return the device as worn by one person: with a random gain for every channel."""
+        """Return the device as worn by one participant, with a random gain for each channel."""
         gains = np.exp(self.gain_spread * rng.normal(size=len(self.channels)))
         gains *= 1 - self.attenuation * rng.random(len(self.channels))
         return replace(self, gains=tuple(gains.tolist()))

@@ -100,8 +100,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
     anchor_gate : int, float, gate estimator or None
-        For control gates: the gate whose complement is used by the anchors, and whose coordinates change at
-        the anchored point. None uses ``gate``.
+        A separate gate for the anchors, used with control gates: anchors use the complement of this gate, and
+        the anchored point changes coordinates inside this gate. None uses ``gate``.
     device : {"auto", "cpu", "cuda", ...}
         Device on which critics are trained; "auto" uses CUDA if available.
     random_state : int, RandomState or None

@@ -436,7 +436,7 @@ def seen_people(seen: str, digests: Digests, participants: NDArray[Any]) -> tupl
     seen : str
         From :func:`encode_sample`.
     digests, participants : (n,) arrays
-        Hashes and participants of the rows. A row of several people, such as zeros, identifies none of them.
+        Hashes and participants of the rows. A row of several participants, such as zeros, identifies none.
     """
     names, codes = np.unique(participants, return_inverse=True)
     whose = np.unique(np.stack([digests, codes.astype(np.uint64)]), axis=1)

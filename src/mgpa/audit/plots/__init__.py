@@ -225,7 +225,7 @@ def _has_own(audit: Audit, metric: str) -> bool:
 
 
 def plot_embedding(audit: Audit) -> Any:
-    """Draw EVAL rows before and after correction, by source, along two leading directions of the former."""
+    """Draw EVAL rows by source, before and after correction, along the leading directions before it."""
     clouds = {name: audit[name].cells[0]["picture"] for name in audit.methods}
     styles, (sources, codes) = looks(audit), np.unique(audit.picture_source, return_inverse=True)
     # All panels share their limits, so that shrinkage is visible.

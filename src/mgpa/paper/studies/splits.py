@@ -173,10 +173,7 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
 
 
 def shortcut(table: Table) -> tuple[Any, Any] | None:
-    """Return the second source and the second label, or None if shortcuts cannot be measured.
-
-    This source and label are the associated ones.
-    """
+    """Return the associated source and label (the second of each), or None without a shortcut to measure."""
     head, evaluation = table.rows("HEAD"), table.rows("EVAL")
     if head.label is None or len(head.sources) != 2 or len(np.unique(head.label)) != 2:
         return None
