@@ -182,7 +182,7 @@ class Moments:
     ) -> Moments:
         """Summarise rows X with sources given as positions among the ``distinct`` labels.
 
-        Threads share the rows, in parts that do not depend on the number of threads, nor does the result.
+        Rows are divided into parts for threads; parts and results do not depend on the number of threads.
         """
         n, d = X.shape
         size = n if is_tensor(X) else max(BLOCK // d, ROWS_PER_FEATURE * d, -(-n // MOST_PARTS))

@@ -49,7 +49,7 @@ class Pairs:
 
     @classmethod
     def from_arrays(cls, pairs: Any, n_features: int, participants: Labels | None = None) -> Self:
-        """Return the pairs of arrays ``(A, B)``, in which rows i are two views of one event (source 0, 1)."""
+        """Return pairs from arrays ``(A, B)``; row i of A (source 0) and of B (source 1) is one event."""
         a, b = (np.asarray(side, dtype=np.float64) for side in check_views(pairs, n_features))
         return cls(a, b, np.zeros(len(a), np.int64), np.ones(len(a), np.int64), participants)
 

@@ -183,7 +183,7 @@ def information_of_scores(
 
 
 def _where_lower(loss: Floats, without: Floats, groups: Codes) -> Floats:
-    """Return the losses of units with readers if these lower the loss of the other groups, else without."""
+    """Return the loss of each unit with readers, or without them if they do not help in other groups."""
     chosen = without.copy()
     for g in np.unique(groups):
         others = groups != g

@@ -114,8 +114,7 @@ _NO_GATE = "it needs floor=True and a method with a gate that does not span all 
 _NO_HOME = "a fitted head= needs head_source=, the source it was trained on."
 _NOT_POOLED = "the labels are not classes or numbers, or the readers are the paper's."
 _NOT_UNSEEN = (
-    "it needs three sources or more, and a method that is fitted here, on the table's own pairs, and "
-    "needs no source."
+    "it needs three sources or more, and a source-blind method that the audit fits on pairs of the table."
 )
 _NO_AGREEMENT = "no EVAL unit has several sources, or the heads give no such output."
 # The paper's selection rule: a task is kept if larger losses are excluded.

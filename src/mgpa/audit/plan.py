@@ -202,7 +202,7 @@ class AuditPlan:
         return frozenset(chain.from_iterable(paired)) & self.design.units.keys()
 
     def _repeats(self, rotates: bool) -> int:
-        """Return how often participants are dealt to folds: more than once for few, unless stated."""
+        """Return the number of random divisions into folds: as set, or several for few participants."""
         repeats = self.options.repeats
         if repeats is None:
             quick = preliminary(self.bank) or self.bank["bank"] == "paper"
