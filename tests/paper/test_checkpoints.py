@@ -94,7 +94,7 @@ def test_files_that_are_damaged_foreign_or_could_run_code_are_refused(net, path,
     torch.save(state(net), tmp_path / "w.pt")  # a pickle: never opened
     (tmp_path / "page.safetensors").write_bytes(b"<html>not found</html>")
     for name in ("w.safetensors", "w.pt", "page.safetensors"):
-        refused(net, tmp_path / name, rf"{name} is not a whole \.safetensors file.*Download it again")
+        refused(net, tmp_path / name, rf"{name} is not a complete \.safetensors file.*Download it again")
     refused(net, tmp_path / "none.pt", r"No file .*none\.pt.*mgpa data fetch eegpt", error=FileNotFoundError)
 
 

@@ -415,7 +415,7 @@ RAGGED = {"embedding": [[1.0, 2.0]] * 4 + [[1.0]] + [[1.0, 2.0]]}
         (
             {"e_0": [1.0], "e_1": [2.0], "e_2": [2.0]},
             {},
-            r"3 columns .* begin with 'e_': .* pass embedding='e_'",
+            r"3 columns .* begin with 'e_'; .* pass embedding='e_'",
         ),
         ({"a": [[1.0]], "b": [[2.0]]}, {}, r"Several columns could be the embedding \(a, b\)"),
         (
@@ -475,7 +475,7 @@ def test_arrays_that_are_no_columns(tmp_path):
     [
         ("a.csv", b"x,y\n1,2\n", r"No column holds embeddings\. Columns: x"),
         ("a.parquet", b"", "it is empty"),
-        ("a.npy", b"\x93NUMPY\x01\x00", r"make a table of arrays with mgpa\.tables\.Table"),
+        ("a.npy", b"\x93NUMPY\x01\x00", r"convert arrays with mgpa\.tables\.Table"),
         ("a.xlsx", b"PK\x03\x04nothing", "Save a spreadsheet as CSV"),
         ("a.zip", b"PK\x03\x04nothing", "zip"),
     ],
@@ -529,7 +529,7 @@ class Bomb:
 def test_pickles_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("bomb.npz", X=np.ones((2, 2)), source=np.array([Bomb(), Bomb()], dtype=object))
-    with pytest.raises(TableError, match="array 'source' holds Python objects, which can run any code"):
+    with pytest.raises(TableError, match="array 'source' holds Python objects, which could run any code"):
         open_table("bomb.npz").read()
     assert not (tmp_path / "exploded").exists()
 

@@ -135,7 +135,7 @@ def test_only_embeddings_are_required():
     with pytest.raises(TableError, match="The table lacks role; it has label, age"):
         Table(np.ones((1, 2)), label=[1], other={"age": [3]}).rows("FIT")
     with pytest.raises(
-        TableError, match=r"lacks participant; it has .*rename it to both: pair_id\+participant\."
+        TableError, match=r"lacks participant; it has .*rename the column to both: pair_id\+participant\."
     ):
         run(small(participant=None))
     assert small().require("source", "label").source.tolist() == ["a", "b"] * 3
