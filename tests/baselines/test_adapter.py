@@ -57,7 +57,7 @@ def test_the_map_is_the_network(fitted):
 
 
 def test_it_has_no_file_and_the_same_seed_gives_the_same_map(fitted, tmp_path):
-    with pytest.raises(MapError, match="AugmentationInvariance is a comparator"):
+    with pytest.raises(MapError, match="AugmentationInvariance exists only in memory"):
         fitted.to_map().save(tmp_path / "m.safetensors")
     assert "in memory" not in mgpa.maps.info.KINDS
     A, B = devices(60)

@@ -99,7 +99,7 @@ def test_rows_of_fitted_hospitals_leave_the_exit_status_zero(hospitals):
     )
     assert result.returncode == 3  # one of two sources is new
     assert "'H5'" in result.stdout
-    assert "'H0' are not like" not in result.stdout
+    assert "Rows named 'H0'" not in result.stdout
 
 
 def test_planning_says_how_many_events_are_enough_and_what_a_new_hospital_gets(hospitals):
