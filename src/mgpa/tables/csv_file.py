@@ -49,11 +49,7 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
     try:
         names, separator = _header(path, skip)
         called = {name: new_names(name, choice.get("rename")) for name in names}
-        numeric = [True] * len(names)  # chosen columns are read as numbers
-        if choice.get("embedding") == "numeric" and "numeric" not in names:
-            numeric = _numeric_columns(path, [called[name] for name in names], separator, skip)
-        types = [np.dtype(np.float64 if fits else "U") for fits in numeric]
-        fields = [Field(name, (), dtype, "") for name, dtype in zip(names, types, strict=True)]
+        fields = _fields(path, names, called, separator, skip, choice.get("embedding"))
         layout = Layout.choose(fields, **choice)
         position = {name: i for i, name in enumerate(names)}
         inside = [position[name] for name in layout.embedding]
@@ -73,6 +69,21 @@ def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[st
         made[name] = np.array(column) if is_part else _column(column, name, called[name], decimal_comma)
     layout = replace(layout, kinds={name: _kind(made.get(part)) for name, part in layout.columns.items()})
     return layout, layout.info({"decimal": ","} if decimal_comma else {}), made
+
+
+def _fields(
+    path: Place, names: list[str], called: Mapping[str, list[str]], separator: str, skip: int, embedding: Any
+) -> list[Field]:
+    """Return all columns with their types; these are found only if the embedding is chosen by them.
+
+    ``called`` are the names in the table of each column of the file.
+    """
+    numeric = [True] * len(names)  # chosen columns are read as numbers
+    if embedding == "numeric" and "numeric" not in names:
+        fits = zip(names, _numeric_columns(path, len(names), separator, skip), strict=True)
+        numeric = [fit and {*called[name]}.isdisjoint(COLUMNS) for name, fit in fits]
+    types = [np.dtype(np.float64 if fit else "U") for fit in numeric]
+    return [Field(name, (), dtype, "") for name, dtype in zip(names, types, strict=True)]
 
 
 def _kind(column: NDArray[Any] | None) -> str:
@@ -132,14 +143,11 @@ def _header(path: Place, skip: int) -> tuple[list[str], str]:
     return names, separator
 
 
-def _numeric_columns(path: Place, called: list[list[str]], separator: str, skip: int) -> list[bool]:
-    """Return which columns have only numbers and missing values, and no name that is reserved for labels.
-
-    ``called`` are the names of each column in the table.
-    """
-    fits, filled = [{*names}.isdisjoint(COLUMNS) for names in called], [False] * len(called)
+def _numeric_columns(path: Place, n: int, separator: str, skip: int) -> list[bool]:
+    """Return which columns contain only numbers and missing values."""
+    fits, filled = [True] * n, [False] * n
     for row in itertools.islice(_rows(path, separator, skip), 1, None):
-        for i, text in enumerate(row[: len(called)]):
+        for i, text in enumerate(row[:n]):
             if fits[i] and (text := text.strip()) not in MISSING:
                 filled[i] = True
                 text = text if separator == "," else text.replace(",", ".", 1)
