@@ -8,8 +8,8 @@ gate on preserved coordinates within sources, in the coordinates of the principa
 
 For each participant and source, only the weight ω and the mean of the rows are stored. E contains the
 deviations of these means from the means of the sources, one row for every source and participant. The scatter
-of rows about the mean of their participant is assumed to be equal for all participants, so that a share 1 - s
-of it remains without participant u, where s = Σ_{i∈u} ωᵢ / Σω.
+of rows around the mean of their participant is assumed to be equal for all participants. Without participant
+u, a share 1 - s of this scatter remains, with s = Σ_{i∈u} ωᵢ / Σω.
 
 Let M be the indicators of sources, ω₋ = Mᵀ(ω[not u]) the remaining weights and V = M diag(1/ω₋) ∘ ω[u]:
 

@@ -352,7 +352,7 @@ def source_codes(rows: LabelledRows, sources: Labels) -> Codes:
 
 
 def row_checksums(X: Any, source: Labels) -> dict[Any, tuple[int, NDArray[np.uint64]]]:
-    """Return the number of rows of each source and their checksum, as in their moments."""
+    """Return the number of rows and the content checksum of each source, as in the moments."""
     distinct, codes = coded(source)
     checksums = {}
     for code, label in enumerate(distinct):

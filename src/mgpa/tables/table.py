@@ -3,7 +3,7 @@
 Fits, audits and studies use one schema: an embedding (n, d) or tokens (n, t, d), and for every row its
 source, participant, task label, pair id and role, if known, and any other columns. A participant has only one
 role, so models are fitted and scored on different participants. :mod:`mgpa.tables.files` reads and writes
-them.
+tables.
 """
 
 from __future__ import annotations
