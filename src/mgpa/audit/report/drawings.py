@@ -38,11 +38,12 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
         for child in list(parent):
             if child.tag.endswith(("}metadata", "}style")) or child.get("id") == "stamp":
                 parent.remove(child)
-    for element in list(root.iter()):
-        gid = element.get("id", "")
-        _rename(element, name)
-        if gid in marks:
-            _tell(element, *marks[gid])
+    marked = [(element, marks[gid]) for element in root.iter() if (gid := element.get("id", "")) in marks]
+    _take_namespaces(root)
+    _name_ids(root, name)
+    _use_theme(root, name)
+    for element, mark in marked:
+        _tell(element, *mark)
     width = float(root.get("width", "0").removesuffix("pt"))
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
@@ -52,29 +53,38 @@ def themed(stored: bytes, name: str, title: str, marks: Mapping[str, Any] = Mapp
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _rename(element: ElementTree.Element, name: str) -> None:
-    """Take namespaces off an element and its attributes, and give these the values of the page."""
-    element.tag = element.tag.rpartition("}")[2]
-    attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
-    element.attrib.clear()
-    for key, value in attributes.items():
-        value = _in_page(element.tag, key, value, name)
-        if value or key != "id":
-            element.set(key, value)
+def _take_namespaces(root: ElementTree.Element) -> None:
+    """Remove namespaces from the names of elements and attributes."""
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        attributes = list(element.attrib.items())
+        element.attrib.clear()
+        for key, value in attributes:
+            element.set(key.rpartition("}")[2], value)
 
 
-def _in_page(tag: str, key: str, value: str, name: str) -> str:
-    """Return the value of an attribute: fewer digits, ids that begin with ``name``, colours of the theme."""
-    if key in ("d", "x", "y"):
-        return DIGITS.sub(r"\1", value)
-    if key == "id":  # only ids of paths are referred to
-        return f"{name}-{value}" if tag in ("path", "clipPath", "image") else ""
-    if key == "href":
-        return f"#{name}-{value[1:]}" if value.startswith("#") else value
-    value = value.replace("url(#", f"url(#{name}-")
-    for color in VARIABLES.keys() & set(HEX.findall(value)):
-        value = value.replace(color, f"var(--{VARIABLES[color]})")
-    return value
+def _name_ids(root: ElementTree.Element, name: str) -> None:
+    """Begin ids, and references to them, with a name; only ids of paths are referred to."""
+    for element in root.iter():
+        if element.tag not in ("path", "clipPath", "image"):
+            element.attrib.pop("id", None)
+        elif "id" in element.attrib:
+            element.set("id", f"{name}-{element.attrib['id']}")
+        if element.get("href", "").startswith("#"):
+            element.set("href", f"#{name}-{element.attrib['href'][1:]}")
+
+
+def _use_theme(root: ElementTree.Element, name: str) -> None:
+    """Shorten coordinates, refer to named clips, and replace colours by those of the theme."""
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            if key in ("d", "x", "y"):
+                element.set(key, DIGITS.sub(r"\1", value))
+            elif key not in ("id", "href") and "#" in value:
+                value = value.replace("url(#", f"url(#{name}-")
+                for color in VARIABLES.keys() & set(HEX.findall(value)):
+                    value = value.replace(color, f"var(--{VARIABLES[color]})")
+                element.set(key, value)
 
 
 def _tell(element: ElementTree.Element, titles: Sequence[str], method: str, people: Sequence[int]) -> None:
