@@ -18,10 +18,10 @@ from .measure import present_only
 from .method_result import Floats, MethodResult
 from .ranks import between_auroc
 
-#: What is measured of a fit, by the names that its cell has for it; some of it not always.
+#: Measurements of a fit, by their names in its cell; some may be missing.
 MEASURED = ("source_auroc", "movement", "shortcut", "control", "flips", "output_change")
-#: What is measured of task heads: AUROC and accuracy of classes; errors of numbers. And what readers say
-#: besides: of both views of an event, in bits, and who is who.
+#: Measurements of task heads (AUROC and accuracy for classes, errors for numbers), and further results of
+#: readers: on both views of an event, in bits, and on the identity of participants.
 HEADS = (
     *("recall", "twin", "identity", "information_q", "information_r"),
     *(

@@ -153,7 +153,7 @@ def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Cod
             right = np.empty(scored.shape)
             right[is_k] = placements(scored[is_k], scored[~is_k], weight[~is_k])
             right[~is_k] = 1 - placements(scored[~is_k], scored[is_k], weight[is_k])
-            # Both sides of a comparison know the same area; with two sources it is looked at once.
+            # Both sides of a comparison give the same area, so two sources are compared once.
             share = np.where(is_k, 1.0, sizes[source] / rest) * (1.0 if len(columns) == 1 else 0.5)
             np.add.at(total, unit, right * (weight * share)[:, None])
         count[members] += 1

@@ -13,7 +13,7 @@ from . import application as shared
 from .application import AS_IT_IS, AnyOut, AnyPlace, AsJson, Overwrite, Seed, TableOptions, app
 from .corrections import map_facts
 
-FEW_PAIRED = 8  # participants with pairs: with fewer, their share of FIT could not be tested over people
+FEW_PAIRED = 8  # minimum number of participants with pairs; if fewer, all of them are FIT
 
 
 @app.command

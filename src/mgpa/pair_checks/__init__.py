@@ -43,15 +43,16 @@ from .views import (
 from .wrong import Suspicion, suspect, swapped_units
 
 LEAST_SIGNAL = 0.2  # share of signal in one view, if noise has twice the standard deviation of the signal
-LEVEL, RESCUED = 0.05, 0.001  # of the bound on closeness; of a permutation test that finds a match after all
-SUGGESTED = 0.1  # level of that test from which on enough pairs are not called unclear
-FEWEST = 6  # pairs; fewer show nothing
+# Levels of the bound on closeness, and of the permutation test if that bound finds no match.
+LEVEL, RESCUED = 0.05, 0.001
+SUGGESTED = 0.1  # level of the permutation test at which pairs count as matched
+FEWEST = 6  # minimum number of pairs for an examination
 ENOUGH = 20  # pairs that can be called mismatched: fewer cannot tell a rotation from a mismatch
 MOST = 300  # maximum number of examined pairs; from more, a random sample
 PERMUTATIONS = 99
-# Robust standard deviations from which on a pair is left out of a fit, and the share that may be.
+# Limit in robust standard deviations beyond which a fit leaves a pair out, and the largest share left out.
 FAR, MOST_FAR = 6.0, 0.2
-LAGS = 5  # neighbours among which a shift of clocks is looked for
+LAGS = 5  # largest shift of clocks that is searched for, in pairs
 CLEARLY_LATE = 4.0  # standard errors for a clear shift of clocks
 
 
@@ -79,10 +80,10 @@ class PairExamination:
     wrong_share: float = 0.0  # estimated share of pairs that join views of different events
     evidence: float = 0.0  # evidence for wrong pairs: twice the log likelihood ratio
     wrong: tuple[int, ...] = ()  # wrong pairs, the clearest first
-    # Whose first view fits the second view of each of them best; empty where noise hides it.
+    # For each wrong pair, the pair whose first view fits its second view best; empty if noise hides it.
     belongs_to: tuple[int, ...] = ()
     swapped: tuple[tuple[Any, Any], ...] = ()  # participants whose second views fit each other's first views
-    # How many pairs later, in the given order, the first views are that the second ones fit; 0: none.
+    # Shift in the given order, in pairs, from second views to the first views that fit them; 0: none.
     lag: int = 0
     n_identical: int = 0  # pairs whose views are the same numbers
     repeats: tuple[int, ...] = ()  # exact copies of earlier pairs

@@ -204,7 +204,7 @@ def _anchor_reading(stage: dict[str, Any], weight: Floats, basis: Floats) -> Flo
     if not is_orthonormal(A):
         raise MapError("its anchor basis is not orthonormal.")
     reading = coefficients - (coefficients @ A) @ A.T
-    # An anchor that is not frozen reads the current row: the same only if edits do not reach it.
+    # Anchors that are not frozen depend on the current row; edits must not change their values.
     reach = np.abs(reading @ basis).max(initial=0.0)
     if not stage["frozen_original_q"] and reach > ORTHONORMAL_TOLERANCE * np.linalg.norm(coefficients):
         raise MapError("its anchors move with the edit; it cannot be a map.")
