@@ -272,9 +272,10 @@ def measured_effect(
     """
     gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
-    weights = weights / float(np.sum(weights * delta))
+    shift = float(np.sum(weights * delta))
+    weights = weights / shift
     size = float(np.sum(weights * (gaps @ anchor.residual)))
-    across = gap_across(moments, participants, delta, anchor, C, scale)
+    across = gap_across(moments, participants, weights, shift, anchor, C, scale)
     n_participants = len({name for _, name in participants.parts})
     if n_participants > 1:
         left_out, crossed = effects_without_each(moments, participants, weights, anchor, scale)
@@ -317,30 +318,35 @@ def displacement(
 
 
 def gap_across(
-    moments: Moments, participants: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
+    moments: Moments,
+    participants: Means,
+    weights: Floats,
+    shift: float,
+    anchor: GateAnchor,
+    C: Floats,
+    scale: Floats,
 ) -> float:
     """Return the length of source differences across the shift, relative to the length of the shift.
 
+    ``shift`` is the squared length of the shift, and ``weights`` (K - 1, r) give its share of a difference.
     Lengths are Mahalanobis distances within sources, over gate and preserved coordinates. A device with the
     same effect on rows and pairs adds no difference across the shift. The expected random difference is
     subtracted, estimated by a jackknife over participants or, if unknown, for independent rows.
     """
-    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
-    shift = float(np.sum(weights * delta))
 
     def squared(means: Floats) -> float:
         gaps = (means[1:] - means[0]) / scale
         inside = gaps @ anchor.residual
         whole = np.sum(inside * scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), inside.T).T)
         whole += anchor.n_free * np.trace(anchor.leverage(gaps))
-        return float(whole / shift - (np.sum(weights * inside) / shift) ** 2)
+        return float(whole / shift - np.sum(weights * inside) ** 2)
 
     distance = squared(moments.means)
-    without = means_without_each(participants, moments.sources)
-    if len(without) > 1:
-        left_out = [squared(means) for means in without]
-        distance += (len(without) - 1) * (distance - float(np.mean(left_out)))
-    elif len({name for _, name in participants.parts}) < 2:
+    if len({name for _, name in participants.parts}) > 1:
+        left_out = [squared(means) for means in means_without_each(participants, moments.sources)]
+        if len(left_out) > 1:
+            distance += (len(left_out) - 1) * (distance - float(np.mean(left_out)))
+    else:
         values = anchor.axes.values
         dimensions = len(C) - 1 + float(np.sum(values / (values + anchor.ridge)))
         distance -= dimensions * float(np.sum(1.0 / moments.counts[1:] + 1.0 / moments.counts[0])) / shift

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold
 
 from .labels import Labels
-from .linalg import Scatter
-from .pairs import zero_sum_effects
+from .linalg import BLOCK, Scatter, blocks
+from .pairs import effect_weights
 
 Floats = NDArray[np.float64]
 Folds = list[tuple[NDArray[np.intp], NDArray[np.intp]]]  # (train, test)
@@ -84,10 +84,13 @@ def row_norms(rows: Floats) -> Floats:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
-def unit_rows(contrasts: Floats) -> Floats:
-    """Return the non-zero rows scaled to unit length, so that only their directions matter."""
+def unit_rows(contrasts: Floats, shortest: float = 0.0) -> Floats:
+    """Return the non-zero rows scaled to unit length, so that only their directions matter.
+
+    Rows shorter than ``shortest`` are left out.
+    """
     norms = row_norms(contrasts)
-    moving = norms > ZERO_NORM
+    moving = (norms > ZERO_NORM) & (norms >= shortest)
     rows = contrasts[moving]
     rows /= norms[moving, None]
     return np.asarray(rows)
@@ -178,7 +181,7 @@ def supported_directions(
     n_supported, n_mean = held_out.count_supported(leading.shape[1], units, agreed, n_shared)
     chosen, everything = leading[:, :n_supported], np.arange(len(contrasts))
     if len(clear) and n_mean > n_supported:
-        means = held_out.means_of(everything, held_out.directions)
+        means = held_out.means_of(everything)
         chosen = orthonormal(principal_directions(means, contrasts.shape[1], n_shared)[0], chosen)
     effects = principal_directions(held_out.source_effects(everything), contrasts.shape[1])[0]
     for j in range(min(n_mean, n_shared), len(clear)):
@@ -218,23 +221,37 @@ class _HeldOut:
         sources = np.unique(between)
         self.first, self.second = np.searchsorted(sources, between.T)
         self.n_sources = len(sources)
-        self.directions = contrasts / np.where(moving, norms, np.inf)[:, None]
+        self.inverse_norms = 1.0 / np.where(moving, norms, np.inf)
         self.long_enough = moving & (norms >= np.quantile(norms[moving], quantile))
-        self.others_means = [self.means_of(train, self.directions) for train, _ in folds]
-        few = self.long_enough.sum() < contrasts.shape[1]
-        self.whole = None if few else Scatter.from_rows(self.directions[self.long_enough])
+        self.others_means = [self.means_of(train) for train, _ in folds]
+        self.whole: Floats | None = None
+        if self.long_enough.sum() >= (d := contrasts.shape[1]):
+            some, total = np.flatnonzero(self.long_enough), np.zeros((d, d))
+            for part in blocks(len(some), max(1, BLOCK // (4 * d))):
+                directions = self.directions(some[part])
+                total += directions.T @ directions
+            self.whole = total
 
-    def means_of(self, some: NDArray[np.intp], rows: Floats) -> Floats:
-        """Return the mean of each kind over selected rows; 0 for a kind without rows."""
-        kind, n_kinds = self.kind[some], int(self.kind.max()) + 1
-        membership = scipy.sparse.csr_array((np.ones(len(some)), (kind, some)), shape=(n_kinds, len(rows)))
-        return np.asarray((membership @ rows) / np.maximum(np.bincount(kind, minlength=n_kinds), 1)[:, None])
+    def directions(self, some: NDArray[np.intp]) -> Floats:
+        """Return some contrasts, scaled to unit length."""
+        return np.asarray(self.contrasts[some] * self.inverse_norms[some, None])
+
+    def means_of(self, some: NDArray[np.intp]) -> Floats:
+        """Return the mean direction of each kind of some contrasts; 0 for a kind without any."""
+        return self._means(some, self.kind[some], int(self.kind.max()) + 1)
+
+    def _means(self, some: NDArray[np.intp], label: NDArray[np.intp], n_labels: int) -> Floats:
+        """Return the mean direction of the contrasts of each label, without copying them."""
+        shape = n_labels, len(self.contrasts)
+        sums = scipy.sparse.csr_array((self.inverse_norms[some], (label, some)), shape=shape) @ self.contrasts
+        sums /= np.maximum(np.bincount(label, minlength=n_labels), 1)[:, None]
+        return np.asarray(sums)
 
     def along_mean(self) -> Floats:
         """Return the projection (m,) of each contrast on the mean of other contrasts of its kind."""
-        along = np.zeros(len(self.directions))
+        along = np.zeros(len(self.contrasts))
         for means, (_, test) in zip(self.others_means, self.folds, strict=True):
-            along[test] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
+            along[test] = (self.directions(test) @ means.T)[np.arange(len(test)), self.kind[test]]
         return along
 
     def shared_means(self, units: NDArray[np.intp], n_effects: int) -> tuple[float, Floats]:
@@ -274,7 +291,7 @@ class _HeldOut:
         about as many independent squares as there are dimensions, so even two participants can show an
         agreement beyond chance.
         """
-        dimensions = float(self.directions.shape[1])  # if rows vary equally in all directions
+        dimensions = float(self.contrasts.shape[1])  # if rows vary equally in all directions
         if self.rows is not None:
             gram = self.rows.gram() if self.rows.factored else self.rows.matrix
             dimensions = max(1.0, float(np.trace(gram) ** 2 / np.sum(gram**2)))
@@ -282,12 +299,11 @@ class _HeldOut:
         for kind in range(self.kind.max() + 1):
             members = np.flatnonzero(self.kind == kind)
             codes = np.unique(units[members], return_inverse=True)[1]
-            means = np.zeros((codes.max() + 1, self.directions.shape[1]))
-            np.add.at(means, codes, self.directions[members])
-            means /= np.bincount(codes)[:, None]
+            means = self._means(members, codes, codes.max() + 1)
             center = means.mean(axis=0)
             common += len(means) * float(center @ center)
-            spread += float(np.sum((means - center) ** 2))
+            means -= center
+            spread += float(np.vdot(means, means))
         if not spread > 0:
             return 0.0 if n_units > 1 and common > 0 else 1.0
         n_kinds = self.kind.max() + 1
@@ -301,8 +317,8 @@ class _HeldOut:
         Means for each kind of contrast are not used: if all pairs are with one source, its noise is in all of
         these means and looks like a shared direction.
         """
-        first, second = self.first[some], self.second[some]
-        return zero_sum_effects(self.contrasts[some], first, second, self.n_sources)[0]
+        weights, _ = effect_weights(self.first, self.second, self.n_sources, some)
+        return np.asarray(weights @ self.contrasts)
 
     def along_effect(self, j: int) -> Floats:
         """Return each contrast along direction j, times the effect difference of other contrasts, (m,)."""
@@ -321,22 +337,23 @@ class _HeldOut:
         The arrays are the energy, its expectation for noise, and the part shared with the mean of the others
         of its kind.
         """
-        D, rows = self.directions, self.rows
-        total = float(D.shape[1] if rows is None else rows.diagonal.sum())
-        energy, noise, shared = (np.zeros((len(D), k)) for _ in range(3))
+        rows, (m, d) = self.rows, self.contrasts.shape
+        total = float(d if rows is None else rows.diagonal.sum())
+        energy, noise, shared = (np.zeros((m, k)) for _ in range(3))
         if self.whole is None:  # directions are sums of a few contrasts, so use products of contrasts
+            D = self.directions(np.arange(m))
             gram, inside = D @ D.T, None if rows is None else rows.inside(D.T)
         for means, (train, test) in zip(self.others_means, self.folds, strict=True):
             if self.whole is None:
                 fitted = train[self.long_enough[train]]
-                values, vectors = leading_axes(gram[np.ix_(fitted, fitted)], k, D.shape[1])
+                values, vectors = leading_axes(gram[np.ix_(fitted, fitted)], k, d)
                 vectors = vectors / np.sqrt(values)
                 along, mean = gram[np.ix_(test, fitted)] @ vectors, means @ D[fitted].T @ vectors
                 scatter = None if inside is None else inside[np.ix_(fitted, fitted)] @ vectors
             else:
-                out = D[test[self.long_enough[test]]]
-                vectors = leading_axes(self.whole.matrix - out.T @ out, k, D.shape[1])[1]
-                along, mean = D[test] @ vectors, means @ vectors
+                out = self.directions(test[self.long_enough[test]])
+                vectors = leading_axes(self.whole - out.T @ out, k, d)[1]
+                along, mean = self.directions(test) @ vectors, means @ vectors
                 scatter = None if rows is None else rows.matrix @ vectors
             among = np.ix_(test, np.arange(vectors.shape[1]))
             energy[among], shared[among] = along**2, along * mean[self.kind[test]]

@@ -167,17 +167,19 @@ class MeasurementGate(Gate):
         norms = row_norms(contrasts[some])
         moving = norms > ZERO_NORM
         shortest = np.quantile(norms[moving], self.norm_quantile) if moving.any() else 0.0
-        selected = unit_rows(contrasts[some][norms >= shortest])
-        self.n_contrasts_ = len(selected)
+        self.n_contrasts_ = n = int(np.sum(moving & (norms >= shortest)))
         wanted = ENERGY if self.rank == "auto" else self.rank
         leading, energy = principal_directions(
-            selected, contrasts.shape[1], lambda e: choose_rank(wanted, e, len(selected), "contrasts")
+            unit_rows(contrasts[some], shortest),
+            contrasts.shape[1],
+            lambda e: choose_rank(wanted, e, n, "contrasts"),
         )
         basis = leading
         if self.rank == "auto" and leading.size:
             kind, groups = (None if labels is None else np.asarray(labels)[some] for labels in (kind, groups))
             basis = supported_directions(contrasts[some], basis, kind, groups, rows, self.norm_quantile)
             if not np.array_equal(basis, leading[:, : basis.shape[1]]):  # directions of the mean come first
+                selected = unit_rows(contrasts[some], shortest)
                 along = selected @ basis
                 _, rest = principal_directions(selected - along @ basis.T, len(energy), 0)
                 energy = np.concatenate([np.sum(along**2, axis=0), rest])[: len(energy)]

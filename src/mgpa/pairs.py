@@ -124,18 +124,28 @@ class Pairs:
         """The two sources of each pair, (m, 2)."""
         return np.column_stack([self.first, self.second])
 
+    def contrasts_along(self, directions: Floats) -> Floats:
+        """Return the contrasts' coordinates along directions (d, r), without all contrasts at once."""
+        return np.concatenate([(self.b[part] - self.a[part]) @ directions for part in self._blocks()])
+
+    def _blocks(self) -> list[slice]:
+        return blocks(len(self), max(1, BLOCK // (4 * self.a.shape[1])))
+
     def source_effects(self, n_sources: int) -> Floats:
         """Return Δ (K - 1, d), the mean measurement effect of each source relative to the first source.
 
         It is the least-squares solution over all contrasts; with two sources, the mean contrast.
         """
-        effects, rank = zero_sum_effects(self.contrasts, self.first, self.second, n_sources)
+        weights, rank = effect_weights(self.first, self.second, n_sources)
         # Effects can only be compared if chains of pairs link all sources to the first.
         if rank < n_sources - 1:
             raise ValueError(
                 f"The pairs do not connect all {n_sources} sources. Add pairs until every source is "
                 "linked to every other, directly or through a third."
             )
+        effects = np.zeros((n_sources, self.a.shape[1]))
+        for part in self._blocks():
+            effects += weights[:, part] @ (self.b[part] - self.a[part])
         return np.asarray(effects[1:] - effects[0])
 
 
@@ -166,14 +176,20 @@ def row_keys(rows: Any) -> NDArray[np.uint64]:
     return keys
 
 
-def zero_sum_effects(values: Floats, first: Codes, second: Codes, n_sources: int) -> tuple[Floats, int]:
-    """Return the effect of each source relative to the mean, (K, d), by least squares, and the rank."""
-    design, rows = np.zeros((len(values), n_sources)), np.arange(len(values))
-    design[rows, second] += 1.0
-    design[rows, first] -= 1.0
-    normal = design.T @ design
-    effects = np.linalg.pinv(normal) @ (design.T @ values)
-    return np.asarray(effects), int(np.linalg.matrix_rank(normal))
+def effect_weights(
+    first: Codes, second: Codes, n_sources: int, pairs: NDArray[np.intp] | None = None
+) -> tuple[Floats, int]:
+    """Return weights (K, m) of contrasts, and their rank.
+
+    Weighted sums of contrasts are the effects of the sources, relative to their mean: least squares over some
+    ``pairs`` (None: all). The weights of other pairs are 0.
+    """
+    pairs = np.arange(len(first)) if pairs is None else pairs
+    design = np.zeros((n_sources, len(first)))
+    design[second[pairs], pairs] += 1.0
+    design[first[pairs], pairs] -= 1.0
+    normal = design @ design.T
+    return np.asarray(np.linalg.pinv(normal) @ design), int(np.linalg.matrix_rank(normal))
 
 
 def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]]:

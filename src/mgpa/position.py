@@ -33,7 +33,7 @@ from .gate import fit_gate
 from .linalg import Scatter, outside
 from .maps import AffineMap, MapInfo
 from .moments import Means, Moments, Standardizer
-from .pairs import Pairs, zero_sum_effects
+from .pairs import Pairs, effect_weights
 from .statistics import Statistics
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ class GateShift:
     @classmethod
     def of(cls, pairs: Pairs, effects: Floats, scale: Floats, basis: Floats) -> GateShift:
         """Return pairs and their sources' ``effects`` in a gate, after features were divided by ``scale``."""
-        contrasts, mean = pairs.contrasts / scale @ basis, effects / scale @ basis
+        contrasts, mean = pairs.contrasts_along(basis / scale[:, None]), effects / scale @ basis
         # If contrasts cancel, only rounding errors remain, which must not count as a direction.
         typical = np.linalg.norm(contrasts, axis=1).mean()
         mean[np.linalg.norm(mean, axis=1) <= 1e-12 * typical] = 0.0
@@ -90,14 +90,17 @@ class PositionSettings:
 def solve_position(
     data: Statistics,
     pairs: Pairs,
+    effects: Floats,
     *,
     gate: Any = None,
     standardize: bool = True,
     settings: PositionSettings = PositionSettings(),
 ) -> Position:
-    """Fit standardisation and gate, then anchor and projection (Algorithm 1, step 2; section 4.1)."""
-    K, moments = len(data.sources), data.moments
-    effects = pairs.source_effects(K)
+    """Fit standardisation and gate, then anchor and projection (Algorithm 1, step 2; section 4.1).
+
+    ``effects`` are :meth:`Pairs.source_effects`.
+    """
+    moments = data.moments
     standardizer = data.standardizer(standardize)
     scale = standardizer.scale
     gate = fit_gate(
@@ -109,7 +112,7 @@ def solve_position(
     )
     if not gate.rank_:
         identity = AffineMap.identity(len(scale), center=standardizer.center, scale=scale)
-        return Position(gate, identity, np.zeros((K - 1, 0)))
+        return Position(gate, identity, np.zeros((len(effects), 0)))
     shift = GateShift.of(pairs, effects, scale, gate.basis_)
     if np.array_equal(pairs.a, pairs.b):  # identical views, in a gate that ignores pairs
         raise identical_views(len(pairs))
@@ -277,9 +280,10 @@ def pairs_agree(shift: GateShift, C: Floats, n_sources: int) -> bool:
     whiten = np.linalg.inv(np.linalg.cholesky(C)).T
     along = np.zeros(len(values))
     for train, test in folds:
-        effects, rank = zero_sum_effects(values[train], pairs.first[train], pairs.second[train], n_sources)
+        weights, rank = effect_weights(pairs.first, pairs.second, n_sources, train)
         if rank < n_sources - 1:  # pairs of the other participants do not connect all sources
             return True
+        effects = weights @ values
         expected = (effects[pairs.second[test]] - effects[pairs.first[test]]) @ whiten
         along[test] = np.sum((values[test] @ whiten) * expected, axis=1)
     agreed, error, df = mean_over_units(along, whose)

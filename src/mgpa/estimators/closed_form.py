@@ -381,8 +381,9 @@ class ClosedFormMGPA(GatedMomentEstimator):
         settings = PositionSettings(
             self.anchor, self.ridge, self.shrinkage, self.do_no_harm, self.strength, code
         )
+        effects = pairs.source_effects(len(data.sources))
         position = solve_position(
-            data, pairs, gate=self.gate, standardize=self.standardize, settings=settings
+            data, pairs, effects, gate=self.gate, standardize=self.standardize, settings=settings
         )
         facts = {} if code is None else {"reference": source_names(data.sources)[code]}
         evidence = "; ".join(filter(None, (position.map.info.evidence, left_out)))

@@ -26,7 +26,7 @@ from ..reading.edits import Action, Fit, Reading, ReadingSettings, decide, poste
 from ..reading.posterior import Posterior, fit_posterior
 from ..reading.spread import SpreadEvidence, show_spread
 from ..reading.unseen import with_unseen
-from ..reading.views import Views, read_views, unpaired_scatters
+from ..reading.views import Floats, Views, read_views, unpaired_scatters
 from ..statistics import Statistics
 from .closed_form import Fitted, GatedMomentEstimator
 
@@ -138,9 +138,10 @@ class MGPA(GatedMomentEstimator):
         data, pairs, doubt, left_out = usable_pairs(data)
         standardizer = data.standardizer(self.standardize)
         target = reference_code(self.reference, data.sources)
-        position = self._position_of(data, pairs, standardizer, target)
+        effects = pairs.source_effects(len(data.sources))
+        position = self._position_of(data, pairs, effects, standardizer, target)
         within = data.moments.within_scaled(standardizer.divisor)
-        views = read_views(pairs, within, data.moments.count, standardizer)
+        views = read_views(pairs, effects, within, data.moments.count, standardizer)
         collapsed = views.after(position.map, pairs, standardizer)
         n_pairs, apart = len(pairs), pairs.b.mean(axis=0) - pairs.a.mean(axis=0)
         del pairs  # they use as much memory as the views
@@ -169,13 +170,18 @@ class MGPA(GatedMomentEstimator):
         return replace(result, map=replace(result.map, strength=float(self.strength), info=info))
 
     def _position_of(
-        self, data: Statistics, pairs: Pairs, standardizer: Standardizer, target: int | None
+        self,
+        data: Statistics,
+        pairs: Pairs,
+        effects: Floats,
+        standardizer: Standardizer,
+        target: int | None,
     ) -> Position:
         """Return the closed form, or the identity if pairs show no common shift."""
         try:
             settings = PositionSettings(reference=target)
             return solve_position(
-                data, pairs, gate=self.gate, standardize=self.standardize, settings=settings
+                data, pairs, effects, gate=self.gate, standardize=self.standardize, settings=settings
             )
         except MissingEvidence:
             if np.array_equal(pairs.a, pairs.b):
@@ -261,8 +267,7 @@ def _edit_map(
     stored = posterior_map(fit, posterior, position.map, standardizer, target=target, gate=inside)
     if inside is not None:
         return stored, position.gate
-    views = fit.views
     span = np.eye(stored.n_features) if stored.direction is None else stored.direction.T
     gate = FixedGate(span).fit(span.T)
-    gate.cumulative_energy_ *= gate.coverage(views.contrasts(np.arange(len(views))) @ views.axes.T)
+    gate.cumulative_energy_ *= fit.views.coverage(span)
     return stored, gate

@@ -29,6 +29,7 @@ from .regressions import (
     displacement,
     fit_regressions,
     is_constant,
+    without_slopes,
 )
 from .spread import SpreadEvidence, describe_spread, read_by_length, rows_scale
 from .views import Floats, Views, first_of_each
@@ -151,8 +152,8 @@ def read_sources(
         evidence = weigh_slopes(evidence, views, rows, regressions, tested, right)
     matches = evidence.matches_rows or settings.is_precise
     slopes = spread == "always" or (try_slopes and evidence.is_shown and evidence.helps and matches)
-    if not slopes:
-        regressions = {step: regression.constant() for step, regression in regressions.items()}
+    if try_slopes and not slopes:
+        regressions = without_slopes(regressions)
     total = max(float(tested.told[int(slopes)].sum()), TINY)
     missed = float(tested.missed[int(slopes)].sum()) / total
     allowed = MISSED if settings.target is None else MISSED_WITH_REFERENCE
@@ -170,12 +171,12 @@ def hold_out(views: Views, posterior: Posterior, regressions: Regressions, targe
     m, whitening = len(views), posterior.whitening
     apart, missed, told = np.zeros((2, m)), np.zeros((2, 2 * m)), np.zeros((2, 2 * m))
     length = np.zeros(2 * m)
-    sloped = not is_constant(regressions)
+    fitted = [regressions] if is_constant(regressions) else [without_slopes(regressions), regressions]
     for _, test in views.folds:
-        forms: list[Regressions] = [{}, {}] if sloped else [{}]
+        forms: list[Regressions] = [{} for _ in fitted]
         for step, x, y in differences(views, test):
-            forms[-1][step] = regressions[step].without(x, y)
-            forms[0][step] = regressions[step].constant().without(x, y)
+            for edits, whole in zip(forms, fitted, strict=True):
+                edits[step] = whole[step].without(x, y)
         for pairs in views.blocks(test):
             both = np.concatenate([pairs, pairs + m])
             firsts, at = first_of_each(views.row[both])

@@ -18,13 +18,14 @@ import scipy.linalg
 import scipy.special
 from numpy.typing import NDArray
 
-from ..linalg import BLOCK, blocks
-from .views import BALL, SMALL, Floats, Views
+from ..linalg import blocks
+from .views import BALL, BLOCK, SMALL, Floats, Views
 
 POOLED = (0.0, 0.1, 0.3, 0.6, 0.9)  # candidate weights of the pooled covariance
 TEMPERATURES = np.geomspace(1.0, 16.0, 17)
 LOST = 1e-3  # largest change of a posterior when the map keeps fewer squares
 COUNTS = 33  # number of candidates for the number of squares
+TYPICAL = 2**21  # numbers of views that show which squares matter
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +69,8 @@ class Posterior:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Whitened views, with quantities that do not depend on additional rows."""
+    """Quantities of the whitened views that do not depend on additional rows."""
 
-    white: Floats  # (n, k): distinct views, whitened
     codes: NDArray[np.int64]  # (n,): source of each distinct view
     times: Floats  # (n,): number of repetitions of each distinct view
     center: Floats  # (K, k): means of the sources
@@ -82,31 +82,67 @@ class Points:
     def of(cls, views: Views, whitening: Whitening) -> Points:
         """Return the distinct views in whitened coordinates."""
         some, times = views.distinct.views, views.distinct.times
-        white, codes = np.empty((len(some), len(whitening.chosen))), views.codes[some]
-        for part in views.blocks(np.arange(len(white))):
-            white[part] = whitening.white(views.raw[some[part]])
-        center, scatters = [], []
+        codes, center, scatters = views.codes[some], [], []
         for code in range(views.n_sources):
             rows = np.flatnonzero(codes == code)
-            center.append(times[rows] @ white[rows] / times[rows].sum())
-            scatter = np.zeros((white.shape[1], white.shape[1]))
-            for part in views.blocks(rows):
-                apart = (white[part] - center[code]) * np.sqrt(times[part, None])
+            parts = views.blocks(rows)
+            total = np.sum([times[part] @ views.raw[some[part]] for part in parts], axis=0)
+            center.append(whitening.white(total[None] / times[rows].sum())[0])
+            scatter = np.zeros((len(whitening.chosen), len(whitening.chosen)))
+            for part in parts:
+                apart = whitening.white(views.raw[some[part]])
+                apart -= center[code]
+                apart *= np.sqrt(times[part, None])
                 scatter += apart.T @ apart
             scatters.append(scatter)
         means, *without = (
             whitening.white(views.source_means(train))
             for train in (np.arange(len(views)), *(train for train, _ in views.folds))
         )
-        return cls(white, codes, times, np.stack(center), scatters, means, without)
+        return cls(codes, times, np.stack(center), scatters, means, without)
+
+
+@dataclass(frozen=True, eq=False)
+class Covariances:
+    """The covariances of the sources: their scatters over their degrees of freedom."""
+
+    scatters: list[Floats]
+    free: Floats  # (K,)
+    axes: list[tuple[Floats, Floats]]  # of :func:`joint_axes`
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Rows to subtract from the scatters of the sources if some views are left out.
+
+    Scatters are around the mean of all views of a source. One more row per source accounts for the mean of
+    the remaining views.
+    """
+
+    rows: Floats  # left-out views minus the mean of their source, then the additional rows
+    codes: NDArray[np.int64]  # source of each row
+    times: Floats  # number of repetitions of each row
+    n_views: int
+
+    @classmethod
+    def of(cls, white: Floats, codes: NDArray[np.int64], times: Floats, points: Points) -> LeftOut:
+        """Return the rows of some views; ``white`` is overwritten."""
+        n_all = np.bincount(points.codes, points.times)
+        white -= points.center[codes]
+        labels, moved = np.unique(codes), []
+        for code in labels:
+            rows = np.flatnonzero(codes == code)
+            n = times[rows].sum()
+            moved.append(times[rows] @ white[rows] / np.sqrt(max(1.0, n_all[code] - n)))
+        codes, times = np.concatenate([codes, labels]), np.concatenate([times, np.ones(len(labels))])
+        return cls(np.concatenate([white, moved]), codes, times, len(white))
 
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
     """Covariances of the sources, and their accuracy on held-out views at the best settings."""
 
-    free: Floats  # (K,): degrees of freedom
-    axes: list[tuple[Floats, Floats]]  # results of :func:`joint_axes`
+    covariances: Covariances
     held_out: Floats  # (K, n): log-densities of the distinct views when held out
     pooled: float
     temperature: float
@@ -122,17 +158,18 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
         from_views = fit_gaussians(views, whitening, points, [(0.0, np.zeros_like(S)) for _, S in rows])
         best = best if best.loss <= from_views.loss else from_views
     temperature, pooled = best.temperature, best.pooled
+    axes, free = best.covariances.axes, best.covariances.free
     shrunk = [
-        temperature * ((1.0 - pooled) * values / n + pooled / best.free.sum())
-        for (values, _), n in zip(best.axes, best.free, strict=True)
+        temperature * ((1.0 - pooled) * values / n + pooled / free.sum())
+        for (values, _), n in zip(axes, free, strict=True)
     ]
     linear = np.stack(
-        [W @ (mean @ W / v) for mean, (_, W), v in zip(points.means, best.axes, shrunk, strict=True)]
+        [W @ (mean @ W / v) for mean, (_, W), v in zip(points.means, axes, shrunk, strict=True)]
     )
     determinants = np.array([np.sum(np.log(values / temperature)) for values in shrunk]) / temperature
     bias = -0.5 * (determinants + np.sum(linear * points.means, axis=1))
-    first, squares = best.axes[0][1], []
-    for (_, W), values in zip(best.axes[1:], shrunk[1:], strict=True):
+    first, squares = axes[0][1], []
+    for (_, W), values in zip(axes[1:], shrunk[1:], strict=True):
         if W is first:
             squares.append((W.T, 1.0 / values - 1.0 / shrunk[0]))
         else:
@@ -146,8 +183,30 @@ def fit_gaussians(
     views: Views, whitening: Whitening, points: Points, rows: list[tuple[float, Floats]]
 ) -> Gaussians:
     """Return Gaussians with covariances estimated from views and further rows."""
-    K, codes, times, factor = views.n_sources, points.codes, points.times, whitening.factor
-    scatters, free, n_views = [], np.empty(K), np.bincount(codes, times, K).astype(np.float64)
+    distinct, codes, times, K = views.distinct, points.codes, points.times, views.n_sources
+    covariances = estimate_covariances(views, whitening, points, rows)
+    held_out = np.empty((K, len(POOLED), len(codes)))
+    for fold, means in enumerate(points.means_without):
+        some = np.flatnonzero(distinct.fold == fold)
+        white = whitening.white(views.raw[distinct.views[some]])
+        out = LeftOut.of(white, codes[some], times[some], points)
+        held_out[:, :, some] = densities_without(out, points.center, means, covariances)
+    source_weight = times / np.bincount(codes, times, K)[codes] / K
+    losses = np.empty((len(POOLED), len(TEMPERATURES)))
+    for loss, temperature in zip(losses.T, TEMPERATURES, strict=True):
+        likely = scipy.special.log_softmax(held_out / temperature, axis=0)[codes, :, np.arange(len(codes))]
+        loss[:] = -(source_weight @ likely)
+    best, t = np.unravel_index(int(losses.argmin()), losses.shape)
+    chosen = np.ascontiguousarray(held_out[:, best])
+    return Gaussians(covariances, chosen, POOLED[best], float(TEMPERATURES[t]), float(losses[best, t]))
+
+
+def estimate_covariances(
+    views: Views, whitening: Whitening, points: Points, rows: list[tuple[float, Floats]]
+) -> Covariances:
+    """Return the covariances of the sources, estimated from views and further rows."""
+    factor, n_views = whitening.factor, np.bincount(points.codes, points.times, views.n_sources)
+    scatters, free = [], np.empty(views.n_sources)
     for code, (n, scatter) in enumerate(rows):
         C = scatter[np.ix_(whitening.chosen, whitening.chosen)] * factor * factor[:, None]
         C += points.scatters[code]
@@ -155,20 +214,7 @@ def fit_gaussians(
         C *= 1.0 - BALL
         C[np.diag_indices_from(C)] += free[code] * BALL * views.typical * factor**2
         scatters.append(C)
-    axes = joint_axes(scatters)
-    held_out = np.empty((K, len(POOLED), len(codes)))
-    for fold, means in enumerate(points.means_without):
-        some = np.flatnonzero(views.distinct.fold == fold)
-        out = _left_out(points.white[some], codes[some], times[some], points.center, n_views)
-        held_out[:, :, some] = _held_out(*out, codes[some], points.center, means, scatters, free, axes)
-    source_weight = times / n_views[codes] / K
-    losses = np.empty((len(POOLED), len(TEMPERATURES)))
-    for loss, temperature in zip(losses.T, TEMPERATURES, strict=True):
-        likely = scipy.special.log_softmax(held_out / temperature, axis=0)[codes, :, np.arange(len(codes))]
-        loss[:] = -(source_weight @ likely)
-    best, t = np.unravel_index(int(losses.argmin()), losses.shape)
-    chosen = np.ascontiguousarray(held_out[:, best])
-    return Gaussians(free, axes, chosen, POOLED[best], float(TEMPERATURES[t]), float(losses[best, t]))
+    return Covariances(scatters, free, joint_axes(scatters))
 
 
 def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
@@ -183,51 +229,28 @@ def joint_axes(scatters: list[Floats]) -> list[tuple[Floats, Floats]]:
     return [(values, W), (1.0 - values, W)]
 
 
-def _left_out(
-    points: Floats, codes: NDArray[np.int64], times: Floats, center: Floats, n_all: Floats
-) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Return the downdate of scatters when points are left out: a factor, its sources and multiplicities.
-
-    Scatters are around the mean of all ``n_all`` points of a source. One more row per source accounts for the
-    mean of the remaining points.
-    """
-    apart = points - center[codes]
-    labels, moved = np.unique(codes), []
-    for code in labels:
-        rows = np.flatnonzero(codes == code)
-        n = times[rows].sum()
-        moved.append(times[rows] @ apart[rows] / np.sqrt(max(1.0, n_all[code] - n)))
-    out = np.concatenate([apart, moved])
-    return out, np.concatenate([codes, labels]), np.concatenate([times, np.ones(len(labels))])
-
-
-def _held_out(
-    out: Floats,
-    whose: NDArray[np.int64],
-    times: Floats,
-    codes: NDArray[np.int64],
-    center: Floats,
-    means: Floats,
-    scatters: list[Floats],
-    free: Floats,
-    axes: list[tuple[Floats, Floats]],
-) -> Floats:
+def densities_without(out: LeftOut, center: Floats, means: Floats, covariances: Covariances) -> Floats:
     """Return log-densities (K, len(POOLED), n) of left-out views, up to a constant.
 
-    The Gaussians are fitted without these views. ``out``, ``whose`` and ``times`` are results of
-    :func:`_left_out`; ``means`` has the means of the sources without these views. With fewer views than
-    coordinates, the axes of all views and Gram matrices are used; otherwise computing new axes is faster.
+    The Gaussians are fitted without these views. ``center`` (K, k) has the means of the sources over all
+    views, ``means`` those without these views. With fewer views than coordinates, the axes of all views and
+    Gram matrices are used; otherwise computing new axes is faster.
     """
-    share, n, n_out = 1.0 - BALL, len(codes), np.bincount(codes, times[: len(codes)], len(center))
+    rows, whose, times, n = out.rows, out.codes, out.times, out.n_views
+    share, free, axes, K = 1.0 - BALL, covariances.free, covariances.axes, len(center)
+    n_out = np.bincount(whose[:n], times[:n], K)
     n_left, n_left_in_all = np.maximum(1.0, free - n_out), max(1.0, free.sum() - n_out.sum())
-    few = len(out) < out.shape[1]
+    few = len(rows) < rows.shape[1]
     if not few:
-        parts = [(out * np.sqrt(times)[:, None])[whose == code] for code in range(len(center))]
-        axes = joint_axes([S - share * (part.T @ part) for S, part in zip(scatters, parts, strict=True)])
-    densities, before = np.empty((len(center), len(POOLED), n)), None
+        weighted = rows * np.sqrt(times)[:, None]
+        parts = [weighted[whose == code] for code in range(K)]
+        scatters = zip(covariances.scatters, parts, strict=True)
+        axes = joint_axes([S - share * (part.T @ part) for S, part in scatters])
+        del weighted, parts
+    densities, before = np.empty((K, len(POOLED), n)), None
     for code, (values, W) in enumerate(axes):
         if W is not before:
-            turned, before = out @ W, W
+            turned, before = rows @ W, W
         shifts = (center - means[code]) @ W
         spread = np.stack(
             [(1.0 - pooled) * values / n_left[code] + pooled / n_left_in_all for pooled in POOLED]
@@ -237,9 +260,9 @@ def _held_out(
                 weight = (
                     share * times * ((1.0 - pooled) * (whose == code) / n_left[code] + pooled / n_left_in_all)
                 )
-                densities[code, j] = log_density(turned, shifts, codes, spread[j], weight)
+                densities[code, j] = log_density(turned, shifts, whose[:n], spread[j], weight)
         else:
-            moved = turned[:n] + shifts[codes]
+            moved = turned[:n] + shifts[whose[:n]]
             squares = np.square(moved, out=moved) @ (1.0 / spread.T)
             densities[code] = -0.5 * (squares + np.sum(np.log(spread), axis=1)).T
     return densities
@@ -258,7 +281,9 @@ def log_density(
     root = 1.0 / np.sqrt(values)
     np.multiply(out, root, out=scaled[:n])
     np.multiply(shifts, root, out=scaled[n:])
-    gram = scaled @ scaled.T
+    # Use only SciPy's BLAS, because threads of two BLAS libraries in one loop would wait for each other.
+    gram = scipy.linalg.blas.dsyrk(1.0, scaled.T, trans=1, lower=1)
+    gram += np.tril(gram, -1).T
     inside, with_shifts = gram[:n, :n], gram[:, n:]
     first = np.arange(n_codes)
     squares = np.diag(inside)[:n_codes] + 2.0 * with_shifts[first, codes] + np.diag(with_shifts[n:])[codes]
@@ -266,9 +291,9 @@ def log_density(
     across = root * (inside[:, :n_codes] + with_shifts[:n, codes])
     inside *= -root * root.T
     inside[np.diag_indices(n)] += 1.0
-    lower = np.linalg.cholesky(inside)
-    # Use only numpy's solver, because threads of two BLAS libraries in one loop would wait for each other.
-    squares += np.sum(np.linalg.solve(lower, across) ** 2, axis=0)
+    lower = scipy.linalg.cholesky(inside, lower=True, check_finite=False)
+    solved = scipy.linalg.solve_triangular(lower, across, lower=True, overwrite_b=True, check_finite=False)
+    squares += np.einsum("ij,ij->j", solved, solved)
     return np.asarray(-0.5 * (squares + np.sum(np.log(values))) - np.sum(np.log(np.diag(lower))))
 
 
@@ -292,16 +317,16 @@ def score_form(views: Views, posterior: Posterior) -> tuple[Floats, Floats, Floa
         products = Y @ G.T
         return Y, np.square(products, out=products)
 
-    size = max(1, BLOCK // (K * views.raw.shape[1]))
-    spaced = np.linspace(0, n_views - 1, min(n_views, size)).astype(np.intp)
-    exact = squares(spaced)[1]
+    n_typical = min(n_views, max(1, TYPICAL // (K * views.raw.shape[1])))
+    typical = np.linspace(0, n_views - 1, n_typical).astype(np.intp)
+    exact = squares(typical)[1]
     means, matters = exact.mean(axis=0), np.max(np.abs(w), axis=1) * exact.std(axis=0)
     order = np.argsort(-matters, kind="stable")
     G, w, means = G[order], w[order], means[order]
     counts = np.unique(np.linspace(0, len(G), COUNTS).round().astype(int))
     lost = np.zeros(len(counts))  # change of posteriors if all further squares are replaced by their means
     some = views.distinct.views
-    for part in blocks(len(some), size):
+    for part in blocks(len(some), max(1, BLOCK // (K * views.raw.shape[1]))):
         Y, exact = squares(some[part])
         exact -= means
         scored = np.zeros((len(counts), len(Y), K))

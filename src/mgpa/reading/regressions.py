@@ -103,6 +103,15 @@ class Regression:
 Regressions = dict[Step, Regression]
 
 
+class Decomposed(NamedTuple):
+    """Centred views along their principal axes, and the differences to predict from them."""
+
+    center: Floats  # (r,): what was subtracted
+    scatter: Floats  # (k,): squared singular values,
+    axes: Floats  # (r, k): right singular vectors,
+    products: Floats  # and (k, p): their products with the differences
+
+
 def differences(views: Views, pairs: NDArray[np.intp]) -> Iterator[tuple[Step, Floats, Floats]]:
     """Yield, for each two sources with common pairs, views and their differences to the other source."""
     between = sorted({(int(s), int(t)) for s, t in zip(views.first, views.second, strict=True)})
@@ -117,7 +126,7 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
     """Return regressions between all sources with common pairs; without ``slopes``, mean differences."""
     steps = [step for step, *_ in differences(views, np.arange(0))]
     fitted: Regressions = {}
-    axes: dict[bytes, tuple[Floats, Floats]] = {}  # axes of views that occur in several regressions
+    done: dict[bytes, Decomposed] = {}  # views that occur in several regressions
     for a, b in steps[::2]:
         pairs = np.flatnonzero((views.first == a) & (views.second == b))
         y = views.contrasts(pairs)
@@ -126,12 +135,13 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
             for step, rows, sign in ((Step(a, b), pairs, 1.0), (Step(b, a), pairs + len(views), -1.0)):
                 fitted[step] = mean_difference(views.moved(rows).mean(axis=0), sign * offset, len(pairs))
             continue
-        y = (y - offset) * views.weight
+        y -= offset
+        y *= views.weight
         parts = []
         for rows in (pairs, pairs + len(views)):
             key = views.row[rows].tobytes()
-            parts.append(_decompose(views.moved(rows), y, axes.get(key)))
-            axes[key] = parts[-1][1:3]
+            done[key] = _decompose(views.moved(rows), y, done.get(key))
+            parts.append(done[key])
         forward, backward = parts
         energy, T, n_few = shared_directions(parts, y)
         if n_few <= FEW * len(offset):
@@ -139,8 +149,8 @@ def fit_regressions(views: Views, *, slopes: bool = True) -> Regressions:
             if follows_midpoints(views, pairs, y, rest):
                 T, energy = np.eye(len(offset)), np.sum(y**2, axis=0)
         total = float(energy.sum())
-        fitted[Step(a, b)] = _solve(*forward, T, total, views.weight, offset, len(pairs))
-        fitted[Step(b, a)] = _solve(*backward, T, total, views.weight, offset, len(pairs)).reversed()
+        fitted[Step(a, b)] = _solve(forward, T, total, views.weight, offset, len(pairs))
+        fitted[Step(b, a)] = _solve(backward, T, total, views.weight, offset, len(pairs)).reversed()
     return fitted
 
 
@@ -152,8 +162,11 @@ def follows_midpoints(views: Views, pairs: NDArray[np.intp], y: Floats, rest: Fl
     distribution.
     """
     units = np.unique(views.units[pairs], return_inverse=True)[1]
-    C = centre(y @ rest, units)
-    M = centre((views.moved(pairs) + views.moved(pairs + len(views))) * views.weight @ rest, units)
+    C, M = centre(y @ rest, units), np.empty((len(pairs), rest.shape[1]))
+    for part in views.blocks(np.arange(len(pairs))):
+        both = views.moved(pairs[part]) + views.moved(pairs[part] + len(views))
+        M[part] = both * views.weight @ rest
+    centre(M, units)
     squares = np.sum(C**2, axis=0) * np.sum(M**2, axis=0)
     free = len(pairs) - units.max() - 1.0
     if free < 1 or not rest.size:
@@ -168,13 +181,11 @@ def mean_difference(center: Floats, offset: Floats, n_views: int) -> Regression:
     return Regression(center, offset, nothing, np.zeros((0, 0)), np.ones_like(center), nothing, n_views)
 
 
-def shared_directions(
-    parts: list[tuple[Floats, Floats, Floats, Floats]], y: Floats
-) -> tuple[Floats, Floats, int]:
+def shared_directions(parts: list[Decomposed], y: Floats) -> tuple[Floats, Floats, int]:
     """Return the energy of y along its axes (decreasing), the axes, and the number of axes with slopes."""
     energy, T = _principal_axes(y)
     energy, T = energy[::-1], T[:, ::-1]
-    counts = [count_directions(scatter, P @ T, energy, len(y) - 1.0) for _, scatter, _, P in parts]
+    counts = [count_directions(x.scatter, x.products @ T, energy, len(y) - 1.0) for x in parts]
     return energy, T, max(counts)
 
 
@@ -185,17 +196,15 @@ def _principal_axes(apart: Floats) -> tuple[Floats, Floats]:
     return values, np.asarray(apart.T @ (axes / np.sqrt(values)) if few else axes)
 
 
-def _decompose(
-    x: Floats, y: Floats, principal: tuple[Floats, Floats] | None = None
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the mean of x (overwritten), its scatter along principal axes, the axes, and products with y.
+def _decompose(x: Floats, y: Floats, done: Decomposed | None = None) -> Decomposed:
+    """Return views x, which are overwritten, decomposed for differences y.
 
-    ``principal`` has scatter and axes if they were computed before.
+    ``done`` is the same for other differences of these views, where it was computed already.
     """
     center = x.mean(axis=0)
     x -= center
-    scatter, axes = _principal_axes(x) if principal is None else principal
-    return center, scatter, axes, axes.T @ (x.T @ y)
+    scatter, axes = _principal_axes(x) if done is None else (done.scatter, done.axes)
+    return Decomposed(center, scatter, axes, axes.T @ (x.T @ y))
 
 
 def count_directions(scatter: Floats, products: Floats, energy: Floats, n: float) -> int:
@@ -216,15 +225,7 @@ def count_directions(scatter: Floats, products: Floats, energy: Floats, n: float
 
 
 def _solve(
-    center: Floats,
-    scatter: Floats,
-    axes: Floats,
-    products: Floats,
-    T: Floats,
-    energy: float,
-    weight: Floats,
-    offset: Floats,
-    n_views: int,
+    x: Decomposed, T: Floats, energy: float, weight: Floats, offset: Floats, n_views: int
 ) -> Regression:
     """Return the regression of weighted, centred differences with slopes in the directions T.
 
@@ -232,10 +233,10 @@ def _solve(
     the variance of rows, because small differences matter in directions of small variance.
     """
     few = T.shape[1] < len(T)  # T Tᵀ is the identity otherwise
-    along = products @ T if few else products
-    ridge = cross_validated_ridge(scatter, along, energy, n_views - 1.0)
-    root = np.sqrt(scatter + ridge)
-    return Regression(center, offset, axes / root, along / root[:, None], weight, T, n_views)
+    along = x.products @ T if few else x.products
+    ridge = cross_validated_ridge(x.scatter, along, energy, n_views - 1.0)
+    root = np.sqrt(x.scatter + ridge)
+    return Regression(x.center, offset, x.axes / root, along / root[:, None], weight, T, n_views)
 
 
 def route(regressions: Regressions, source: int) -> list[Step]:
@@ -278,6 +279,11 @@ def displacement(regressions: Regressions, source: int, X: Floats, target: int |
     for view in views.values():
         total += view
     return np.asarray(total / len(views) - X)
+
+
+def without_slopes(regressions: Regressions) -> Regressions:
+    """Return the mean differences of regressions."""
+    return {step: regression.constant() for step, regression in regressions.items()}
 
 
 def is_constant(regressions: Regressions) -> bool:

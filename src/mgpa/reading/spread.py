@@ -134,8 +134,12 @@ def shared_slope(
         if r * (len(c) + n_units**2) < 2 * len(c) ** 2:  # slopes are faster than products of pairs
             parts = members(whose)
             here = np.unique(whose)
-            for columns in blocks(r, max(1, BLOCK // (len(parts) * r))):
-                slopes = np.stack([(c[rows, columns].T @ m[rows]).ravel() for rows in parts])
+            n_columns = max(1, BLOCK // (2 * len(parts) * r))
+            buffer = np.empty((len(parts), n_columns * r))
+            for columns in blocks(r, n_columns):
+                slopes = buffer[:, : (columns.stop - columns.start) * r]
+                for slope, rows in zip(slopes, parts, strict=True):
+                    slope[:] = (c[rows, columns].T @ m[rows]).ravel()
                 products[np.ix_(here, here)] += slopes @ slopes.T
             continue
         for unit in np.unique(whose):

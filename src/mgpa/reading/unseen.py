@@ -20,6 +20,7 @@ import scipy.sparse.csgraph
 import scipy.special
 from numpy.typing import NDArray
 
+from ..evidence import row_norms
 from ..maps import PosteriorMap
 from ..maps.densities import log_odds
 from .views import BALL, Codes, Floats, Views, centre, first_of_each
@@ -44,6 +45,9 @@ class Samples:
     source: Codes  # (2 m,): source of the view
     other: Codes  # (2 m,): the source of the other view
     unit: float  # variance that corresponds to a penalty of 1
+    # The map's edits (K, k, r) and offsets (K, r), from the coordinates of views to those of edits.
+    edits: Floats
+    offsets: Floats
 
 
 def with_unseen(m: PosteriorMap, views: Views, n_rows: float) -> tuple[PosteriorMap, str]:
@@ -58,7 +62,7 @@ def with_unseen(m: PosteriorMap, views: Views, n_rows: float) -> tuple[Posterior
     # Orthonormal rows; if edits are stored for each feature, use the axes of the views.
     direction = views.axes.T if m.direction is None else m.direction
     samples = take_samples(m, views, direction)
-    distance, penalty = leave_devices_out(m, views, samples, direction)
+    distance, penalty = leave_devices_out(m, views, samples)
     if min(distance.values()) >= distance[AS_KNOWN]:
         return m, ""
     best = min(distance, key=lambda name: distance[name])
@@ -93,15 +97,17 @@ def reading_axes(views: Views) -> NDArray[np.intp]:
 
 def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
     """Return each view with the corrected other view of its event."""
-    n, along = len(views), direction @ views.axes
-    firsts, at = first_of_each(views.row)
+    n, (firsts, at) = len(views), first_of_each(views.row)
     raw, codes = views.raw[firsts], views.codes[firsts]
-    before = raw @ along.T
+    edits, offsets = views.axes.T @ m.edit, m.edit_offset
+    if m.direction is None:  # edits act in the coordinates of the views
+        before, edits, offsets = raw, edits @ direction.T, offsets @ direction.T
+    else:
+        before = raw @ (direction @ views.axes).T
     corrected = before.copy()
     for code in range(views.n_sources):
         rows = codes == code
-        edit = raw[rows] @ (views.axes.T @ m.edit[code]) + m.edit_offset[code]
-        corrected[rows] += edit if m.direction is not None else edit @ direction.T
+        corrected[rows] += raw[rows] @ edits[code] + offsets[code]
     before, corrected = before[at], corrected[at]
     return Samples(
         read=views.raw[:, reading_axes(views)],
@@ -109,13 +115,13 @@ def take_samples(m: PosteriorMap, views: Views, direction: Floats) -> Samples:
         goal=np.roll(corrected, n, axis=0),
         source=views.codes,
         other=np.roll(views.codes, n),
-        unit=float(views.raw.var(axis=0).sum() / m.varies.sum()),
+        unit=(np.mean(row_norms(views.raw) ** 2) - np.sum(views.raw.mean(axis=0) ** 2)) / m.varies.sum(),
+        edits=edits,
+        offsets=offsets,
     )
 
 
-def leave_devices_out(
-    m: PosteriorMap, views: Views, samples: Samples, direction: Floats
-) -> tuple[dict[str, float], float]:
+def leave_devices_out(m: PosteriorMap, views: Views, samples: Samples) -> tuple[dict[str, float], float]:
     """Return the distances of left-out devices from the target after each treatment, and the best penalty.
 
     Edits of known devices omit that of the left-out device; regressions are fitted without this device.
@@ -127,13 +133,11 @@ def leave_devices_out(
         train = (group[samples.source] != left_out) & (group[samples.other] != left_out)
         if not test.any() or not train.any():
             continue
-        goal = samples.goal[test]
-        edit = edits_of_others(m, views, test, np.flatnonzero(group == left_out))
-        edit = edit if m.direction is not None else edit @ direction.T
+        read, before, goal = samples.read[test], samples.before[test], samples.goal[test]
+        edit = edits_of_others(m, views, samples, test, np.flatnonzero(group == left_out))
         fits = regress(samples, train, PENALTIES)
-        moved = [samples.before[test] + edit, samples.before[test]]
-        moved += [samples.read[test] @ slope + offset for slope, offset in fits]
-        rows.append(tuple(closeness(part, goal) for part in moved))
+        distances = [closeness(before + edit, goal), closeness(before, goal)]
+        rows.append((*distances, *(closeness(read @ slope + offset, goal) for slope, offset in fits)))
     if not rows:
         return {AS_KNOWN: 1.0}, PENALTIES[0]
     as_known, unmoved, *regressed = np.mean(rows, axis=0)
@@ -142,7 +146,11 @@ def leave_devices_out(
 
 
 def edits_of_others(
-    m: PosteriorMap, views: Views, rows: NDArray[np.bool_], left_out: NDArray[np.intp]
+    m: PosteriorMap,
+    views: Views,
+    samples: Samples,
+    rows: NDArray[np.bool_],
+    left_out: NDArray[np.intp],
 ) -> Floats:
     """Return the edits of views without the edits of left-out sources."""
     firsts, at = first_of_each(views.row[rows])
@@ -151,9 +159,9 @@ def edits_of_others(
     scores += raw @ (views.axes.T @ m.linear.T) + m.bias
     scores[:, left_out] = -np.inf
     p = scipy.special.softmax(scores, axis=1)
-    blended = p @ m.edit_offset
+    blended = p @ samples.offsets
     for code in np.setdiff1d(np.arange(views.n_sources), left_out):
-        blended += p[:, [code]] * (raw @ (views.axes.T @ m.edit[code]))
+        blended += p[:, [code]] * (raw @ samples.edits[code])
     return np.asarray(blended[at])
 
 

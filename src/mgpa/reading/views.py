@@ -11,18 +11,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from ..evidence import Folds, contrast_folds, orthonormal
-from ..linalg import BLOCK, EPS, Scatter, blocks
+from ..evidence import ZERO_NORM, Folds, contrast_folds, orthonormal, unit_rows
+from ..linalg import EPS, Scatter, blocks
 from ..maps import AffineMap
 from ..moments import Moments, Standardizer
-from ..pairs import Pairs, row_keys
+from ..pairs import Pairs, effect_weights, row_keys
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
+BLOCK = 2**18  # numbers in float64 that one step takes: 2 MiB, little beside the views
 BALL = 0.02  # share of each covariance that is spread equally over all directions
 SMALL = 0.1  # directions with less than this share of the mean variance have less weight in spread tests
 UNIT_PAIRS, MOST_UNITS = 3, 25  # minimum number of pairs in a unit, and maximum number of units
@@ -77,23 +79,31 @@ class Views:
         return replace(self, read=read + position.offset, along=along)
 
     def blocks(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-        """Return the given rows in blocks of the size of one product."""
-        return [rows[part] for part in blocks(len(rows), max(1, BLOCK // max(1, self.raw.shape[1])))]
+        """Return the given rows in blocks of the size of one step."""
+        return [rows[part] for part in blocks(len(rows), self._rows)]
 
     def moved(self, rows: NDArray[np.intp]) -> Floats:
         """Return a copy of the selected views after the correction of position."""
         views = self.raw[rows]
-        if len(self.along):
-            views -= self.read[rows] @ self.along
+        self._move(views, self.read[rows])
         return np.asarray(views)
 
     def contrasts(self, pairs: NDArray[np.intp]) -> Floats:
         """Return the second minus the first view of selected pairs, after the correction of position."""
         contrasts = self.raw[pairs + len(self)]
-        contrasts -= self.raw[pairs]
-        if len(self.along):
-            contrasts -= (self.read[pairs + len(self)] - self.read[pairs]) @ self.along
+        for part in blocks(len(pairs), self._rows):
+            contrasts[part] -= self.raw[pairs[part]]
+        self._move(contrasts, self.read[pairs + len(self)] - self.read[pairs])
         return np.asarray(contrasts)
+
+    def _move(self, rows: Floats, read: Floats) -> None:
+        """Correct the position of rows, in place; nothing larger than a block is made."""
+        for part in blocks(len(rows), self._rows) if len(self.along) else ():
+            rows[part] -= read[part] @ self.along
+
+    @property
+    def _rows(self) -> int:
+        return max(1, BLOCK // max(1, int(self.raw.shape[1])))
 
     @cached_property
     def weight(self) -> Floats:
@@ -105,6 +115,13 @@ class Views:
         """The lengths of the contrasts, (m,)."""
         parts = self.blocks(np.arange(len(self)))
         return np.concatenate([np.linalg.norm(self.contrasts(pairs), axis=1) for pairs in parts])
+
+    def coverage(self, basis: Floats) -> float:
+        """Return the share of the contrasts' directional energy inside an orthonormal basis (d, r)."""
+        inside = self.axes.T @ basis
+        parts = self.blocks(np.flatnonzero(self.length > ZERO_NORM))
+        energy = [float(np.sum((unit_rows(self.contrasts(pairs)) @ inside) ** 2)) for pairs in parts]
+        return min(1.0, sum(energy) / sum(map(len, parts)))
 
     @cached_property
     def codes(self) -> Codes:
@@ -163,45 +180,50 @@ class Views:
 
     def source_means(self, train: NDArray[np.intp]) -> Floats:
         """Return the means of sources from the given pairs: the mean midpoint plus each source's effect."""
-        design = np.eye(self.n_sources)[self.second[train]] - np.eye(self.n_sources)[self.first[train]]
-        midpoint, products = np.zeros(self.raw.shape[1]), np.zeros((self.n_sources, self.raw.shape[1]))
-        for part, rows in zip(self.blocks(train), self.blocks(np.arange(len(train))), strict=True):
-            first, second = self.raw[part], self.raw[part + len(self)]
-            midpoint += (first + second).sum(axis=0) / (2 * len(train))
-            products += design[rows].T @ (second - first)
-        return np.asarray(midpoint + np.linalg.pinv(design.T @ design) @ products)
+        of_contrasts, _ = effect_weights(self.first, self.second, self.n_sources, train)
+        of_midpoint = np.zeros(len(self))
+        of_midpoint[train] = 1.0 / (2 * len(train))
+        # One product with weights that are 0 for other pairs: no view is copied.
+        return np.hstack([of_midpoint - of_contrasts, of_midpoint + of_contrasts]) @ self.raw
 
 
-def read_views(pairs: Pairs, within: Scatter, n_rows: float, standardizer: Standardizer) -> Views:
+def read_views(
+    pairs: Pairs, effects: Floats, within: Scatter, n_rows: float, standardizer: Standardizer
+) -> Views:
     """Return the paired views in principal axes.
 
-    ``within`` is the scatter of the standardised rows around the means of their sources; ``n_rows`` is the
-    effective number of rows.
+    ``effects`` are :meth:`Pairs.source_effects`, ``within`` is the scatter of the standardised rows around
+    the means of their sources, and ``n_rows`` is the effective number of rows.
     """
-    divisor = standardizer.divisor
-    raw, codes = np.concatenate([pairs.a, pairs.b]), np.concatenate([pairs.first, pairs.second])
-    n_views, n_sources = len(raw), int(codes.max()) + 1
-    keys = np.unique(row_keys(raw), return_inverse=True)[1] * n_sources + codes
-    firsts, row = first_of_each(keys)
-    raw, codes, times = raw[firsts], codes[firsts], np.bincount(row).astype(np.float64)
+    divisor, codes = standardizer.divisor, np.concatenate([pairs.first, pairs.second])
+    n_views, n_sources = len(codes), len(effects) + 1
+    keys = np.concatenate([row_keys(pairs.a), row_keys(pairs.b)])
+    firsts, row = first_of_each(np.unique(keys, return_inverse=True)[1] * n_sources + codes)
+    codes, times = codes[firsts], np.bincount(row).astype(np.float64)
+    n_first = np.searchsorted(firsts, len(pairs))
+    raw = np.empty((len(firsts), len(divisor)))
+    np.take(pairs.a, firsts[:n_first], axis=0, out=raw[:n_first], mode="clip")  # other modes copy
+    np.take(pairs.b, firsts[n_first:] - len(pairs), axis=0, out=raw[n_first:], mode="clip")
     raw -= standardizer.center
     raw /= divisor
-    spread = within
+    # Each block is a product with all axes: blocks of few rows would read the axes too often.
+    few, size, spread = n_views < len(divisor), max(64, BLOCK // len(divisor)), within
     for rows in members(codes):
-        mean = times[rows] @ raw[rows] / times[rows].sum()
-        few = n_views < raw.shape[1]
-        for part in blocks(len(rows), len(rows) if few else max(1, BLOCK // raw.shape[1])):
-            apart = (raw[rows[part]] - mean) * np.sqrt(times[rows[part], None])
+        parts = [rows] if few else [rows[part] for part in blocks(len(rows), size)]
+        mean = np.sum([times[some] @ raw[some] for some in parts], axis=0) / times[rows].sum()
+        for some in parts:
+            apart = (raw[some] - mean) * np.sqrt(times[some, None])
             spread = spread + (Scatter.from_rows(apart) if few else Scatter(apart.T @ apart))
     axes = spread.axes()
     V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
     scatter = axes.values / (n_rows + n_views)
-    V = orthonormal(V, pairs.source_effects(n_sources).T / divisor[:, None])  # matters for few rows
+    V = orthonormal(V, effects.T / divisor[:, None])  # matters for few rows
     variance = np.concatenate([scatter, np.zeros(V.shape[1] - len(scatter))])
     typical = float(variance.sum() / standardizer.varies.sum())
-    for part in blocks(len(raw), max(1, BLOCK // raw.shape[1])):
+    for part in blocks(len(raw), size):
         raw[part, : V.shape[1]] = raw[part] @ V
-    raw = raw[row, : V.shape[1]]
+    if len(raw) < n_views or V.shape[1] < raw.shape[1]:
+        raw = raw[row, : V.shape[1]]
     nothing = np.zeros((n_views, 0)), np.zeros((0, raw.shape[1]))
     return Views(V, variance, typical, raw, row, pairs.first, pairs.second, pairs.participants, *nothing)
 
@@ -311,6 +333,10 @@ def members(labels: NDArray[Any]) -> list[NDArray[np.intp]]:
 
 def centre(rows: Floats, labels: NDArray[np.int64]) -> Floats:
     """Subtract the mean of the rows with the same label from each row, in place."""
-    for part in members(labels):
-        rows[part] -= rows[part].mean(axis=0)
+    names, codes = np.unique(labels, return_inverse=True)
+    shape = len(names), len(rows)
+    sums = scipy.sparse.csr_array((np.ones(len(rows)), (codes, np.arange(len(rows)))), shape=shape) @ rows
+    means = sums / np.bincount(codes)[:, None]
+    for part in blocks(len(rows), max(1, BLOCK // max(1, rows.shape[1]))):
+        rows[part] -= means[codes[part]]
     return rows
