@@ -135,7 +135,10 @@ def solve_position(
 
 
 def _rows_like(spread: Scatter) -> Floats:
-    """Return artificial rows with twice this scatter for the PCA control; original rows are not stored."""
+    """Return artificial rows with twice this scatter.
+
+    The PCA control needs rows, and only scatters are stored.
+    """
     if spread.factored:
         half = spread.rows()
     else:

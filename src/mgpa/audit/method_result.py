@@ -305,7 +305,7 @@ class MethodResult(Kept):
         For S, these are AUROCs of the best reader, minus the bias from choosing it. For the worst
         association, they are AUROCs at the association that is worst on average. If units are compared with
         each other, they are contributions to the AUROC. The sign of a bias or shift is relative to the mean.
-        Root mean squared errors and R² do not average to the metric.
+        For root mean squared errors and R², the mean over participants differs from the metric.
         """
         statistic, values = self.values(metric)
         if statistic is mean_size:

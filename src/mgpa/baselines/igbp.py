@@ -52,8 +52,8 @@ class IGBP(SequentialEstimator):
         Maximum number of epochs per network. The weights of the last epoch are kept, not the best.
     patience : int
         Stop training after this number of epochs without a rise of more than .002 in accuracy on (X_val,
-        source_val). As published, the first epoch and perfect epochs count as epochs without a rise. Without
-        X_val, accuracy is measured on the fitting rows.
+        source_val). As published, the first epoch and epochs with perfect accuracy count as epochs without a
+        rise. Without X_val, accuracy is measured on the fitting rows.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`.
     device : {"auto", "cpu", "cuda", ...}

@@ -34,7 +34,8 @@ def run_stages(
 ) -> Array:  # fmt: skip
     """Return Δz after all stages, with ``fraction`` of the last; call ``after(k, Δz)`` after each stage.
 
-    ``first`` (n, S (H + L + N)) has the stages' columns of ``h₀ @ weights.first + weights.constant``.
+    ``first`` is ``h₀ @ weights.first + weights.constant``, restricted to the columns of these stages,
+    (n, S (H + L + N)).
     ``point`` (n, a) has the coordinates of the anchored point, or is None. ``z`` (n, r) is the initial Δz.
     ``solve`` returns y, with Δz = -Aᵀy, from float64 Gram matrices (n, J, J) and residuals (n, J). ``gelu``
     returns GELU and its derivative.

@@ -128,7 +128,7 @@ def _printed_numbers() -> dict[Key, Number]:
 def published_reuse() -> dict[str, Any]:
     """Return the results of the reuse study, computed from the published values of its participants.
 
-    They have the format of ``mgpa study run``.
+    The results have the same format as those of ``mgpa study run``.
 
     Examples
     --------

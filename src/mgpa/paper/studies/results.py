@@ -161,7 +161,7 @@ def _ranks(result: StudyResult, audit: Audit) -> list[int]:
 def _gate_cells(result: StudyResult, audit: Audit) -> dict[str, str]:
     """Return, for each budget at which gates are compared, how many fits attain it.
 
-    Identity counts once for each seed and split.
+    These include Identity, as one fit for each seed and split.
     """
     methods = result.study.methods.values()
     cells = {}
