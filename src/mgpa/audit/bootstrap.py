@@ -114,10 +114,10 @@ def contrast(
 def optimism(values: Any, strata: Any = None, leverage: float = 1.0) -> float:
     """Return the bias of the largest mean over readers, compared with this reader on new participants.
 
-    In every draw of participants, the best reader is chosen as for S. The bias is the difference of its mean
-    in the draw and over all participants (Efron 1983). If readers are equally good, draws vary about means
-    that are already selected and show 1 / √2 of the bias. If one reader is clearly best, the bias is zero. In
-    simulations without an effect, S exceeds .5 by at most .004 with eight or more participants.
+    In every draw of participants, the best reader is chosen as for S. The bias is this reader's mean in the
+    draw minus its mean over all participants (Efron 1983). If readers are equally good, draws vary about
+    means that are already selected and show 1 / √2 of the bias. If one reader is clearly best, the bias is
+    zero. In simulations without an effect, S exceeds .5 by at most .004 with eight or more participants.
 
     Examples
     --------

@@ -48,7 +48,7 @@ def present_mean(values: Floats, axis: int | tuple[int, ...]) -> Floats:
 
 
 def in_groups(sides: Sides, strata: Any) -> tuple[Sides, Any]:
-    """Return values and strata of random groups of participants within cells, if there are many.
+    """Replace many participants by random groups within their cells; return the groups' values and strata.
 
     Means of groups are resampled with the spread of participants, so draws take the same time and memory for
     any number of participants.

@@ -71,8 +71,8 @@ def caution(participants: int, skewness: float) -> float:
     """Return the factor by which claims lengthen one side of an interval.
 
     A claim is one-sided with an error rate of .05. If the values of n participants have an unfavourable
-    skewness γ, their mean in standard errors falls below -q with probability .05, where to first order
-    (Johnson 1978)
+    skewness γ, their mean in standard errors falls below -q with probability .05. To first order (Johnson
+    1978),
 
         q = t + γ (2t² + 1) / (6 √n),
 

@@ -198,7 +198,7 @@ def _paired_rows(plan: AuditPlan) -> Table | None:
 
 
 def _own_pairs(plan: AuditPlan) -> bool:
-    """Return whether the pairs that methods were fitted on are rows of the table, and there are any."""
+    """Return whether methods were fitted on pairs, and these are rows of the table."""
     return plan.pairs is None and has_pairs(_fit_rows(columns_only(plan.table), plan))
 
 

@@ -83,7 +83,7 @@ def principal_regression(A: Floats, B: Floats, count: int) -> tuple[Floats, Floa
 
 
 def by_components(A: Floats, B: Floats, new: Floats, counts: list[int]) -> Iterator[Floats]:
-    """Yield predictions for new rows from regressions of B on leading components of A, for each count."""
+    """For each number of leading components of A, regress B on them, and yield predictions for new rows."""
     values, rows = leading_components(A, max(counts))
     along, slopes = new @ rows.T, rows @ (A.T @ B) / values[:, None] ** 2
     for k in counts:

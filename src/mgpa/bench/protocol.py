@@ -153,7 +153,7 @@ def read_source(ground: Ground, C_head: Floats, C_eval: Floats) -> NDArray[Any]:
 
 
 def decoders(task: dict[str, Any], devices: Sequence[str], reference: int | None) -> dict[str, NDArray[Any]]:
-    """Return accuracies and AUROC of the reference's decoder, or averaged over decoders of all devices."""
+    """Return accuracies and AUROC of the reference's decoder or, without a reference, means over devices."""
     owners = devices if reference is None else (devices[reference],)
     away = [i for i, name in enumerate(task.get("directions", ())) if name.split(" → ")[0] in owners]
     home = [i for i, name in enumerate(task.get("homes", ())) if name in owners]

@@ -82,11 +82,11 @@ def _run(arguments: list[str] | None, signals: list[int]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     except BrokenPipeError:
-        # The reader of our output has left: print nothing, and keep Python from complaining at exit.
+        # The program that reads the output has ended: print nothing, and avoid Python's error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
-        _say("There is not enough memory for this; give it fewer rows or columns.")
+        _say("Not enough memory; use fewer rows or columns.")
         return 2
     except (UserError, ValueError, OSError, ImportError, *RUNTIME) as error:
         if signals:

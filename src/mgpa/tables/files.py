@@ -1,7 +1,8 @@
 """Tables in files: ``.npz``, Parquet (a file or a folder) and CSV, local or at a URL (docs/tables.md).
 
 Parquet files are opened without reading embeddings; then they can be read completely, in independent parts,
-or in batches of bounded memory. Other files are read when opened. A file is written completely or not at all.
+or in batches of bounded memory. Other formats are read completely on opening. A file is written completely or
+not at all.
 Code in a file is never run, and invalid files raise a :class:`TableError`.
 """
 

@@ -29,7 +29,7 @@ KERNEL_RIDGE, SMALLEST = 0.1, 1e-6
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """Number of rows (K,), means (K, d) and covariances (K, d, d) of the sources."""
+    """The number of rows (K,), mean (K, d) and covariance (K, d, d) of each source."""
 
     count: Array
     mean: Array
