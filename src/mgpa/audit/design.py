@@ -364,9 +364,9 @@ def seen_by(
 ) -> tuple[str, ...] | None:
     """Return the scored participants who were in the fit of a map, recognised by their name or rows.
 
-    None if the map does not record its participants, or if participants in ``people`` who train readers were
-    in the fit.
-    ``digests`` are hashes of the original rows and, if these differ, of rows in the audit's coordinates.
+    ``people`` has the participant of each row. None if the map does not record its participants, or if the
+    fit contains some of these participants but no scored ones. ``digests`` are hashes of the original rows
+    and, if these differ, of rows in the audit's coordinates.
     """
     known = frozenset(m.info.people)
     seen = {name for name in np.unique(people).tolist() if person_digest(name) in known}

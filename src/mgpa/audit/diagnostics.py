@@ -68,7 +68,7 @@ class PairCheck:
     examined : PairExamination or None
         The test of whether pairs join views of one event, with wrong pairs and copies.
     hidden : tuple of HiddenPair
-        Participants of different sources who may be one person under two names. They are never used as pairs.
+        Participants of different sources who may be one person under two names; never used as pairs.
     own_energy : float or None
         Share of the directional energy of the pairs themselves inside the gate, which fits print.
     outliers : str

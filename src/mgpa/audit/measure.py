@@ -54,7 +54,7 @@ def movement_by_group(
     """Return the groups, sorted as text, and ‖H' - H‖_F / ‖H‖_F within each, in standardised coordinates.
 
     ``varies`` marks the features that varied in the fitting rows (None: all). The other features have
-    arbitrary units, so they do not contribute to the size of a row; their movement counts.
+    arbitrary units, so they contribute to the movement of a row, but not to its size.
 
     Examples
     --------

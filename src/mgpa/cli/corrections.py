@@ -66,9 +66,9 @@ def fit(
     method
         A name from `mgpa methods`.
     reference
-        Map all rows to this source, the device on which your decoder or calibration was trained. Its own
-        rows do not move if the source can be recognised from a row; otherwise rows of this source also move,
-        and the summary says so. Without this option, MGPA maps rows to the mean of all sources.
+        Map all rows to this source, the device on which your decoder or calibration was trained. Rows of
+        this source do not move if the source can be recognised from a row; otherwise they also move, and the
+        summary says so. Without this option, MGPA maps rows to the mean of all sources.
     rank
         For MGPA: number of directions in the gate (3), share of the contrast energy (0.9), or the rank that
         held-out pairs support (auto). For NCM, which has no gate: number of removed directions.
