@@ -100,7 +100,10 @@ def paired_events(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def views_of(table: Table, flat: NDArray[Any], direction: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
-    """Return events seen by the other source and by the direction's source, with labels and participants."""
+    """Return paired views of the other source and of the direction's source, labels and participants.
+
+    A direction is a source and a label; labels are returned as True where they equal the direction's label.
+    """
     (source, label), views = direction, paired_events(table)
     first, second = views if table.sources[1] == source else views[::-1]
     return flat[first], flat[second], table.label[first] == label, table.participant[first]

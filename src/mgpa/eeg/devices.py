@@ -141,10 +141,9 @@ def align_devices(
         change when epochs are dropped. If event numbers restart in each session, use ("session", "event").
         Clocks are compared within each session.
     participant : str
-        Metadata column of the participant. If there is no column "participant", it is the subject's
-        ``his_id``.
+        Metadata column of the participant. Without a column "participant", the subject's ``his_id`` is used.
     label : str
-        Metadata column of the task. If there is no column "label", it is the name of the event.
+        Metadata column of the task. Without a column "label", the name of the event is used.
     channels : sequence of str or None
         None: the channels of all devices, in the order of the first device. Case is ignored, and T3, T4, T5
         and T6 are T7, T8, P7 and P8. A warning names bad and flat channels among those used.

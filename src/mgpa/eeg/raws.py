@@ -133,7 +133,7 @@ def _by_session(devices: Mapping[str, Any], sessions: tuple[str, ...]) -> dict[K
 
 
 def _report_unmatched(unmatched: dict[str, str], enough: bool) -> None:
-    """Warn of recordings whose markers cannot be matched; raise if a device has no others."""
+    """Warn of recordings whose markers cannot be matched; raise if a device has no matched recordings."""
     who, reason = next(iter(unmatched.items()))
     how = "Or pass the experiment's own list with onsets=, or other markers with markers=."
     if not enough:

@@ -128,8 +128,8 @@ class TableFile:
     def survey(self, *only: str) -> Columns:
         """Check roles and pairs of the whole file in bounded memory; return the columns of selected rows.
 
-        Selected are one row for each combination of source, participant and role, and all paired rows. These
-        rows contain all participants and sources, and reveal participants or events that occur twice.
+        One row for each combination of source, participant and role is selected, and all paired rows. They
+        contain all participants and sources, and reveal participants or events that occur twice.
         """
         names = [name for name in only or COLUMNS if name in self.layout.columns]
         scan = self.scan(self.bounds[0], self.bounds[-1], self.layout.stored(*names), 4 * MAX_CHUNK_ROWS)

@@ -21,7 +21,7 @@ SHOWN_FEATURES, SHOWN_BANDS = 20, 6
 
 
 def named_gate(audit: Audit) -> str | None:
-    """Return the method with the smallest gate over named features, or None."""
+    """Return the method whose gate has the lowest rank, among methods with named features, or None."""
     ranks = {}
     for name, result in audit.results.items():
         names = result.provenance[0].feature_names if result.provenance else None
