@@ -70,7 +70,7 @@ def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: floa
 
 
 def _is_blind(array: Array) -> bool:
-    """Return whether the program is being recorded and so cannot branch on its numbers."""
+    """Return whether torch is compiling or recording a CUDA graph, so that code cannot branch on values."""
     if isinstance(array, np.ndarray):
         return False
     torch = namespace(array)

@@ -1,8 +1,8 @@
 """Compute AUROC by ranks for all readers and participants, and its chance level.
 
-Ties count half. S is a maximum over readers, so its chance level is above .5. To estimate it, source labels
-are permuted, and the maximum is computed again in every draw. Readers are not trained again; only the sources
-of rows or units are permuted.
+Ties count half. S is a maximum over readers, so its chance level is above .5. To estimate the chance level,
+sources of rows or units are permuted, and the maximum is computed again in every draw. Readers are not
+trained again.
 
 Within units (every unit has several sources) there are two null models. *Rows*: sources are permuted among
 the rows of a unit, which is valid if rows are independent. *Units*: whole units are flipped, AUROC → 1 -

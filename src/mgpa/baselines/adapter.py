@@ -61,7 +61,7 @@ class AugmentationInvariance(CorrectionEstimator):
     """Train a one-hidden-layer adapter that moves all views of an event to the view of the reference.
 
     Reference: Eikenberry, Liu, Lee, "Post-training augmentation invariance", Transactions on Machine Learning
-    Research, 2026 (arXiv 2505.11702). Its idea is kept: the encoder is frozen, and the adapter maps augmented
+    Research, 2026 (arXiv 2505.11702). As published, the encoder is frozen, and the adapter maps augmented
     inputs to each other but hardly moves unaugmented inputs. The details are ours: measurement views replace
     augmentations, and views of the reference replace unaugmented inputs. The loss is the mean squared
     distance between E(h) and the reference's view r, for all views h of an event, plus ``stay`` times the

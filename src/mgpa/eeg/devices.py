@@ -136,9 +136,9 @@ def align_devices(
     devices : dict of name to mne.Epochs, or to a list of them
         Epochs of two or more devices, in volts as in MNE.
     pair_by : str or sequence of str
-        Metadata columns that together identify an event of a participant. If there is no column "event", it
-        is the position of the event among all events of the recording (``Epochs.selection``), which does not
-        change when epochs are dropped. If event numbers restart in each session, use ("session", "event").
+        Metadata columns that together identify an event of a participant. Without a column "event", events
+        are identified by their position in the recording (``Epochs.selection``), which does not change when
+        epochs are dropped. If event numbers restart in each session, use ("session", "event").
         Clocks are compared within each session.
     participant : str
         Metadata column of the participant. Without a column "participant", the subject's ``his_id`` is used.

@@ -1,7 +1,7 @@
 """Two tests for wrong pairs, which join views of different events.
 
-*By better matches* (:func:`suspect_by_distance`). The distance within a pair has density f for correct pairs,
-and density g, that of mismatched views, for wrong and for noisy pairs. A wrong pair fits another event
+*By better matches* (:func:`suspect_by_distance`). The distance within a pair has density f for correct pairs.
+For wrong and for noisy pairs, it has the density g of mismatched views. A wrong pair fits another event
 better, if this event is among the pairs; a noisy pair does not. With the shares w of wrong and v of noisy
 pairs, the likelihood is
 

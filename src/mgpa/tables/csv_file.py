@@ -38,7 +38,7 @@ MOST_HEADING = 50  # lines of an instrument before the names
 
 
 def read_csv(path: Place, skip: int = 0, **choice: Any) -> tuple[Layout, dict[str, Any], Columns]:
-    """Return the layout, info and columns of a CSV file; codes that a number would change stay text.
+    """Return the layout, info and columns of a CSV file; codes such as 007 stay text.
 
     The separator is given by a first line such as ``sep=;``, or is the one that gives the most names. If it
     is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around names and
