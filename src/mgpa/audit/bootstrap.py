@@ -197,7 +197,7 @@ def _quantile(n: int, n_cells: int) -> float:
 
 
 def leave_one_out(values: Any, statistic: Statistic, strata: Any = None, leverage: float = 1.0) -> Floats:
-    """Return the statistic without each participant; the weights of others in the cell increase to compensate."""
+    """Return the statistic without each participant; others in the cell then have larger weights."""
     sides = [(1.0, _read(values, statistic))]
     n = sides[0][1].shape[1]
     counts = np.ones((n, n))
