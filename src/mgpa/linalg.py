@@ -8,6 +8,7 @@ function (:func:`in_threads`).
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -235,7 +236,7 @@ def one_blas_thread() -> Iterator[bool]:
     The limit applies to the whole process, so only one caller at a time can set it; yields whether this
     caller did. (Overlapping limits would restore each other and leave one thread permanently.)
     """
-    blas = _blas()
+    blas = _blas("scipy.linalg" in sys.modules)
     if blas is None or not _LIMIT.acquire(blocking=False):
         yield False
         return
@@ -250,7 +251,8 @@ _LIMIT = threading.Lock()
 
 
 @cache
-def _blas() -> Any:
+def _blas(has_scipy: bool) -> Any:
+    """Return what limits the libraries of BLAS loaded so far; scipy, which numba also uses, has its own."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:  # numpy alone applies maps

@@ -247,7 +247,7 @@ def test_what_riemannian_procrustes_cannot_do_is_explained(monkeypatch):
     for reference in ("other", 3, -1, True, 0.5):
         refuses(r"reference must be one of the sources \['dry', 'gel', 'wet'\]", reference=reference)
     refuses("covariances are singular; drop flat channels", X=0 * X)
-    refuses("All covariances of source .* are the same", X=np.repeat(X[:1], 60, axis=0))
+    refuses("All covariances of source .* are equal", X=np.repeat(X[:1], 60, axis=0))
     assert RiemannianProcrustes().fit_transform(X[:, :1], Y, source=SOURCE).shape == (60, 1)
     monkeypatch.setitem(sys.modules, "pyriemann.estimation", None)
     with pytest.raises(ImportError, match=r"pip install 'pyriemann"):

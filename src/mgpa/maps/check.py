@@ -118,7 +118,7 @@ class RowCheck:
             "unknown_device": self.unknown_device, "devices": list(self.devices)}  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"<RowCheck: {self}>"
+        return f"<RowCheck: {self}>".replace("\n", " ")
 
     def __str__(self) -> str:
         sentence = "All rows lie within the fitted range."

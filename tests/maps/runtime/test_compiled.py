@@ -1,5 +1,7 @@
 """Where stages run compiled, and who says so."""
 
+import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +61,23 @@ def blas_threads():
     from threadpoolctl import threadpool_info
 
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+LATE = """
+from threadpoolctl import threadpool_info
+from mgpa.linalg import one_blas_thread
+
+with one_blas_thread():
+    import scipy.linalg  # brings a BLAS of its own
+with one_blas_thread():
+    print(sorted(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+"""
+
+
+def test_a_blas_that_is_loaded_later_is_limited_too():
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    said = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True)
+    assert set(json.loads(said.stdout)) == {1}, said.stderr
 
 
 def test_one_caller_at_a_time_limits_the_blas_and_leaves_it_as_it_was(monkeypatch):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  loads the BLAS of compiled products before threads are limited
 from numpy.typing import NDArray
 
 from .folding import ERFC, LOG_DENSITY, P
