@@ -20,7 +20,7 @@ from pathlib import Path
 PHYSICAL = 0.95  # of the bare work: nothing is faster than what it cannot avoid
 LOUD = 0.1  # of the cores' time in other processes: from there on numbers are not to be believed
 # Seconds for which OpenBLAS's threads keep a core busy after a product, to see whether another one follows.
-BUSY_AFTER = 0.04
+BUSY_AFTER = 0.15
 SHORT = 5e-4  # seconds of a run with one thread of BLAS, as that of a single row
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 SCRIPTS = (("run.py", "speed.json"), ("peers.py", "peers.json"), ("growth.py", "growth.json"))

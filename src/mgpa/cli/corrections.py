@@ -119,7 +119,7 @@ def fit(
     if reference is None and not m.source_blind and "reference" in model.get_params():
         text = f"mgpa: no --reference, so rows go to {m.info.source_names[0]!r}, the first source in order."
         print(printable(f"{text} Name the device that your decoder was trained on."), file=sys.stderr)
-    if m.population is not None and m.population.are_few:
+    if m.population is not None and m.population.are_few and getattr(m, "rank", 1):
         print(f"mgpa: {FEW_DEVICES}", file=sys.stderr)
     if everyone:
         text = "mgpa: fitted on the rows of every role; an audit of this table scored fits on its FIT rows,"

@@ -130,7 +130,7 @@ class AffineMap(CorrectionMap):
         return f"affine, {k} direction{'s' * (k > 1)}" if k else "identity"
 
 
-BLOCK_NUMBERS = 2**18  # size of the products of one block of rows, which should fit into the cache
+BLOCK_NUMBERS = 2**20  # size of the products of one block of rows; shorter blocks spend more on Python
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
