@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -245,6 +245,14 @@ def one_blas_thread() -> Iterator[bool]:
             yield True
     finally:
         _LIMIT.release()
+
+
+def blas_for(n: int, d: int) -> AbstractContextManager[Any]:
+    """Limit BLAS to one thread if n rows of d features, and d × d matrices, are small.
+
+    In small decompositions, the threads of NumPy's and SciPy's BLAS would wait for each other.
+    """
+    return one_blas_thread() if max(n, d) * d <= BLOCK else nullcontext()
 
 
 _LIMIT = threading.Lock()

@@ -217,7 +217,7 @@ def test_few_pairs_are_solved_by_one_thread_of_blas_and_the_threads_come_back(mo
         few = model.fit(X, source=source, pairs=pairs).transform(X)
         assert seen == [{1}]
         assert threads() == {2}
-        monkeypatch.setattr("mgpa.estimators.closed_form.BLOCK", 100)
+        monkeypatch.setattr("mgpa.linalg.BLOCK", 100)
         many = model.fit(X, source=source, pairs=pairs).transform(X)
         assert seen == [{1}, {2}]
     np.testing.assert_allclose(many, few, atol=1e-10)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .._common.parameters import Constraint, flag, nothing, number, one_of, source_label, whole
 from ..errors import UsageError
 from ..estimators.base import MethodTags
+from ..linalg import blas_for
 from ..maps import RoutedMap
 from ..statistics import Statistics
 from ._base import (
@@ -113,9 +114,10 @@ class PairedTransfer(ReferencedMethod):
                 A, B = ((view - standardizer.center) / standardizer.scale for view in views)
                 A[:, ~standardizer.varies] = 0.0
                 start, end = A.mean(axis=0), B.mean(axis=0)
-                setting = self._choose(A, B, people)
+                with blas_for(len(A), d):
+                    setting = self._choose(A, B, people)
+                    transports[s] = self._matrix(A - start, B - end, **setting), start, end
                 chosen[data.sources[s].item()] = setting
-                transports[s] = self._matrix(A - start, B - end, **setting), start, end
                 n_pairs += len(A)
         self._chosen = chosen
         facts = {"n_contrasts": n_pairs, "evidence": self._words(target, data.sources)}

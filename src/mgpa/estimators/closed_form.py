@@ -5,7 +5,6 @@ The closed form (section 4.1) is one affine map, from moments and pairs (:mod:`m
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -29,7 +28,7 @@ from ..effect import Effect
 from ..errors import MissingEvidence
 from ..gate import no_gate
 from ..labels import reference_code, source_names
-from ..linalg import BLOCK, one_blas_thread
+from ..linalg import blas_for
 from ..maps import AffineMap, CorrectionMap, MapInfo
 from ..pair_checks import require_right_pairs, usable_pairs
 from ..pairs import Pairs, check_views
@@ -230,12 +229,8 @@ class GatedMomentEstimator(GatedEstimator, MomentEstimator):
     """Base class of estimators that compute a map inside a gate from moments and pairs."""
 
     def _solved(self, data: Statistics) -> Fitted:
-        """Return the map with its evidence, computed by one BLAS thread if pairs and features are few.
-
-        In small decompositions, the threads of NumPy's and SciPy's BLAS would wait for each other.
-        """
-        d = data.n_features or 0
-        with one_blas_thread() if max(data.n_views, d) * d <= BLOCK else nullcontext():
+        """Return the map with its evidence, computed by one BLAS thread if pairs and features are few."""
+        with blas_for(data.n_views, data.n_features or 0):
             return super()._solved(data)
 
     def _identity(self) -> Fitted:
