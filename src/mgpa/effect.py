@@ -55,7 +55,7 @@ NOTABLE = 2.0  # the error with population differences is reported if larger by 
 
 @dataclass(frozen=True)
 class Displacement:
-    """How far rows lie from the paired views of their source along the shift, the sum over both sources.
+    """Distance of rows from the paired views of their source along the shift, summed over both sources.
 
     In units of the shift: about 0 if a device does to rows what it does to pairs, -1 if rows of both sources
     lie where views of the first source do, and 1 if they lie where views of the second do. Populations that
@@ -115,7 +115,7 @@ class Effect:
 
     @cached_property
     def exists(self) -> bool:
-        """Whether the effect is significant at .05, and the device's, so that a correction is applied."""
+        """Whether the effect is significant at .05 and due to the device, so that a correction is applied."""
         return self.is_clear(LEVEL) and not self.lies_with
 
     @property
@@ -136,7 +136,7 @@ class Effect:
 
     @cached_property
     def with_populations(self) -> Effect:
-        """The effect with its error if populations may differ along the shift as much as across it."""
+        """The effect with its error if populations differ along the shift as much as in other directions."""
         return replace(self, error=float(np.hypot(self.error, ALONG_PER_ACROSS * self.across)))
 
     @property
@@ -158,7 +158,7 @@ class Effect:
             return (
                 f"Populations, not devices, explain the effect in rows ({percent}): rows of both sources lie "
                 f"where paired views of {self.lies_with!r} do, so there is no shift to correct. Check that "
-                "the rows are as the devices gave them."
+                "the rows are uncorrected."
             )
         if self.may_be_populations:
             return (
@@ -360,7 +360,7 @@ def _groups(participants: Means) -> dict[Any, int]:
 
 
 def means_without_each(participants: Means, sources: Sequence[Any]) -> list[Floats]:
-    """Return the source means (K, d) without each participant, except participants alone in a source."""
+    """Return the source means (K, d) without each participant who is not alone in a source."""
     group = _groups(participants)
     whole = participants.grouped(lambda cell: cell[0])
     left_out: dict[int, dict[Any, tuple[float, Floats]]] = {}

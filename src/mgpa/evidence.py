@@ -154,8 +154,8 @@ def supported_directions(
     """Return the directions that held-out pairs support, an orthonormal (d, r).
 
     Two kinds of evidence support directions, both at the level of one in a hundred (:data:`CHANCE`). First,
-    held-out contrasts *vary* along a direction at least twice as much as noise would, for which contrasts are
-    like rows of one source. Second, held-out contrasts have a *mean* along the mean of the other contrasts.
+    held-out contrasts *vary* along a direction at least twice as much as noise, assumed to vary like rows
+    of one source, would. Second, held-out contrasts have a *mean* along the mean of the other contrasts.
     Then the leading directions with a share :data:`ENERGY` of the common part of both means are supported. If
     the clear directions of the means contain as much energy and are fewer, noise precedes the effects, and
     these directions are put first. Leading directions are kept up to the first one without support. With
@@ -321,7 +321,7 @@ class _HeldOut:
         return np.asarray(weights @ self.contrasts)
 
     def along_effect(self, j: int) -> Floats:
-        """Return each contrast along direction j, times the effect difference of other contrasts, (m,)."""
+        """Return the product of each contrast and its prediction from others along direction j, (m,)."""
         along = np.zeros(len(self.contrasts))
         for train, test in self.folds:
             effects = self.source_effects(train)
@@ -334,8 +334,8 @@ class _HeldOut:
     def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
         """Return the coordinates of contrasts along k leading directions of other contrasts, three (m, k).
 
-        The arrays are the energy, its expectation for noise, and the part shared with the mean of the others
-        of its kind.
+        The arrays are the energy, its expectation for noise, and the part shared with the mean of other
+        contrasts of the same kind.
         """
         rows, (m, d) = self.rows, self.contrasts.shape
         total = float(d if rows is None else rows.diagonal.sum())

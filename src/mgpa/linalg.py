@@ -1,6 +1,6 @@
-"""Linear algebra that does not grow with the rows: scatters, their principal axes, ridge penalties.
+"""Linear algebra that does not grow with the rows: scatter matrices, their principal axes, ridge penalties.
 
-A scatter of fewer rows than features is stored as these rows. All decompositions are truncated in one
+The scatter of fewer rows than features is stored as these rows. All decompositions are truncated in one
 function (:func:`resolved_axes`), which removes axes that are only rounding errors. Threads share rows in one
 function (:func:`in_threads`).
 """
@@ -172,7 +172,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class PrincipalAxes:
-    """Eigenvalues of a scatter, and the products with its eigenvectors V, (d, p)."""
+    """Eigenvalues of a scatter matrix, and multiplication by its eigenvectors V, (d, p)."""
 
     values: Floats  # (p,), all positive
     vectors: Floats  # V; or, with fewer rows than features, M with V = FᵀM, which is never formed

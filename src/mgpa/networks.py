@@ -170,7 +170,7 @@ class Training:
     def _group(
         self, gradient: Array, sizes: list[int], sets: list[int], shuffle_seeds: Sequence[int], settings: Any
     ) -> Group:
-        """Return the networks of some data sets, which are neighbours of equal size, with their optimiser."""
+        """Return the networks of neighbouring data sets of equal size, with their optimiser."""
         stacks = self._views(self._flat), self._views(gradient)
         some = slice(sets[0] * len(shuffle_seeds), (sets[-1] + 1) * len(shuffle_seeds))
         parameters, gradients = [self._flat], [gradient]

@@ -125,7 +125,7 @@ class Pairs:
         return np.column_stack([self.first, self.second])
 
     def contrasts_along(self, directions: Floats) -> Floats:
-        """Return the contrasts' coordinates along directions (d, r), without all contrasts at once."""
+        """Return the contrasts' coordinates along directions (d, r), computed in blocks of pairs."""
         return np.concatenate([(self.b[part] - self.a[part]) @ directions for part in self._blocks()])
 
     def _blocks(self) -> list[slice]:

@@ -239,7 +239,7 @@ class Statistics:
 
 
 class Group(int):
-    """Number of a group of participants."""
+    """Position of a group of participants, in place of a name."""
 
 
 def in_groups(participants: Means, names: frozenset[Any]) -> Means:

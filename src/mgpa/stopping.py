@@ -189,7 +189,7 @@ def rank_evidence(
 
 
 def _wins(scores: Floats, positive: NDArray[np.bool_], unit: Codes) -> list[tuple[Any, Any, float, int]]:
-    """Return units of positives and negatives, numbers of wins of the positives, and of comparisons."""
+    """Return each two units with the number of wins of the positives and the number of comparisons."""
     wins = []
     many = len(np.unique(unit)) > MOST_UNITS  # with many units, units are combined into groups
     groups = unit % MOST_UNITS if many else unit

@@ -9,7 +9,7 @@ statistic      values                           computed in every draw, for ever
 =============  ===============================  ========================================================
 ``"mean"``     [fit, participant]               mean over participants
 ``"max"``      [fit, participant, reader]       mean over participants, then maximum over readers
-``"best"``     [fit, participant, reader]       the same, less what choosing on these participants adds
+``"best"``     [fit, participant, reader]       as for max, minus the bias from choosing the reader
 ``"worst"``    [fit, participant, 3]            mean AUROC curve through ξ = -1, 0, 1, then its minimum
 a function     [fit, participant, k]            means over participants (..., k) in, one number each (...) out
 =============  ===============================  ========================================================
@@ -186,7 +186,7 @@ def simultaneous(
 
 
 def _widening(n: int, n_cells: int) -> float:
-    """Return the factor that widens percentile intervals of few participants."""
+    """Return the factor by which percentile intervals are widened for few participants."""
     return _quantile(n, n_cells) / float(ndtri((1 + LEVEL) / 2))
 
 

@@ -75,7 +75,7 @@ def for_each(change: Callable[..., Any]) -> Callable[..., Any]:
 
 @for_each
 def pairs_in(pairs: Any, coordinates: Coordinates | None) -> Any:
-    """Return pairs of raw features in other coordinates."""
+    """Return pairs transformed from raw features to the given coordinates."""
     if pairs is None or isinstance(pairs, Table):
         return pairs and in_coordinates(coordinates, pairs)
     return pairs if coordinates is None else tuple(coordinates.transform(side) for side in pairs)

@@ -55,7 +55,7 @@ class Cell:
 
     @property
     def has_readers(self) -> bool:
-        """Whether source readers are trained for it."""
+        """Whether source readers are trained for this measurement."""
         return self.measures is not measure_unseen
 
     def call(self, store: Store) -> Call[Arrays]:

@@ -317,7 +317,7 @@ def _unit_means(values: NDArray[Any], units: NDArray[Any], n: int) -> NDArray[np
 
 
 def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
-    """Return the AUROC of shortcut and control heads at reversed, no and aligned association.
+    """Return the AUROC of shortcut and control heads at reversed, absent and aligned association.
 
     Units without paired events of both labels have NaN.
     """

@@ -179,5 +179,5 @@ def _heads_rescaled(result: MethodResult) -> MethodResult:
 
 
 def _weighed(result: MethodResult, units: NDArray[np.bool_]) -> Floats:
-    """Return the weights of the given units in means over them."""
+    """Return the weight of each of the given units in a mean over these units."""
     return shares(None if result.strata is None else result.strata[units], int(units.sum()))

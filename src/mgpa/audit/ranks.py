@@ -261,7 +261,7 @@ def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Ch
 
 
 def _generator(split: int) -> np.random.Generator:
-    """Return the random numbers of a split: were they those of another, its permutations would go along."""
+    """Return the generator of a split; each split has its own, so that permutations are independent."""
     return np.random.default_rng([SEED, split] if split else SEED)
 
 

@@ -119,7 +119,7 @@ class Settings:
 
     @property
     def widen(self) -> bool:
-        """Whether intervals of few participants are widened; the paper's are not."""
+        """Whether intervals over few participants are widened; the paper's are not."""
         return self.bank != "paper"
 
 

@@ -177,7 +177,7 @@ class IGBP(SequentialEstimator):
 
 
 def stale_epochs(accuracies: list[float]) -> int:
-    """Return the number of last epochs without progress; as published, first and perfect epochs count."""
+    """Return the number of final epochs without a rise; the first and perfect epochs count, as published."""
     best, stale = accuracies[0], 1
     for accuracy in accuracies[1:]:
         fresh = best + MIN_GAIN < accuracy < 1.0

@@ -224,7 +224,7 @@ def mean_discrepancy(a: Array, b: Array) -> Array:
 
 
 def class_confusion(logits: Array) -> Array:
-    """Return the mean confusion of each predicted class with others; certain predictions weigh more."""
+    """Return the mean confusion of each predicted class with others; confident predictions weigh more."""
     p = (logits / CONFUSION_TEMPERATURE).softmax(1)
     entropy = -(p * (p + 1e-5).log()).sum(1).detach()
     weight = 1 + (-entropy).exp()

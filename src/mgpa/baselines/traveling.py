@@ -114,7 +114,8 @@ class SourceDifference:
     """The difference between one source (for one label) and the mean of all sources, split by cause.
 
     Lengths are per feature, in standard deviations of the rows, after subtraction of the squared estimation
-    error (0 if the error is larger). Fields ``_se`` are standard errors. ``cosine`` is that of both biases.
+    error (0 if the error is larger). Fields ``_se`` are standard errors. ``cosine`` is
+    the cosine of the angle between the two biases.
     """
 
     source: Any
@@ -230,7 +231,7 @@ class Rows:
 
 
 def _labelled_pairs(rows: Rows, pair_id: Any, grouped: bool) -> tuple[Rows, bool]:
-    """Return the rows with an event id, and whether they share the participants of the rows."""
+    """Return the paired rows, and ``grouped``: whether pairs and rows have the same participants."""
     ids = check_pair_id(pair_id, len(rows.X))
     if not (keep := is_paired(ids)).any():
         raise MissingEvidence(NO_PAIRS)

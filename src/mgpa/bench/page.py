@@ -110,7 +110,7 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
 
 
 def ahead(one: dict[str, Any], other: dict[str, Any]) -> Estimate:
-    """Return the difference in accuracy away from home between two cells, paired over participants."""
+    """Return the difference in accuracy on other devices between two cells, paired over participants."""
     each = np.array([one["away_of_each"], other["away_of_each"]], dtype=float)
     both = each[:, np.isfinite(each).all(axis=0)]
     return contrast(both[0], both[1], widen=True, n_draws=DRAWS)
@@ -200,7 +200,7 @@ def sentences(results: Results) -> list[str]:
 
 
 def gaps_away(every: list[dict[str, Any]], one: str, other: str) -> Floats:
-    """Return the differences in accuracy away from home between two methods, where both were measured."""
+    """Return the differences in accuracy on other devices of two methods, where both were measured."""
     both = [cells for cells in every if all("away" in cells.get(name, ()) for name in (one, other))]
     return np.array([cells[one]["away"][0] - cells[other]["away"][0] for cells in both], dtype=float)
 
@@ -291,7 +291,7 @@ def origins(result: dict[str, Any], methods: list[Method]) -> str:
 
 
 def each_setting(result: dict[str, Any], methods: list[Method]) -> list[str]:
-    """Return a table of accuracies away from home, with one row per setting."""
+    """Return a table of decoder accuracies on other devices, with one row per setting."""
     rows = []
     for name, cells in result["settings"].items():
         values = [cells.get(method.name, {}).get("away") for method in methods]

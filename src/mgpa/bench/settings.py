@@ -161,7 +161,7 @@ def record_once(events: Events, rng: np.random.Generator, association: float = A
 def rotate(
     events: Events, *, paired: float = 0.5, fade: float | None = None, folds: int = FOLDS, seed: int = 0
 ) -> Iterator[Round]:
-    """Yield rounds in which each participant is scored once.
+    """Yield the rounds of a benchmark, which together score each participant once.
 
     Parameters
     ----------

@@ -334,7 +334,7 @@ def _program() -> str:
 
 
 def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
-    """Fit, apply and audit for a decoder of the first device; return lines to print, and the report."""
+    """Fit, apply and audit a correction to the first device; return lines to print, and the report."""
     from ..audit import run
     from ..estimators.mgpa import MGPA
     from ..tables import apply_to_file, fit_table, write_table

@@ -258,7 +258,7 @@ def _entity(path: Any, source: str) -> str:
 
 
 def _in_order(times: NDArray[Any], reference: NDArray[Any], *, name: str) -> NDArray[np.int64]:
-    """Return event numbers for markers that were not recorded at the same time: their order."""
+    """Number markers by their order, for devices that did not record at the same time."""
     if len(times) != len(reference):
         raise PairingError(
             f"{name} has {len(times)} markers for {len(reference)} events; with at_once=False the k-th "

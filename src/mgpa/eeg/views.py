@@ -170,7 +170,7 @@ def _same_columns(view: Trials, trials: Trials) -> bool:
 def scale_table(table: Table, gamma: float) -> Table:
     """Return a table of pairs with scaled contrasts: midpoint ∓ γ/2 (B − A).
 
-    The paper's controlled study keeps half a percent of a reference change (γ = .005), read there at .683.
+    The paper's controlled study keeps half a percent of a reference change (γ = .005); its S is .683.
 
     Parameters
     ----------

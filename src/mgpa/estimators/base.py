@@ -168,7 +168,7 @@ class CorrectionEstimator(Described, OneToOneFeatureMixin, TransformerMixin, Bas
         pairs : tuple (A, B) of (m, d) arrays
             Row i of A and row i of B are the first and second view of one event: with sources "dry" and
             "wet", A is dry. With more than two sources, use pair_id. Methods without the tag ``needs_pairs``
-            ignore pairs, and of pair_id check the length.
+            ignore pairs and check only the length of pair_id.
         pair_id : (n,) array
             Instead of pairs, and safe under cross-validation: rows of X that share an id are views of one
             event, one per source. Negative ids are unpaired.

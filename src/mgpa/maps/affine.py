@@ -235,7 +235,7 @@ class PosteriorMap(CorrectionMap):
         return on_blocks(correct, len(X), max(1, BLOCK_NUMBERS // (weights.first.shape[1] + 2 * X.shape[1])))
 
     def _weights(self, dtype: np.dtype[Any]) -> Folded:
-        """Return the folded weights in one type; in float64 they need no centring, which saves a pass."""
+        """Return the folded weights as ``dtype``; float64 rows need no centring, which saves a pass."""
         folded = fold_spread(self)
         folded = uncentred(folded) if dtype == np.float64 else folded
         return folded.cast(partial(np.ascontiguousarray, dtype=dtype))

@@ -301,8 +301,8 @@ class CorrectionMap:
         name : str
             Name of the new device.
         n_participants : int
-            Number of participants in the rows. With more participants, a smaller part of the mean is
-            attributed to participants.
+            Number of participants in the rows. With more participants, a smaller part of the change
+            of the mean is attributed to differences between participants.
 
         Examples
         --------

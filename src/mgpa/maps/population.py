@@ -8,8 +8,8 @@ additional covariance B between devices:
 
 P is the covariance of participants' means, ν its degrees of freedom, and δ ≥ 1 accounts for the correlation
 of consecutive rows. The likelihood ratio is an e-value: for a known device, the probability that it ever
-exceeds 1 / α is at most α. The same holds for its mean with the e-value of the covariance of rows
-(:mod:`.frames`). Because a batch with other content is not another device, a mean may move by
+exceeds 1 / α is at most α. The same holds for the mean of this e-value and that of the covariance
+of rows (:mod:`.frames`). Because a batch with other content is not another device, a mean may move by
 :data:`CONTENT` along the axes with most of the variance before it counts as evidence.
 
 This module needs only numpy.
@@ -226,7 +226,7 @@ class Population:
         return Evidence(len(W), float(log_e.min()), closest, float(distances.min()), typical)
 
     def _log_e(self, mean: Floats, n: float, centers: Floats) -> Floats:
-        """Return the log likelihood ratio of an unseen device to devices at these centers, for a mean."""
+        """Return the log likelihood ratio of an unseen device to each center, for the mean of n rows."""
         nu = float(self.numbers[0])
         known = self.people * (nu - 2.0) / nu + np.eye(len(mean)) / n
         gaps = mean - centers

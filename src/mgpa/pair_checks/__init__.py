@@ -146,7 +146,7 @@ def examine_pairs(
 def _matching(
     found: PairExamination, a: Floats, b: Floats, units: Ints, kind: Ints, rng: np.random.Generator
 ) -> PairExamination:
-    """Return the examination with how close pairs are, and whether they match at all."""
+    """Return the examination with the closeness of pairs, and whether they match at all."""
     blocks = exchangeable(units, kind)
     signal, error = shared_signal(a, b, units, blocks)
     margin = t_quantile(LEVEL, found.n_units - 1) * error
@@ -165,7 +165,7 @@ def _matching(
 
 
 def _units(participants: Any, chosen: NDArray[np.intp]) -> tuple[Ints, bool]:
-    """Return a number for the participant of each pair, or for each pair, and whether it is participants'."""
+    """Return the unit of each pair as a number, and whether units are participants (else single pairs)."""
     if participants is not None:
         codes = np.unique(participants, return_inverse=True)[1].ravel()[chosen]
         units = np.unique(codes, return_inverse=True)[1]
@@ -177,7 +177,7 @@ def _units(participants: Any, chosen: NDArray[np.intp]) -> tuple[Ints, bool]:
 def _with_wrong(
     found: PairExamination, suspicion: Suspicion, chosen: NDArray[np.intp], units: Ints, names: Any
 ) -> PairExamination:
-    """Return the examination with the pairs that are probably wrong; ``names`` are participants', by unit."""
+    """Return the examination with the probably wrong pairs; ``names`` has the participant of each unit."""
     order = np.argsort(-suspicion.probability, kind="stable")
     order = order[suspicion.probability[order] > 0.5]
     other = suspicion.belongs_to

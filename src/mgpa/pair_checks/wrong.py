@@ -10,9 +10,10 @@ pairs, the likelihood is
 and its maximum is compared with that of w = 0. This test names the events of wrong pairs, and it works if
 noise is below the signal.
 
-*By shared signal* (:func:`suspect_by_signal`). A noisy view is longer than other views. The views of a wrong
-pair have normal lengths and no common signal. Along each axis let a view have the variance S + cN, of which S
-is common to both views, with a noise scale c for each view. Then the two views of an event are normal with
+*By shared signal* (:func:`suspect_by_signal`). The vector of a noisy view is longer than those of other
+views. The views of a wrong pair have usual lengths and no common signal. Along each axis, let a view have the
+variance S + cN, of which S is common to both views, with a noise scale c for each view. Then the two views of
+an event are normal with
 
     right:   variances S + cN and S + c'N, covariance S,
     wrong:   the same variances, covariance 0.

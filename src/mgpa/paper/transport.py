@@ -77,7 +77,7 @@ class Transport:
         return (1 - strength) * np.eye(len(here)) + strength * mixing
 
     def spectral(self, trials: Trials, strength: float = 1.0) -> Trials:
-        """Give each channel the spectrum of the other source; gains are limited to 1/4 to 4."""
+        """Give each channel the spectrum of the other source; gains are limited to [1/4, 4]."""
         n = trials.data.shape[2]
         frequencies = np.fft.rfftfreq(n, 1 / trials.sfreq)
 

@@ -199,7 +199,7 @@ def _principal_axes(apart: Floats) -> tuple[Floats, Floats]:
 def _decompose(x: Floats, y: Floats, done: Decomposed | None = None) -> Decomposed:
     """Return views x, which are overwritten, decomposed for differences y.
 
-    ``done`` is the same for other differences of these views, where it was computed already.
+    ``done`` is the decomposition of these views for other differences, if it was already computed.
     """
     center = x.mean(axis=0)
     x -= center

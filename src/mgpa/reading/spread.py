@@ -48,7 +48,7 @@ class SpreadEvidence:
 
     @property
     def is_shown(self) -> bool:
-        """Whether pairs differ in spread."""
+        """Whether paired views differ in spread."""
         return self.p_value <= LEVEL
 
     @property

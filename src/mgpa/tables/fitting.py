@@ -239,7 +239,7 @@ def summarise(
     own_pairs: bool = True,
     everyone: bool = False,
 ) -> tuple[Any, Digests] | None:
-    """Return a clone of the model with the FIT rows of one part, and these rows; None without FIT rows."""
+    """Return a clone of the model fed with the FIT rows of one part, and hashes of these rows, or None."""
     fresh, seen = clone(model), []
     for batch in [part] if isinstance(part, Table) else batches(part):
         fit = batch if batch.role is None or everyone else batch.rows("FIT")

@@ -147,7 +147,7 @@ def read_column(column: Arrow, name: str, whole: tuple[int, int], *, ours: bool,
 
 
 def _is_plain(type_: Arrow, *, gaps: bool) -> bool:
-    """Return whether a column becomes an array: floats; other numbers, booleans and text if complete."""
+    """Return whether a column becomes an array: floats; integers, booleans and text without gaps."""
     types = arrow().types
     whole = _is_text(type_) or types.is_boolean(type_) or types.is_integer(type_)
     return bool(types.is_floating(type_) or (whole and not gaps))

@@ -161,7 +161,8 @@ def trained_scores(
 
     Readings may be different corrections of the same rows, or rows of several folds. On a GPU, rows stay in
     its memory until all networks are trained, and networks are trained to the end, because parallel training
-    takes less time than early stopping. The scores then include the further readers that run on the GPU.
+    takes less time than early stopping. The scores then also include the "quick" readers of
+    :func:`~mgpa.audit.readers.further_scores`, which run on the GPU.
     """
     on_gpu = place is not None and place.type == "cuda"
     found: list[Scores] = []

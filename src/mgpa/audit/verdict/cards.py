@@ -63,7 +63,7 @@ def change(audit: Audit, method: str, metric: str) -> Change:
 
 
 def _caution(audit: Audit, method: str) -> list[Finding]:
-    """Return findings if a method found no evidence or was not held out."""
+    """Return findings if a method found no evidence or was fitted on scored participants."""
     result, people = audit[method], audit.design.plural
     missing = [str(fit["missing_evidence"]) for fit in result.facts if "missing_evidence" in fit]
     fits = f" in {len(missing)} of {len(result.facts)} fits" if len(result.facts) > 1 else ""

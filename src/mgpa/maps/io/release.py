@@ -142,7 +142,7 @@ def _iterative(model: dict[str, Any], d: int) -> StagedMap:
         raise MapError("its stages edit different subspaces; a map has one gate.")
 
     def stack(part: str, critics: slice, i: int, *shape: int) -> Floats:
-        """Return the i-th weights of these critics of every stage; of no critics, (S, 0, *shape)."""
+        """Return the i-th weights of these critics of every stage; shape (S, 0, *shape) without critics."""
         values = np.array([[critic["weights"][i] for critic in stage[part][critics]] for stage in stages])
         return values if values.size else np.zeros((len(stages), 0, *shape), np.float32)
 

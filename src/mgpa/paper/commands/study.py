@@ -231,8 +231,8 @@ def attack(
     Parameters
     ----------
     variations
-        Names of variations, such as 'gate energy 0.8'; by default all of them. One participant left
-        out is always among them.
+        Names of variations, such as 'gate energy 0.8'; by default all of them. Leaving out
+        each participant in turn is always among them.
     out
         Folder for attack.csv; finished cells are kept in it.
     device

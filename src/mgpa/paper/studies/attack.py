@@ -115,7 +115,7 @@ def _left_out(result: StudyResult, declared: dict[Any, Any]) -> list[dict[str, A
 
 
 def _rows(variation: str, varied: Any, declared: Any, heading: str) -> list[dict[str, Any]]:
-    """Return one row for each declared contrast under a variation, with its conclusion compared."""
+    """Return one row for each declared contrast under a variation: stays, moves, turns or same."""
     heads = ("task", "method", "against", "metric", "variation", "value", "low", "high", "declared")
     rows = []
     for key in (key for key in varied if key in declared):

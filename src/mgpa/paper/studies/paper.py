@@ -97,7 +97,7 @@ class Runs:
 
 
 def _numbers_of(results: Mapping[str, Mapping[str, Any]]) -> dict[Key, Number]:
-    """Return the numbers of runs by study, task, method, compared method and metric."""
+    """Return the results of runs by study, task, method, compared method and metric."""
     numbers: dict[Key, Number] = {}
     for study, run in results.items():
         for row in (*run["estimates"], *run["contrasts"]):
@@ -110,7 +110,7 @@ def _numbers_of(results: Mapping[str, Mapping[str, Any]]) -> dict[Key, Number]:
 
 
 def _printed_numbers() -> dict[Key, Number]:
-    """Return the numbers printed in the paper, with the same keys as the numbers of runs."""
+    """Return the numbers printed in the paper, with the keys of :func:`_numbers_of`."""
     numbers: dict[Key, Number] = {}
     for name in presets():
         preset = load_study(name)

@@ -189,7 +189,7 @@ def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[st
 
 
 def plan_study(study: Study, workspace: Path) -> dict[str, int]:
-    """Check a study without computing anything; return the number of cells of each method.
+    """Check a study without computing anything; return the number of cells (fits) of each method.
 
     Raises
     ------
