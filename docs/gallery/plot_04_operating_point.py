@@ -42,7 +42,7 @@ def record(n_people, events=20):
 
 
 def one_headset_each(n_people, association):
-    """Return rows with one headset per event: B for this share of the one class, A of the other."""
+    """Return one headset's row per event: B in this share of class 1, A in this share of class 0."""
     A, B, y = record(n_people)
     on_b = rng.random(len(y)) < np.where(y, association, 1 - association)
     return np.where(on_b[:, None], B, A), on_b, y

@@ -65,9 +65,9 @@ class Critic:
 def logit_contrasts(logits: Array) -> Array:
     """Convert weights or biases of K logits (first axis) to those of the scores (contrasts).
 
-    With two sources the second logit minus the first. With more, each logit minus the mean of the others: K
-    scores that sum to zero. All K are kept, because the bounded step weights every score by its gradient and
-    would otherwise depend on the score that is left out.
+    With two sources, the score is the second logit minus the first. With more, there are K scores that sum
+    to zero: each logit minus the mean of the others. All K are kept, because the bounded step weights every
+    score by its gradient and would otherwise depend on the score that is left out.
 
     Examples
     --------

@@ -58,8 +58,8 @@ class Displacement:
     """Distance of rows from the paired views of their source along the shift, summed over both sources.
 
     In units of the shift: about 0 if a device does to rows what it does to pairs, -1 if rows of both sources
-    lie where views of the first source do, and 1 if they lie where views of the second do. Populations that
-    differ cancel in this sum, if the paired people are like both populations in equal shares.
+    lie where views of the first source do, and 1 if they lie where views of the second do. Differences
+    between populations cancel in this sum if the paired participants resemble both populations equally.
     """
 
     size: float
@@ -70,7 +70,7 @@ class Displacement:
     __repr__ = rounded_repr
 
     def lies_with(self, least: float, error: float) -> str:
-        """Return the source whose views the rows of both sources are like; empty if this is not clear.
+        """Return the source whose views resemble the rows of both sources; empty if this is not clear.
 
         Clearly more than ``least`` (with this standard error): rows in which the device has a share of the
         effect would lie nearer to their views.
@@ -126,7 +126,7 @@ class Effect:
 
     @cached_property
     def lies_with(self) -> str:
-        """The source whose paired views rows of both sources are like, if populations explain the effect.
+        """The source whose paired views resemble the rows of both sources, if populations explain the effect.
 
         Empty otherwise. An effect that is not doubtful is believed wherever the rows lie.
         """

@@ -1,4 +1,4 @@
-"""Tests of the evidence in pairs and rows over participants.
+"""Tests, over participants, of whether pairs and rows show an effect.
 
 Rows of one participant are correlated, and a difference between sources may be a difference between
 participants. Therefore each decision (whether to correct, in which directions, how many stages) compares an

@@ -393,8 +393,8 @@ def fit_gate(
         raise identical_views(len(pairs))
     if gate.rank == "auto":
         raise MissingEvidence(
-            f"The {len(pairs)} pairs show no common difference in position: no mean and no direction "
-            "of some pairs recurs in the others. MGPA() also corrects gains and rotations. Or check "
-            "that ids join views of the same event, and add pairs."
+            f"The {len(pairs)} pairs show no common difference in position: held-out pairs confirm "
+            "neither a mean difference nor a direction. Check that ids join views of the same event, "
+            "or add pairs. MGPA() also corrects gains and rotations."
         )
     return gate

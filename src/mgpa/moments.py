@@ -258,7 +258,7 @@ class Moments:
     def within_scaled(self, divisor: Floats) -> Scatter:
         """Return the scatter within sources of features divided by ``divisor``.
 
-        Only relative weights matter: the scatter is that of ``count`` rows of weight one.
+        Weights are rescaled to the sum ``count``, so only relative weights matter.
         """
         return self.within.scaled(divisor * np.sqrt(self.weights.sum() / self.count))
 

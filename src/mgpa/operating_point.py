@@ -1,8 +1,8 @@
 """Operating points: the strength or number of stages of a fitted correction (section 4.3, appendix B).
 
 "Native" applies the complete map. A movement budget reduces the map until held-out rows move by a given
-share. The development rule of the reuse study chooses the point with the best worst-association AUROC among
-those that cost no head more than .01.
+share. The development rule of the reuse study chooses, among the points at which no head loses more than
+.01, the point with the best worst-association AUROC.
 """
 
 from __future__ import annotations

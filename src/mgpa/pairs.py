@@ -55,7 +55,7 @@ class Pairs:
 
     @classmethod
     def from_ids(cls, X: Any, codes: Codes, pair_id: Labels, participants: Labels | None = None) -> Self:
-        """Return the pairs of all rows that share an id, for each two sources.
+        """Return the pairs of all rows that share an id, for every two sources.
 
         Rows are matched by id and source, so their order and batches do not matter.
         """
@@ -237,6 +237,6 @@ def rows_among_views(X: Any, codes: Codes, pairs: Pairs) -> NDArray[np.intp]:
 
 
 def _among(values: NDArray[Any], some: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which values are among ``some`` (few) values."""
+    """Return a mask of the values that occur in ``some``, a short array."""
     some = np.sort(some)
     return np.asarray(some[np.minimum(np.searchsorted(some, values), len(some) - 1)] == values)

@@ -98,7 +98,7 @@ class LabelledRows:
         return LabelledRows(to_numpy(self.X[keep]), self.source[keep], self.pair_id[keep], participants)
 
     def matched(self) -> tuple[Codes, Codes]:
-        """Return the row numbers of the first and second views of all pairs, for each two sources."""
+        """Return the row numbers of the first and second views of all pairs, for every two sources."""
         assert self.pair_id is not None
         n_sources = len(self.sources)
         between = [(first, second) for second in range(n_sources) for first in range(second)]

@@ -138,7 +138,7 @@ def test_methods_that_moved_nothing_are_not_ranked():
 
 def test_what_is_left_to_other_readers_than_linear_ones_is_named_with_what_to_try():
     result = of(mixed(), "leace")
-    (left,) = [line for line in findings(result, "leace") if line.startswith("Linear readers reach .")]
+    (left,) = [line for line in findings(result, "leace") if line.startswith("Linear readers reach AUROC .")]
     reader = reader_name(result["leace"].best_reader())
     shape = f"; the rest is in spread and shape (best reader: {reader})."
     assert left.endswith(f"{shape} Try mgpa.MGPA.")
@@ -156,7 +156,7 @@ def test_the_floor_explains_what_is_left():
     assert [result[name].floor_explains for name in methods] == [True, False]  # LEACE has no gate
     lines = findings(result, "mgpa")
     assert "still readable" in source_of(result, "mgpa")
-    start = "Floor: readers of the part that the gate preserves reach"
+    start = "Floor: readers recognise the source from the part that the gate preserves with AUROC"
     (floor,) = [line for line in lines if line.startswith(start)]
     assert floor.endswith("Pairs of more participants can add directions and may lower the floor.")
 

@@ -42,7 +42,7 @@ def pairs_link_sources(rows: Table) -> bool:
 
 
 def contrasts(rows: Table, token_layout: str, scale: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the differences between paired views for each two sources, divided by ``scale``."""
+    """Return the differences between paired views for every two sources, divided by ``scale``."""
     H, codes = vectors(rows, token_layout), np.searchsorted(rows.sources, rows.source)
     ids = np.full(len(rows), -1) if rows.pair_id is None else rows.pair_id
     matched = [matched_rows(codes, ids, a, b) for a, b in combinations(range(len(rows.sources)), 2)]

@@ -379,7 +379,7 @@ def seen_by(
 def duplicates(
     role: NDArray[Any], participant: NDArray[Any], digests: NDArray[Any]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the number of exact copies between each two roles, and the names of their participants.
+    """Return the number of exact copies between every two roles, and the names of their participants.
 
     Such copies usually mean that a participant is registered twice ("p03 = p17").
     """

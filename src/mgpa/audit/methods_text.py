@@ -197,9 +197,9 @@ def _task(audit: Audit) -> list[str]:
         [*ways], origin = s.directions, s.directions_of
         how = "as set" if origin == "stated" else f"as in the {origin} rows"
         lines.append(
-            f"For worst and control, further heads learned that {ways[0]} ({how})."
+            f"For 'worst' and 'control', further heads learned that {ways[0]} ({how})."
             if len(ways) == 1
-            else "For worst and control, heads learned each possible shortcut, and means are reported."
+            else "For 'worst' and 'control', heads learned each possible shortcut; means are reported."
         )
     if {"A_u", "RMSEP_u"} & {*audit.columns}:
         lines.append(

@@ -83,7 +83,7 @@ def described(fit: Fit) -> MapInfo:
 
 
 def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    """Return the participants of all parts; None if some are unknown and none is named."""
+    """Return the participants of all parts; None if a part does not know its own and none is named."""
     parts = list(parts)
     names = sorted({name for part in parts for name in part or ()})
     return tuple(names) if names or None not in parts else None

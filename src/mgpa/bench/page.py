@@ -84,9 +84,9 @@ def standing(cells: dict[str, Any]) -> dict[str, Any]:
     """Compare MGPA with the best other source-blind method and with regressions that know the device.
 
     ``first`` states whether MGPA has the highest accuracy away, or the interval of the difference contains
-    zero. ``told`` is its difference from the regression to the same target, and ``ceiling`` its difference
-    from the regression to the reference; ``close`` and ``near_ceiling`` state whether MGPA is at most .02
-    below these. ``home`` (for the reference only) and ``unseen`` are its differences from no correction.
+    zero. ``told`` is MGPA minus the regression that knows the device and has the same target, ``ceiling``
+    MGPA minus the regression to the reference; ``close`` and ``near_ceiling`` state whether MGPA is at most
+    .02 below these. ``home`` (for the reference only) and ``unseen`` are its differences from no correction.
     """
     usable = {name: cell for name, cell in cells.items() if "away" in cell}
     blind = [name for name, cell in usable.items() if not cell["told"] and name not in OURS]
@@ -206,7 +206,7 @@ def gaps_away(every: list[dict[str, Any]], one: str, other: str) -> Floats:
 
 
 def where_not(results: Results) -> list[str]:
-    """Return the settings in which MGPA is not first, is far below its regression, or harms accuracy."""
+    """Return settings where MGPA is not first, far below the regression to its target, or harms accuracy."""
     lines = []
     for data, name, cells in settings_of(results):
         for ours, s in standing(cells).items():

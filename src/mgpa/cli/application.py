@@ -27,7 +27,7 @@ NUMBER = r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)"
 
 
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
-    """Convert a typed value to the type of its option.
+    """Convert a command-line value to the type of its option.
 
     Without this, cyclopts would round 2.7 to an integer, name Python types in errors, and treat a URL as a
     path, so that files would be written to a folder ``s3:``.

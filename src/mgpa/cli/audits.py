@@ -111,7 +111,8 @@ def audit(
     task
         Kind of labels; by default, many distinct numbers are a regression target.
     cache
-        Folder of finished cells, by default inside the output folder. Another run continues from these cells.
+        Folder of finished cells (fits and measurements), by default inside the output folder. Another run
+        continues from these cells.
     jobs
         Number of cells computed in parallel.
     require

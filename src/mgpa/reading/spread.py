@@ -189,8 +189,9 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
 def describe_spread(views: Views, regressions: Regressions) -> tuple[float, float, float]:
     """Return the shares of gains, rotation and noise in centred contrasts.
 
-    The two regressions between two sources predict contrasts from midpoints. The symmetric part of their
-    common matrix is the gain, the antisymmetric part is the rotation, and the rest of the contrasts is noise.
+    Regressions in both directions between two sources predict the difference of a pair from its mean. The
+    symmetric part of their common matrix is the gain, the antisymmetric part is the rotation, and the rest of
+    the differences is noise.
     """
     stretched, turned, residual, total = 0.0, 0.0, 0.0, np.finfo(np.float64).tiny
     for (a, b), forward in regressions.items():

@@ -156,7 +156,7 @@ def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str
 
 
 def _likely(fields: Mapping[str, Field]) -> str:
-    """Return a sentence with the most frequent prefix of numbered columns; empty if few have one."""
+    """Return a sentence with the most frequent prefix of numbered columns; empty if under three share it."""
     stems = Counter(name.rstrip("0123456789") for name, f in fields.items() if _is_number(f) and not f.shape)
     stem, n = stems.most_common(1)[0] if stems else ("", 0)
     return (

@@ -57,7 +57,7 @@ Opened = tuple[Layout, dict[str, Any], tuple[int, ...], Callable[..., Iterator[C
 
 
 def open_parquet(path: Place, choice: dict[str, Any]) -> Opened:
-    """Return the layout and info of a file or folder, the first rows of groups, and a scan function."""
+    """Return the layout, the info, the row number at which each row group begins, and a scan function."""
     listed = _files_of(path)
     groups: list[Group] = []
     bounds, schema, stored, unpacked = [0], None, 0, 0
@@ -280,5 +280,5 @@ def _first_row(file: Arrow) -> Callable[[str], Arrow]:
 
 
 def _kind(field: Field) -> Field:
-    """Return the properties that must be equal in all parts: names, types, and number or list."""
+    """Return what must be equal in all parts: the name, the type, and whether values are lists."""
     return replace(field, shape=(0,) * len(field.shape), kind="")

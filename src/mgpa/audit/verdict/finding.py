@@ -110,14 +110,15 @@ TEMPLATES = {
     "refitted": "Changes with intervals that include the variation of the fit ({n} fits on half of the "
     "FIT {units} each): {changes}.",
     "part": "{units} {which}: S {change}.",
-    "floor": "Floor: readers of the part that the gate preserves reach {floor}.",
-    "floor_explains": "Floor: readers of the part that the gate preserves reach {floor}; S is not clearly "
-    "higher. Pairs of more {units} can add directions and may lower the floor{ranks}.",
-    "linear": "Linear readers reach {linear}{chance}.",
-    "beyond_linear": "Linear readers reach {linear}{chance}; the rest is in spread and shape (best reader: "
-    "{reader}).",
-    "beyond_linear_advice": "Linear readers reach {linear}{chance}; the rest is in spread and shape (best "
-    "reader: {reader}). Try mgpa.MGPA.",
+    "floor": "Floor: readers recognise the source from the part that the gate preserves with AUROC {floor}.",
+    "floor_explains": "Floor: readers recognise the source from the part that the gate preserves with AUROC "
+    "{floor}; S is not clearly higher. Pairs of more {units} can add directions and may lower the "
+    "floor{ranks}.",
+    "linear": "Linear readers reach AUROC {linear}{chance}.",
+    "beyond_linear": "Linear readers reach AUROC {linear}{chance}; the rest is in spread and shape (best "
+    "reader: {reader}).",
+    "beyond_linear_advice": "Linear readers reach AUROC {linear}{chance}; the rest is in spread and shape "
+    "(best reader: {reader}). Try mgpa.MGPA.",
     "worst": "Worst-case AUROC of a head trained on the shortcut: {change}.",
     "moved": "Rows moved by {percent} % of their size.",
 }

@@ -159,7 +159,7 @@ def _ranks(result: StudyResult, audit: Audit) -> list[int]:
 
 
 def _gate_cells(result: StudyResult, audit: Audit) -> dict[str, str]:
-    """Return, for each budget at which gates are compared, how many fits attain it.
+    """Return the number of fits that can move rows by each movement budget at which gates are compared.
 
     These include Identity, as one fit for each seed and split.
     """
