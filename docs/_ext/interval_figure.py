@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -95,7 +94,7 @@ def key_of(row: str) -> str:
 def draw_panels(columns: Sequence[str], rows: dict[str, list[Cell | None]]) -> bytes:
     """Return one panel for each column, a row for each method, and a line where nothing is corrected."""
     from mgpa.audit.plots import PAGE, colour_of, style
-    from mgpa.audit.plots.drawing import canvas, plain
+    from mgpa.audit.plots.drawing import canvas, figure_bytes, plain
     from mgpa.audit.plots.drawing import rows as plain_rows
     from mgpa.audit.plots.palette import marker_of
 
@@ -116,13 +115,13 @@ def draw_panels(columns: Sequence[str], rows: dict[str, list[Cell | None]]) -> b
             plain_rows(ax)
         axes[0].set_yticks(range(len(rows)), [plain(name) for name in rows])
         axes[0].set_ylim(len(rows) - 0.5, -0.5)
-        return as_svg(figure)
+        return figure_bytes(figure)
 
 
 def draw_beside(columns: Sequence[str], rows: dict[str, list[Cell | None]]) -> bytes:
     """Return one panel in which each row has a mark for every column; methods keep their colours."""
     from mgpa.audit.plots import PAGE, SOURCE_COLORS, colour_of, style
-    from mgpa.audit.plots.drawing import canvas, plain
+    from mgpa.audit.plots.drawing import canvas, figure_bytes, plain
     from mgpa.audit.plots.drawing import rows as plain_rows
 
     with style():
@@ -144,13 +143,13 @@ def draw_beside(columns: Sequence[str], rows: dict[str, list[Cell | None]]) -> b
         ax.set_yticks(range(len(rows)), [plain(name) for name in rows])
         ax.set_ylim(len(rows) - 0.5, -0.5)
         figure.legend(loc="outside lower center", ncols=len(columns))
-        return as_svg(figure)
+        return figure_bytes(figure)
 
 
 def draw_lines(columns: Sequence[str], rows: dict[str, list[Cell | None]]) -> bytes:
     """Return one panel for each measure, over the rows in their order; "method: measure" heads columns."""
     from mgpa.audit.plots import PAGE, colour_of, style
-    from mgpa.audit.plots.drawing import canvas, grid, plain
+    from mgpa.audit.plots.drawing import canvas, figure_bytes, grid, plain
     from mgpa.audit.plots.palette import marker_of
 
     series, method = [], ""  # "MGPA-CF: S", "T_f", "worst", "MGPA-Iter: S", …
@@ -168,13 +167,13 @@ def draw_lines(columns: Sequence[str], rows: dict[str, list[Cell | None]]) -> by
             grid(ax, "y")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        return as_svg(figure)
+        return figure_bytes(figure)
 
 
 def draw_aims(columns: Sequence[str], rows: dict[str, list[Cell | None]]) -> bytes:
     """Return ratios as dots and their aims as lines, on one logarithmic axis."""
     from mgpa.audit.plots import COLORS, PAGE, style
-    from mgpa.audit.plots.drawing import canvas, plain
+    from mgpa.audit.plots.drawing import canvas, figure_bytes, plain
     from mgpa.audit.plots.drawing import rows as plain_rows
 
     ratio, aim = columns.index("ratio"), columns.index("aim")
@@ -191,14 +190,7 @@ def draw_aims(columns: Sequence[str], rows: dict[str, list[Cell | None]]) -> byt
         ax.set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
         ax.minorticks_off()
         figure.legend(loc="outside lower center", ncols=2)
-        return as_svg(figure)
-
-
-def as_svg(figure: object) -> bytes:
-    """Return a figure as SVG without a date."""
-    stream = BytesIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None})  # type: ignore[attr-defined]
-    return stream.getvalue()
+        return figure_bytes(figure)
 
 
 DRAWN = {"panels": draw_panels, "beside": draw_beside, "lines": draw_lines, "aims": draw_aims}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from io import BytesIO
 from pathlib import Path
 from textwrap import shorten
 
@@ -39,7 +38,7 @@ def means_of(text: str) -> dict[str, Means]:
 def draw(tables: dict[str, Means]) -> bytes:
     """Return accuracy at home against away, one panel per table, as SVG."""
     from mgpa.audit.plots import colour_of, style
-    from mgpa.audit.plots.drawing import canvas
+    from mgpa.audit.plots.drawing import canvas, figure_bytes
     from mgpa.audit.plots.palette import marker_of
 
     with style():
@@ -54,9 +53,7 @@ def draw(tables: dict[str, Means]) -> bytes:
             ax.set(xlabel="accuracy at home", ylabel="accuracy away")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=5)
-        stream = BytesIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    return stream.getvalue()
+        return figure_bytes(figure)
 
 
 class TableFigure(Directive):

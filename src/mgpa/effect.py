@@ -72,12 +72,13 @@ class Displacement:
     def lies_with(self, least: float, error: float) -> str:
         """Return the source whose views resemble the rows of both sources; empty if this is not clear.
 
-        Clearly more than ``least`` (with this standard error): rows in which the device has a share of the
-        effect would lie nearer to their views.
+        The size must be about 1 or -1, and clearly more than ``least`` (with this standard error): rows in
+        which the device has a share of the effect would lie nearer to their views.
         """
         t = t_quantile(LEVEL / 2, self.df)
         is_clear = abs(self.size) - max(least, 0.0) > t * np.hypot(self.error, error)
-        return self.sources[int(self.size > 0)] if is_clear and abs(self.size) - 1.0 < t * self.error else ""
+        is_there = abs(abs(self.size) - 1.0) < t * self.error
+        return self.sources[int(self.size > 0)] if is_clear and is_there else ""
 
 
 @dataclass(frozen=True)

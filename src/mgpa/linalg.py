@@ -213,7 +213,7 @@ def n_threads() -> int:
     """Return the number of threads that share the rows: cores of this process, at most OMP_NUM_THREADS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
+    return min(cores, int(wanted)) if wanted.isdecimal() and int(wanted) else cores
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

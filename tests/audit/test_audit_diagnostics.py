@@ -9,6 +9,7 @@ import pytest
 
 from mgpa.audit import check_pairs, cramers_v, run
 from mgpa.audit.diagnostics import count_rows
+from mgpa.effect import Displacement, Effect
 from mgpa.errors import MissingEvidence, TableError
 from mgpa.estimators.mgpa import MGPA
 from mgpa.tables import Table, fit_table, open_table, write_table
@@ -154,6 +155,13 @@ def test_a_check_of_pairs_prints_the_numbers_of_the_fit():
     assert f"(of the fit's own pairs: {stored.info.gate_energy:.1%})" in found.facts["held out"]
     assert found.outliers in stored.info.evidence
     assert "are outliers and were left out" in found.facts["pairs"]
+
+
+def test_a_check_of_pairs_says_when_populations_explain_the_effect(table):
+    displaced = Effect(0.4, 0.05, 11, displacement=Displacement(-1.0, 0.05, 7, ("dry", "wet")))
+    verdict = replace(check_pairs(table), effect=displaced).verdict
+    assert "Populations, not devices, explain the effect in rows (40 %)" in verdict
+    assert "do not clearly show it" not in verdict
 
 
 def test_pairs_that_differ_in_spread_alone_show_something():

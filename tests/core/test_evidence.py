@@ -95,6 +95,8 @@ def test_where_rows_lie_is_asked_of_known_people_and_believed_of_doubtful_effect
     found = Displacement(-0.5, 0.05, 7, ("a", "b"))
     lie_with = [replace(found, size=size).lies_with(0.6, 0.05) for size in (-1.0, 1.0, -0.5, 0.0, 3.0)]
     assert lie_with == ["a", "b", "", "", ""]
+    # Rows a little beside the views do not lie where the other device's views do.
+    assert [replace(found, size=size).lies_with(0.0, 0.05) for size in (-0.2, 0.5, -0.95)] == ["", "", "a"]
     elsewhere = replace(found, size=-1.0)
     assert not replace(elsewhere, error=0.2).lies_with(0.6, 0.05)
     assert not elsewhere.lies_with(0.6, 0.2)  # rows may have less of the device's effect than pairs

@@ -46,6 +46,8 @@ def test_a_figure_finds_its_table_and_draws_every_row(figure, page, marker, opti
     drawn = re.search(r"^:as: (\w+)$", options, re.MULTILINE)
     svg = figure.DRAWN[drawn[1]](columns, rows).decode()
     assert all(name.split(" (")[0] in svg for name in rows)
+    clips = re.findall(r'<clipPath id="(\w+)"', svg)  # named by their order, not by where parts lie in memory
+    assert clips == [f"clip{i}" for i in range(len(clips))] != []
 
 
 def test_cells(figure):

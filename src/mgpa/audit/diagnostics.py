@@ -122,6 +122,8 @@ class PairCheck:
                 "same event, or add pairs."
             )
         text = f"The pairs show a shift (held-out pairs support a gate of rank {self.rank})"
+        if self.effect.lies_with:
+            return f"{text}. {self.effect.doubt} A fit leaves the rows unchanged."
         if not self.effect.exists:
             return (
                 f"{text}, but the rows do not clearly show it ({self.effect}): there is nothing to "

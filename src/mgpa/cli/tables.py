@@ -75,7 +75,7 @@ def convert(
     roles
         Assign one role to every participant: 40 % FIT, 20 % each VAL, HEAD and EVAL. The roles are balanced
         over sources, labels and the presence of pairs. If fewer than eight participants have pairs, and
-        others have none, those with pairs are FIT.
+        at least as many have none, those with pairs are FIT.
     """
     from dataclasses import replace
 

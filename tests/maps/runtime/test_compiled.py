@@ -48,7 +48,9 @@ print(unavailable_reason())
     np.testing.assert_allclose(np.load(tmp_path / "Y.npy"), m.transform(X), atol=1e-10)
 
 
-@pytest.mark.parametrize(("said", "threads"), [("1", 1), ("1,4", 1), ("", None), ("many", None), ("0", None)])
+@pytest.mark.parametrize(
+    ("said", "threads"), [("1", 1), ("1,4", 1), ("", None), ("many", None), ("0", None), ("²", None)]
+)
 def test_threads_are_as_many_as_the_environment_allows(monkeypatch, said, threads):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     cores = n_threads()
