@@ -158,8 +158,8 @@ class Effect:
         if self.lies_with:
             return (
                 f"Populations, not devices, explain the effect in rows ({percent}): rows of both sources lie "
-                f"where paired views of {self.lies_with!r} do, so there is no shift to correct. Check that "
-                "the rows are uncorrected."
+                f"where paired views of {self.lies_with!r} do, so there is no shift to correct if the paired "
+                "participants are like both populations. Check this, and that the rows are uncorrected."
             )
         if self.may_be_populations:
             return (
