@@ -72,11 +72,11 @@ class Displacement:
     def lies_with(self, least: float, error: float) -> str:
         """Return the source whose views resemble the rows of both sources; empty if this is not clear.
 
-        The size must be about 1 or -1, and clearly more than ``least`` (with this standard error): rows in
-        which the device has a share of the effect would lie nearer to their views.
+        The size must be about 1 or -1, and clearly more than ``least`` (with this standard error): the
+        displacement of rows in which the device has a share of the effect, or all of it.
         """
         t = t_quantile(LEVEL / 2, self.df)
-        is_clear = abs(self.size) - max(least, 0.0) > t * np.hypot(self.error, error)
+        is_clear = abs(self.size) - least > t * np.hypot(self.error, error)
         is_there = abs(abs(self.size) - 1.0) < t * self.error
         return self.sources[int(self.size > 0)] if is_clear and is_there else ""
 
@@ -133,7 +133,7 @@ class Effect:
         """
         if self.displacement is None or not (self.may_be_populations or self._is_far_from_pairs):
             return ""
-        return self.displacement.lies_with(1.0 - self.size, self.error)
+        return self.displacement.lies_with(abs(1.0 - self.size), self.error)
 
     @cached_property
     def with_populations(self) -> Effect:
