@@ -78,7 +78,7 @@ def test_people_whose_epochs_mne_has_put_together_are_not_merged_in_silence(raw,
     for epochs, person in zip(several, ("s1", "s2"), strict=True):
         epochs.info["subject_info"] = {"his_id": person}
     together = mne.concatenate_epochs(several, add_offset=add_offset, verbose="error")
-    with pytest.warns(UserWarning, match="12 epochs have the his_id 's1'.*like 2 recordings"):
+    with pytest.warns(UserWarning, match="12 epochs have the his_id 's1'.*like 2 joined recordings"):
         assert set(Trials.from_epochs(together).columns["participant"]) == {"s1"}
     together.metadata = pd.DataFrame({"participant": ["s1"] * 6 + ["s2"] * 6})
     assert set(Trials.from_epochs(together).columns["participant"]) == {"s1", "s2"}
