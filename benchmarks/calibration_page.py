@@ -11,11 +11,10 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 
 from calibration import CELLS, DESIGNS, N_FITS, PEOPLE, RECORD, Cell, number
-from mgpa.audit.plots.drawing import CHANCE, MUTED, PAGE, canvas, style
+from mgpa.audit.plots.drawing import CHANCE, MUTED, PAGE, canvas, figure_bytes, style
 from mgpa.audit.plots.palette import COLORS
 from page import DOCS, fill
 
@@ -187,10 +186,9 @@ def draw(rates: Rates) -> bytes:
             ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             ax.minorticks_off()
             if ax is not power:
-                ax.legend(loc="best", ncols=1 + (ax is errors))
-        stream = BytesIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    return b"\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + b"\n"
+                ax.legend(loc="upper right" if ax is errors else "best")
+        picture = figure_bytes(figure)
+    return b"\n".join(line.rstrip() for line in picture.splitlines()) + b"\n"
 
 
 def curve(ax, x, y, **look) -> None:

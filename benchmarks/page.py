@@ -112,7 +112,7 @@ def draw(facts, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from mgpa.audit.plots.drawing import MUTED, PAGE, style
+    from mgpa.audit.plots.drawing import MUTED, PAGE, figure_bytes, style
     from mgpa.audit.plots.palette import colour_of, marker_of
 
     with style():
@@ -131,13 +131,16 @@ def draw(facts, path):
                     names.append((line, name))
             for row in axes[:, column]:
                 row.set(xscale="log", yscale="log")
+                if max(x) < 100:  # a decade has too few ticks, and matplotlib would name those between
+                    row.set_xticks(x, [str(size) for size in x])
+                    row.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
             axes[0, column].set_title(curve)
             axes[1, column].set_xlabel(WORDS[curve].partition("(")[2].rstrip(")"))
         axes[0, 0].set_ylabel("seconds")
         axes[1, 0].set_ylabel("MiB added")
         figure.legend(*zip(*names, strict=True), loc="lower center", ncols=len(names))
         figure.tight_layout(rect=(0, 0.06, 1, 1))
-        figure.savefig(path, metadata={"Date": None})
+        path.write_bytes(figure_bytes(figure))
         plt.close(figure)
 
 
